@@ -1,0 +1,115 @@
+"""The one compile layer: every compiled entry point of the package goes through `jit`.
+
+Three kinds of function exist.
+
+* `jit`: an entry point called from Python. Compiled by Numba without the GIL and cached on disk. Numba stamps a cached
+  function with the time of its *own* file only, so an edited helper elsewhere would be ignored; our stamp is a hash of all
+  sources of the package.
+* `inlinable`: a helper. It stays plain Python, so the same source runs interpreted, and compiles into whatever calls it.
+* `generic`: a function dispatched on the type of one argument, in Python and in compiled code alike. Families, moves
+  and samplers are NamedTuples that register their implementation.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.extending import overload, register_jitable
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+STRICT: dict[str, Any] = {"error_model": "numpy", "nogil": True}
+"""Options of code whose roundings matter: no algebraic rewriting."""
+
+SUMS: dict[str, Any] = {**STRICT, "fastmath": {"reassoc", "contract", "nsz"}}
+"""Options of dot products and sums: they may be reordered for vector registers; NaN and infinity keep their meaning."""
+
+SCALAR: dict[str, Any] = {**STRICT, "forceinline": True}
+"""Options of functions of one number: a call that LLVM declines to inline stops its loop from being vectorised."""
+
+
+@functools.cache
+def source_stamp() -> str:
+    """Hash of every source file of the package: the version of all compiled code."""
+    root = Path(__file__).parent
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class _StampedCache(FunctionCache):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file = IndexDataCacheFile(
+            cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=source_stamp()
+        )
+
+
+def jit(function: Function | None = None, *, options: dict[str, Any] = STRICT) -> Any:
+    """Compile an entry point: no GIL, cached on disk under the hash of the package's sources.
+
+    `options=SUMS` lets additions be reordered (for row kernels). The uncompiled function stays at `.py_func`.
+    """
+    if function is None:
+        return functools.partial(jit, options=options)
+    dispatcher = numba.njit(**options)(function)
+    dispatcher._cache = _StampedCache(dispatcher.py_func)
+    return dispatcher
+
+
+def inlinable(function: Function | None = None, *, options: dict[str, Any] = STRICT) -> Any:
+    """Mark a helper: plain Python when interpreted, compiled into its caller otherwise."""
+    if function is None:
+        return functools.partial(inlinable, options=options)
+    return register_jitable(**options)(function)
+
+
+def generic(declaration: Function | None = None, *, options: dict[str, Any] = STRICT, argument: int = 0) -> Any:
+    """Turn a declaration into a function dispatched on the type of one argument, the first unless `argument` says else.
+
+    Implementations are added with `.register(Type)`, Type a NamedTuple class, and must be compilable. The body of the
+    declaration is the default, unless it is marked `declared`: then a missing implementation is a TypeError.
+    """
+    if declaration is None:
+        return functools.partial(generic, options=options, argument=argument)
+    registry: dict[type, Callable[..., Any]] = {}
+    compilable_default = None if getattr(declaration, "__isabstract__", False) else declaration
+
+    @functools.wraps(declaration)
+    def dispatch(*args: Any) -> Any:
+        return registry.get(type(args[argument]), declaration)(*args)
+
+    def implementation(*args: Any) -> Any:
+        return registry.get(getattr(args[argument], "instance_class", None), compilable_default)  # type: ignore[arg-type]
+
+    def register(kind: type) -> Callable[[Function], Function]:
+        def add(function: Function) -> Function:
+            registry[kind] = function
+            return function
+
+        return add
+
+    dispatch.register = register  # type: ignore[attr-defined]
+    dispatch.registry = registry  # type: ignore[attr-defined]
+    overload(dispatch, jit_options=options, strict=False)(implementation)
+    return dispatch
+
+
+def declared(function: Function) -> Function:
+    """Mark the body of a `generic` as having no default: calling it for an unregistered type is a TypeError."""
+
+    @functools.wraps(function)
+    def missing(*args: Any) -> Any:
+        kinds = ", ".join(type(a).__name__ for a in args)
+        raise TypeError(f"{function.__name__} is not defined for ({kinds})")
+
+    missing.__isabstract__ = True  # type: ignore[attr-defined]
+    return missing  # type: ignore[return-value]

@@ -1,0 +1,181 @@
+"""Dataset: n rows of a design matrix with response, offset and weight, packed, in memory or memory-mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallbayes.data import records as packed
+from tallbayes.data.moments import Moments, check_finite
+from tallbayes.errors import DataError
+
+CHUNK = 1 << 16  # rows handled at a time by every streaming loop
+
+
+@dataclass(eq=False)
+class Dataset:
+    """n rows ready for sampling. Make one with `Dataset.from_arrays`, `Dataset.from_arrow` or `tallbayes.read`.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> X = np.array([[1.0, 0.5], [1.0, -0.5], [1.0, 2.0]])
+    >>> data = tb.Dataset.from_arrays(X, y=[0, 1, 1], columns=["one", "x"])
+    >>> data
+    Dataset(3 rows x 2 columns, response 'y', float64, in memory)
+    >>> data.intercept
+    0
+    """
+
+    records: np.ndarray
+    columns: tuple[str, ...]
+    response: str
+    moments: Moments
+    has_offset: bool = False
+    has_weights: bool = False
+    store: Path | None = None
+    recipe: dict[str, Any] = field(default_factory=dict)
+    _fingerprint: str | None = None
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: Any,
+        y: Any,
+        offset: Any = None,
+        weights: Any = None,
+        columns: Sequence[str] | None = None,
+        dtype: str | np.dtype = "float64",
+    ) -> Dataset:
+        """Pack a design matrix and a response held in memory. No intercept is added: put a column of ones in X for one.
+
+        `weights` are powers of the likelihood of a row; `offset` is added to the linear predictor. `dtype="float32"` halves
+        the memory; sums and differences are float64 either way. X may also be any object with `__arrow_c_stream__`
+        (polars, pandas, pyarrow, duckdb), y then the name of one of its columns or an array.
+        """
+        if hasattr(X, "__arrow_c_stream__"):
+            from tallbayes.data.arrow import dense_columns
+
+            X, y, names = dense_columns(X, y, columns)
+            columns = names if columns is None else columns
+        X = np.asarray(X)
+        if X.ndim == 1:
+            X = X[:, None]
+        if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
+            raise DataError(f"X must be a matrix of rows by columns with at least one of each; its shape is {X.shape}.")
+        n, d = X.shape
+        if X.dtype.kind not in "fiub":
+            raise DataError(f"X has type {X.dtype}; convert it to numbers first (strings become indicator columns).")
+        names = tuple(str(c) for c in columns) if columns is not None else tuple(f"x{j}" for j in range(d))
+        if len(names) != d or len(set(names)) != d:
+            raise DataError(f"columns must be {d} different names, one for each column of X; got {len(names)}: {names}.")
+        given = {"y": y, "offset": offset, "weights": weights}
+        vectors = {k: _vector(k, v, n) for k, v in given.items() if v is not None}
+        kind = _float_type(dtype)
+        out = packed.empty(n, d, kind)
+        packer = Packer(names, "y", offset is not None, weights is not None)
+        for start in range(0, n, CHUNK):
+            stop = min(n, start + CHUNK)
+            parts = [vectors[k][start:stop] if k in vectors else None for k in ("y", "offset", "weights")]
+            packer.pack(out[start:stop], np.asarray(X[start:stop], np.float64), *parts)  # type: ignore[arg-type]
+        return cls(out, names, "y", packer.moments, offset is not None, weights is not None)
+
+    @classmethod
+    def from_arrow(cls, source: Any, response: str, **options: Any) -> Dataset:
+        """Pack any object with `__arrow_c_stream__`; the options are those of `tallbayes.read`.
+
+        >>> import pyarrow as pa, tallbayes as tb
+        >>> table = pa.table({"clicks": [0, 1, 0], "age": [31.0, 45.0, 27.0]})
+        >>> tb.Dataset.from_arrow(table, response="clicks").columns
+        ('Intercept', 'age')
+        """
+        from tallbayes.data.read import read
+
+        return read(source, response=response, **options)
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.records.shape[0]
+
+    @property
+    def d(self) -> int:
+        """Number of columns of the design matrix."""
+        return len(self.columns)
+
+    @property
+    def y(self) -> np.ndarray:
+        """The response (a view)."""
+        return self.records[:, self.d]
+
+    @property
+    def intercept(self) -> int | None:
+        """Index of the column of ones, if there is one."""
+        m = self.moments
+        ones = np.flatnonzero((m.low[: self.d] == 1.0) & (m.high[: self.d] == 1.0))
+        return int(ones[0]) if ones.size else None
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the whole content; computed once, at memory speed."""
+        if self._fingerprint is None:
+            self._fingerprint = packed.fingerprint(self.records, self.columns, self.response)
+        return self._fingerprint
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the row weights: n if there are none."""
+        return float(self.moments.mean[self.d + 2] * self.n)
+
+    def __repr__(self) -> str:
+        where = "in memory" if self.store is None else f"memory-mapped from {self.store}"
+        kind = self.records.dtype.name
+        return f"Dataset({self.n:,} rows x {self.d} columns, response {self.response!r}, {kind}, {where})"
+
+
+class Packer:
+    """Checks and packs chunks of rows in order, and keeps their moments."""
+
+    def __init__(self, columns: tuple[str, ...], response: str, has_offset: bool, has_weights: bool) -> None:
+        self.columns = columns
+        self.names = (*columns, response, "offset", "weights")
+        self.moments = Moments(self.names)
+
+    def pack(
+        self, out: np.ndarray, x: np.ndarray, y: np.ndarray, offset: np.ndarray | None, weights: np.ndarray | None
+    ) -> None:
+        """Pack one chunk."""
+        first, k = self.moments.n, len(self.names)
+        packed.pack(out, x, y, offset, weights)
+        chunk = np.empty((x.shape[0], k))
+        chunk[:, :-3] = x
+        chunk[:, -3] = y
+        chunk[:, -2] = 0.0 if offset is None else offset
+        chunk[:, -1] = 1.0 if weights is None else weights
+        check_finite(chunk, self.names, first)
+        if not np.isfinite(out).all():
+            check_finite(out[:, :k].astype(float), tuple(f"{c} (too large for float32)" for c in self.names), first)
+        if weights is not None and (chunk[:, -1] < 0).any():
+            row = int(np.argmax(chunk[:, -1] < 0))
+            raise DataError(f"row {first + row} has weight {chunk[row, -1]:g}; weights are powers of the likelihood, so >= 0.")
+        self.moments.add(chunk)
+
+
+def _vector(name: str, values: Any, n: int) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{name} has type {array.dtype}; convert it to numbers first.")
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.shape != (n,):
+        raise DataError(f"{name} must have one number for each of the {n} rows; its shape is {array.shape}.")
+    return array
+
+
+def _float_type(dtype: str | np.dtype) -> np.dtype:
+    kind = np.dtype(dtype)
+    if kind not in (np.dtype("f8"), np.dtype("f4")):
+        raise DataError(f"rows are stored as float64 or float32, not {kind}.")
+    return kind

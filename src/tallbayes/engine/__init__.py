@@ -1,0 +1,1 @@
+"""Compiled row functions: the only code that touches rows."""

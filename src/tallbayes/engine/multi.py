@@ -1,0 +1,207 @@
+"""Row verbs of models with several linear predictors, or with one and nuisance parameters.
+
+A row depends on a short vector u = (eta_1 .. eta_K, nuisance): u_k = x . theta_k + offset for K blocks of theta, followed
+by the last elements of theta as they are. The family gives value, gradient and Hessian in u; the chain rule is here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import SUMS, declared, generic, inlinable
+from tallbayes.engine.rows import (
+    AHEAD,
+    dot,
+    prefetch_row,
+    range_gradient,
+    range_hessian,
+    range_norms,
+    range_value,
+    residual_differences,
+    row_values,
+    weighted_gradient,
+)
+
+
+class MultiIndex(NamedTuple):
+    """Rows whose likelihood depends on `predictors` linear predictors and `nuisances` further parameters."""
+
+    family: Any
+    records: np.ndarray
+    columns: int
+    predictors: int
+    nuisances: int
+
+
+@generic
+@declared
+def vector_value(family: Any, u: np.ndarray, y: float) -> float:
+    """Log-likelihood of a row in u."""
+    raise TypeError
+
+
+@generic
+@declared
+def vector_gradient(family: Any, u: np.ndarray, y: float, gradient: np.ndarray) -> float:
+    """Value; the gradient in u is written to `gradient`."""
+    raise TypeError
+
+
+@generic
+@declared
+def vector_hessian(family: Any, u: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray) -> float:
+    """Value; gradient and whole Hessian in u are written."""
+    raise TypeError
+
+
+@inlinable(options=SUMS)
+def _indices(rows, x, theta, u):
+    d = rows.columns
+    for k in range(rows.predictors):
+        u[k] = dot(x, theta[k * d : k * d + d], d) + x[d + 1]
+    for k in range(rows.nuisances):
+        u[rows.predictors + k] = theta[rows.predictors * d + k]
+
+
+@inlinable(options=SUMS)
+def _add_gradient(rows, x, factor, g, gradient):
+    d = rows.columns
+    for k in range(rows.predictors):
+        slope, base = factor * g[k], k * d
+        for c in range(d):
+            gradient[base + c] += slope * x[c]
+    for k in range(rows.nuisances):
+        gradient[rows.predictors * d + k] += factor * g[rows.predictors + k]
+
+
+@inlinable(options=SUMS)
+def _add_hessian(rows, x, factor, h, hessian):
+    d, p = rows.columns, rows.predictors
+    for k in range(p):
+        for l in range(k + 1):
+            for a in range(d):
+                s = factor * h[k, l] * x[a]
+                for b in range(d if l < k else a + 1):
+                    hessian[k * d + a, l * d + b] += s * x[b]
+    for k in range(rows.nuisances):
+        for l in range(p):
+            s = factor * h[p + k, l]
+            for b in range(d):
+                hessian[p * d + k, l * d + b] += s * x[b]
+        for l in range(k + 1):
+            hessian[p * d + k, p * d + l] += factor * h[p + k, p + l]
+
+
+@row_values.register(MultiIndex)
+def _row_values(rows, index, theta, out):
+    u = np.empty(rows.predictors + rows.nuisances)
+    for j in range(index.size):
+        if j + AHEAD < index.size:
+            prefetch_row(rows.records, index[j + AHEAD])
+        x = rows.records[index[j]]
+        _indices(rows, x, theta, u)
+        out[j] = x[rows.columns + 2] * vector_value(rows.family, u, x[rows.columns])
+
+
+@weighted_gradient.register(MultiIndex)
+def _weighted_gradient(rows, index, factors, theta, gradient):
+    q = rows.predictors + rows.nuisances
+    u, g = np.empty(q), np.empty(q)
+    total = 0.0
+    for j in range(index.size):
+        if j + AHEAD < index.size:
+            prefetch_row(rows.records, index[j + AHEAD])
+        x = rows.records[index[j]]
+        _indices(rows, x, theta, u)
+        factor = factors[j] * x[rows.columns + 2]
+        total += factor * vector_gradient(rows.family, u, x[rows.columns], g)
+        _add_gradient(rows, x, factor, g, gradient)
+    return total
+
+
+@inlinable(options=SUMS)
+def _taylor(value, g, h, shift):
+    total = value
+    for k in range(shift.size):
+        total += g[k] * shift[k]
+        for l in range(shift.size):
+            total += 0.5 * h[k, l] * shift[k] * shift[l]
+    return total
+
+
+@residual_differences.register(MultiIndex)
+def _residual_differences(rows, index, theta, other, reference, out):
+    q = rows.predictors + rows.nuisances
+    base, first, second, g, h = np.empty(q), np.empty(q), np.empty(q), np.empty(q), np.empty((q, q))
+    for j in range(index.size):
+        if j + AHEAD < index.size:
+            prefetch_row(rows.records, index[j + AHEAD])
+        x = rows.records[index[j]]
+        y = x[rows.columns]
+        _indices(rows, x, reference, base)
+        _indices(rows, x, theta, first)
+        _indices(rows, x, other, second)
+        f = vector_hessian(rows.family, base, y, g, h)
+        before = vector_value(rows.family, first, y) - _taylor(f, g, h, first - base)
+        after = vector_value(rows.family, second, y) - _taylor(f, g, h, second - base)
+        out[j] = x[rows.columns + 2] * (after - before)
+
+
+@range_value.register(MultiIndex)
+def _range_value(rows, start, stop, theta):
+    u = np.empty(rows.predictors + rows.nuisances)
+    total = 0.0
+    for i in range(start, stop):
+        x = rows.records[i]
+        _indices(rows, x, theta, u)
+        total += x[rows.columns + 2] * vector_value(rows.family, u, x[rows.columns])
+    return total
+
+
+@range_gradient.register(MultiIndex)
+def _range_gradient(rows, start, stop, theta, gradient):
+    q = rows.predictors + rows.nuisances
+    u, g = np.empty(q), np.empty(q)
+    total = 0.0
+    for i in range(start, stop):
+        x = rows.records[i]
+        _indices(rows, x, theta, u)
+        weight = x[rows.columns + 2]
+        total += weight * vector_gradient(rows.family, u, x[rows.columns], g)
+        _add_gradient(rows, x, weight, g, gradient)
+    return total
+
+
+@range_hessian.register(MultiIndex)
+def _range_hessian(rows, start, stop, theta, gradient, hessian):
+    q = rows.predictors + rows.nuisances
+    u, g, h = np.empty(q), np.empty(q), np.empty((q, q))
+    total = 0.0
+    for i in range(start, stop):
+        x = rows.records[i]
+        _indices(rows, x, theta, u)
+        weight = x[rows.columns + 2]
+        total += weight * vector_hessian(rows.family, u, x[rows.columns], g, h)
+        _add_gradient(rows, x, weight, g, gradient)
+        _add_hessian(rows, x, weight, h, hessian)
+    return total
+
+
+@range_norms.register(MultiIndex)
+def _range_norms(rows, start, stop, factor, out):
+    """Largest singular value's upper bound: the Frobenius norm of the Jacobian of u times the factor."""
+    d = rows.columns
+    for i in range(start, stop):
+        x = rows.records[i]
+        total = 0.0
+        for k in range(factor.shape[1]):
+            for block in range(rows.predictors):
+                projection = 0.0
+                for c in range(d):
+                    projection += factor[block * d + c, k] * x[c]
+                total += projection * projection
+            for m in range(rows.nuisances):
+                total += factor[rows.predictors * d + m, k] ** 2
+        out[i - start] = np.sqrt(total)

@@ -1,0 +1,158 @@
+"""Full passes over the rows: fixed blocks through a pool of threads, partial sums added in block order.
+
+The blocks depend on n alone, so a pass gives the same bits on any number of cores. Kernels release the GIL; Numba's own
+parallel loops are not used, because they abort under several calling threads and their reductions depend on the cores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from tallbayes.compile import SUMS, jit
+from tallbayes.engine.rows import (
+    TILE,
+    range_gradient,
+    range_hessian,
+    range_norms,
+    range_value,
+    residual_differences,
+    row_values,
+    weighted_gradient,
+)
+
+BLOCKS = 64
+
+
+def block_bounds(n: int) -> list[tuple[int, int]]:
+    """At most `BLOCKS` ranges of whole tiles that cover n rows.
+
+    >>> block_bounds(600)
+    [(0, 256), (256, 512), (512, 600)]
+    """
+    size = max(TILE, -(-n // (BLOCKS * TILE)) * TILE)
+    return [(start, min(n, start + size)) for start in range(0, n, size)]
+
+
+def over_blocks(n: int, work: Callable[[int, int], Any], cores: int | None = None) -> list[Any]:
+    """Results of `work(start, stop)` on every block, in block order."""
+    bounds = block_bounds(n)
+    workers = min(len(bounds), cores or os.cpu_count() or 1)
+    if workers == 1 or n <= BLOCKS * TILE:
+        return [work(start, stop) for start, stop in bounds]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(lambda bound: work(*bound), bounds))
+
+
+def total_value(rows: Any, theta: np.ndarray, cores: int | None = None) -> float:
+    """Log-likelihood of all rows."""
+    theta = np.ascontiguousarray(theta, np.float64)
+    return float(sum(over_blocks(row_count(rows), lambda a, b: _value(rows, a, b, theta), cores)))
+
+
+def total_gradient(rows: Any, theta: np.ndarray, cores: int | None = None) -> tuple[float, np.ndarray]:
+    """Log-likelihood of all rows and its gradient."""
+    theta = np.ascontiguousarray(theta, np.float64)
+
+    def work(a: int, b: int) -> tuple[float, np.ndarray]:
+        gradient = np.zeros(theta.size)
+        return _gradient(rows, a, b, theta, gradient), gradient
+
+    parts = over_blocks(row_count(rows), work, cores)
+    return float(sum(p[0] for p in parts)), np.sum([p[1] for p in parts], axis=0)
+
+
+def total_hessian(rows: Any, theta: np.ndarray, cores: int | None = None) -> tuple[float, np.ndarray, np.ndarray]:
+    """Log-likelihood of all rows, its gradient and its Hessian."""
+    theta = np.ascontiguousarray(theta, np.float64)
+
+    def work(a: int, b: int) -> tuple[float, np.ndarray, np.ndarray]:
+        gradient, hessian = np.zeros(theta.size), np.zeros((theta.size, theta.size))
+        return _hessian(rows, a, b, theta, gradient, hessian), gradient, hessian
+
+    parts = over_blocks(row_count(rows), work, cores)
+    lower = np.sum([p[2] for p in parts], axis=0)
+    hessian = lower + np.tril(lower, -1).T
+    return float(sum(p[0] for p in parts)), np.sum([p[1] for p in parts], axis=0), hessian
+
+
+def whitened_norms(rows: Any, factor: np.ndarray, cores: int | None = None) -> np.ndarray:
+    """|factor' x_i| of every row."""
+    factor = np.ascontiguousarray(factor, np.float64)
+    out = np.empty(row_count(rows))
+    over_blocks(out.size, lambda a, b: _norms(rows, a, b, factor, out[a:b]), cores)
+    return out
+
+
+def values_at(rows: Any, index: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """Weighted log-likelihood of the indexed rows."""
+    out = np.empty(index.size)
+    _values(rows, np.ascontiguousarray(index, np.int64), np.ascontiguousarray(theta, np.float64), out)
+    return out
+
+
+def gradient_at(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.ndarray) -> tuple[float, np.ndarray]:
+    """Sum of factors times log-likelihoods of the indexed rows, and its gradient."""
+    gradient = np.zeros(theta.size)
+    total = _indexed_gradient(
+        rows,
+        np.ascontiguousarray(index, np.int64),
+        np.ascontiguousarray(factors, np.float64),
+        np.ascontiguousarray(theta, np.float64),
+        gradient,
+    )
+    return float(total), gradient
+
+
+def residuals_at(
+    rows: Any, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray
+) -> np.ndarray:
+    """Differences of Taylor residuals of the indexed rows."""
+    out = np.empty(index.size)
+    points = [np.ascontiguousarray(p, np.float64) for p in (theta, other, reference)]
+    _residuals(rows, np.ascontiguousarray(index, np.int64), *points, out)
+    return out
+
+
+def row_count(rows: Any) -> int:
+    """Number of rows."""
+    return int(rows.records.shape[0])
+
+
+@jit(options=SUMS)
+def _value(rows, start, stop, theta):
+    return range_value(rows, start, stop, theta)
+
+
+@jit(options=SUMS)
+def _gradient(rows, start, stop, theta, gradient):
+    return range_gradient(rows, start, stop, theta, gradient)
+
+
+@jit(options=SUMS)
+def _hessian(rows, start, stop, theta, gradient, hessian):
+    return range_hessian(rows, start, stop, theta, gradient, hessian)
+
+
+@jit(options=SUMS)
+def _norms(rows, start, stop, factor, out):
+    range_norms(rows, start, stop, factor, out)
+
+
+@jit(options=SUMS)
+def _values(rows, index, theta, out):
+    row_values(rows, index, theta, out)
+
+
+@jit(options=SUMS)
+def _indexed_gradient(rows, index, factors, theta, gradient):
+    return weighted_gradient(rows, index, factors, theta, gradient)
+
+
+@jit(options=SUMS)
+def _residuals(rows, index, theta, other, reference, out):
+    residual_differences(rows, index, theta, other, reference, out)

@@ -1,0 +1,305 @@
+"""Row verbs: the functions through which everything else sees rows.
+
+Verbs on an index array serve subsampling; verbs on a range `[start, stop)` serve full passes. All are generic over the
+kind of rows: `SingleIndex` here (one linear predictor), `MultiIndex` in `multi.py` (several, or a nuisance parameter).
+Gradients and Hessians are added to the array given, so that a caller can accumulate.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import SUMS, declared, generic, inlinable
+from tallbayes.engine.arithmetic import prefetch
+from tallbayes.engine.family import jet1, jet2, residual, value
+
+TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
+AHEAD = 16  # rows between a prefetch and its use: at about 6 ns a row this hides a memory latency of 100 ns
+
+
+class SingleIndex(NamedTuple):
+    """Rows of a model with one linear predictor: eta_i = x_i . theta + offset_i."""
+
+    family: Any
+    records: np.ndarray  # (n, width): x, y, offset, weight, padding
+    columns: int
+
+
+@generic(options=SUMS)
+@declared
+def row_values(rows: Any, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
+    """out[j] = weighted log-likelihood of row index[j]."""
+
+
+@generic(options=SUMS)
+@declared
+def weighted_gradient(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray) -> float:
+    """Sum of factors[j] l_{index[j]}(theta), its gradient added to `gradient`."""
+    raise TypeError
+
+
+@generic(options=SUMS)
+@declared
+def residual_differences(
+    rows: Any, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
+) -> None:
+    """out[j] = rho(other) - rho(theta) of row index[j], rho the second-order Taylor residual at `reference`."""
+
+
+@generic(options=SUMS)
+@declared
+def range_value(rows: Any, start: int, stop: int, theta: np.ndarray) -> float:
+    """Sum of l_i(theta) over a range of rows."""
+    raise TypeError
+
+
+@generic(options=SUMS)
+@declared
+def range_gradient(rows: Any, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
+    """The same, with the gradient."""
+    raise TypeError
+
+
+@generic(options=SUMS)
+@declared
+def range_hessian(
+    rows: Any, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray
+) -> float:
+    """The same, with gradient and the lower triangle of the Hessian."""
+    raise TypeError
+
+
+@generic(options=SUMS)
+@declared
+def range_norms(rows: Any, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
+    """out[i - start] = |factor' x_i|: the whitened norm of a row when factor factor' is a covariance."""
+
+
+@inlinable(options=SUMS)
+def dot(x, theta, d):
+    """Dot product of the first d elements."""
+    total = 0.0
+    for c in range(d):
+        total += x[c] * theta[c]
+    return total
+
+
+@inlinable
+def prefetch_row(records, row):
+    """Ask for all cache lines of a record."""
+    width = records.shape[1]
+    line = 64 // records.itemsize
+    for start in range(0, width, line):
+        prefetch(records, row * width + start)
+
+
+@inlinable(options=SUMS)
+def gather_tile(records, d, index, start, size, theta, eta, y, weight):
+    """Linear predictors, responses and weights of `size` indexed rows, prefetching those that follow."""
+    for j in range(size):
+        if start + j + AHEAD < index.size:
+            prefetch_row(records, index[start + j + AHEAD])
+        x = records[index[start + j]]
+        eta[j] = dot(x, theta, d) + x[d + 1]
+        y[j] = x[d]
+        weight[j] = x[d + 2]
+
+
+@inlinable(options=SUMS)
+def scan_tile(records, d, start, size, theta, eta, y, weight):
+    """Linear predictors, responses and weights of `size` consecutive rows."""
+    for j in range(size):
+        x = records[start + j]
+        eta[j] = dot(x, theta, d) + x[d + 1]
+        y[j] = x[d]
+        weight[j] = x[d + 2]
+
+
+@row_values.register(SingleIndex)
+def _row_values(rows, index, theta, out):
+    eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    for start in range(0, index.size, TILE):
+        size = min(TILE, index.size - start)
+        gather_tile(rows.records, rows.columns, index, start, size, theta, eta, y, weight)
+        for j in range(size):
+            out[start + j] = weight[j] * value(rows.family, eta[j], y[j])
+
+
+@weighted_gradient.register(SingleIndex)
+def _weighted_gradient(rows, index, factors, theta, gradient):
+    records, d = rows.records, rows.columns
+    eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    total = 0.0
+    for start in range(0, index.size, TILE):
+        size = min(TILE, index.size - start)
+        gather_tile(records, d, index, start, size, theta, eta, y, weight)
+        part = 0.0
+        for j in range(size):
+            f, slope = jet1(rows.family, eta[j], y[j])
+            factor = weight[j] * factors[start + j]
+            part += factor * f
+            eta[j] = factor * slope
+        total += part
+        for j in range(size):
+            x, slope = records[index[start + j]], eta[j]
+            for c in range(d):
+                gradient[c] += slope * x[c]
+    return total
+
+
+@residual_differences.register(SingleIndex)
+def _residual_differences(rows, index, theta, other, reference, out):
+    records, d = rows.records, rows.columns
+    first, second, base = np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    y, weight = np.empty(TILE), np.empty(TILE)
+    here, there = theta[:d] - reference[:d], other[:d] - reference[:d]
+    for start in range(0, index.size, TILE):
+        size = min(TILE, index.size - start)
+        for j in range(size):
+            if start + j + AHEAD < index.size:
+                prefetch_row(records, index[start + j + AHEAD])
+            x = records[index[start + j]]
+            base[j] = dot(x, reference, d) + x[d + 1]
+            first[j] = dot(x, here, d)
+            second[j] = dot(x, there, d)
+            y[j] = x[d]
+            weight[j] = x[d + 2]
+        for j in range(size):
+            gap = residual(rows.family, base[j], y[j], second[j]) - residual(rows.family, base[j], y[j], first[j])
+            out[start + j] = weight[j] * gap
+
+
+@range_value.register(SingleIndex)
+def _range_value(rows, start, stop, theta):
+    eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    total = 0.0
+    for first in range(start, stop, TILE):
+        size = min(TILE, stop - first)
+        scan_tile(rows.records, rows.columns, first, size, theta, eta, y, weight)
+        part = 0.0
+        for j in range(size):
+            part += weight[j] * value(rows.family, eta[j], y[j])
+        total += part
+    return total
+
+
+@range_gradient.register(SingleIndex)
+def _range_gradient(rows, start, stop, theta, gradient):
+    records, d = rows.records, rows.columns
+    eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    total = 0.0
+    for first in range(start, stop, TILE):
+        size = min(TILE, stop - first)
+        scan_tile(records, d, first, size, theta, eta, y, weight)
+        part = 0.0
+        for j in range(size):
+            f, slope = jet1(rows.family, eta[j], y[j])
+            part += weight[j] * f
+            eta[j] = weight[j] * slope
+        total += part
+        fours = size // 4 * 4
+        for j in range(0, fours, 4):
+            x0, x1, x2, x3 = records[first + j], records[first + j + 1], records[first + j + 2], records[first + j + 3]
+            s0, s1, s2, s3 = eta[j], eta[j + 1], eta[j + 2], eta[j + 3]
+            for c in range(d):
+                gradient[c] += (s0 * x0[c] + s1 * x1[c]) + (s2 * x2[c] + s3 * x3[c])
+        for j in range(fours, size):
+            x, slope = records[first + j], eta[j]
+            for c in range(d):
+                gradient[c] += slope * x[c]
+    return total
+
+
+@inlinable(options=SUMS)
+def transpose_tile(records, d, start, size, out):
+    """Columns of `size` consecutive rows, each contiguous: sums over rows then vectorise whatever d is."""
+    for j in range(size):
+        x = records[start + j]
+        for c in range(d):
+            out[c, j] = x[c]
+
+
+@inlinable(options=SUMS)
+def add_gram(columns, d, weight, scratch, gram):
+    """Add X' diag(weight) X of one whole tile to the lower triangle of `gram`."""
+    for a in range(d):
+        for j in range(TILE):
+            scratch[j] = weight[j] * columns[a, j]
+        b = 0
+        while b + 3 <= a:
+            s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+            for j in range(TILE):
+                v = scratch[j]
+                s0 += v * columns[b, j]
+                s1 += v * columns[b + 1, j]
+                s2 += v * columns[b + 2, j]
+                s3 += v * columns[b + 3, j]
+            gram[a, b] += s0
+            gram[a, b + 1] += s1
+            gram[a, b + 2] += s2
+            gram[a, b + 3] += s3
+            b += 4
+        while b <= a:
+            s0 = 0.0
+            for j in range(TILE):
+                s0 += scratch[j] * columns[b, j]
+            gram[a, b] += s0
+            b += 1
+
+
+@inlinable(options=SUMS)
+def add_columns(columns, d, weight, out):
+    """Add X' weight of one whole tile to `out`."""
+    for a in range(d):
+        total = 0.0
+        for j in range(TILE):
+            total += weight[j] * columns[a, j]
+        out[a] += total
+
+
+@range_hessian.register(SingleIndex)
+def _range_hessian(rows, start, stop, theta, gradient, hessian):
+    records, d = rows.records, rows.columns
+    eta, y, weight = np.zeros(TILE), np.zeros(TILE), np.zeros(TILE)
+    curvature, scratch, columns = np.zeros(TILE), np.empty(TILE), np.zeros((d, TILE))
+    total = 0.0
+    for first in range(start, stop, TILE):
+        size = min(TILE, stop - first)
+        scan_tile(records, d, first, size, theta, eta, y, weight)
+        transpose_tile(records, d, first, size, columns)
+        part = 0.0
+        for j in range(size):
+            f, slope, second = jet2(rows.family, eta[j], y[j])
+            part += weight[j] * f
+            eta[j] = weight[j] * slope
+            curvature[j] = weight[j] * second
+        total += part
+        for j in range(size, TILE):
+            eta[j] = 0.0
+            curvature[j] = 0.0
+        add_columns(columns, d, eta, gradient)
+        add_gram(columns, d, curvature, scratch, hessian)
+    return total
+
+
+@range_norms.register(SingleIndex)
+def _range_norms(rows, start, stop, factor, out):
+    records, d = rows.records, rows.columns
+    columns, projection, square = np.zeros((d, TILE)), np.empty(TILE), np.empty(TILE)
+    for first in range(start, stop, TILE):
+        size = min(TILE, stop - first)
+        transpose_tile(records, d, first, size, columns)
+        square[:] = 0.0
+        for k in range(factor.shape[1]):
+            projection[:] = 0.0
+            for c in range(d):
+                f = factor[c, k]
+                if f != 0.0:
+                    for j in range(TILE):
+                        projection[j] += f * columns[c, j]
+            for j in range(TILE):
+                square[j] += projection[j] * projection[j]
+        for j in range(size):
+            out[first - start + j] = np.sqrt(square[j])

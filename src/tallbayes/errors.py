@@ -1,0 +1,46 @@
+"""Errors a user can act on. Each message names what is wrong, where, and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TallbayesError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+
+class DataError(TallbayesError, ValueError):
+    """The rows, columns or response cannot be used as given."""
+
+
+class ModelError(TallbayesError, ValueError):
+    """The model has no usable posterior: separable data, flat directions, no convergence."""
+
+
+class OptionError(TallbayesError, ValueError):
+    """An option or name is unknown or out of range."""
+
+
+class StoreError(TallbayesError, OSError):
+    """A file of ours is missing, truncated, foreign or belongs to something else."""
+
+
+class CertificateError(TallbayesError, ArithmeticError):
+    """A residual exceeded its proven bound: the run is void, and the bound or its implementation is wrong."""
+
+
+class TallbayesWarning(UserWarning):
+    """Something the user should know about a result that was nevertheless returned."""
+
+
+def unknown(kind: str, name: object, valid: Iterable[str]) -> OptionError:
+    """The error for a name that is not in a list, with the nearest valid one.
+
+    >>> print(unknown("family", "logistik", ["logistic", "poisson"]))
+    unknown family 'logistik'; did you mean 'logistic'? Valid: logistic, poisson
+    """
+    names = sorted(valid)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    return OptionError(f"unknown {kind} {name!r}{hint} Valid: {', '.join(names)}")

@@ -1,0 +1,31 @@
+"""Families and priors. A model is a family and a prior over a Dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tallbayes.data.dataset import Dataset
+from tallbayes.errors import unknown
+from tallbayes.models import priors
+from tallbayes.models.base import Family, Model
+from tallbayes.models.gaussian import gaussian
+from tallbayes.models.logistic import logistic
+from tallbayes.models.poisson import poisson
+
+FAMILIES: dict[str, Callable[..., Model]] = {"gaussian": gaussian, "logistic": logistic, "poisson": poisson}
+
+
+def build(family: str, data: Dataset, prior: priors.Prior | None = None, **options: Any) -> Model:
+    """A model by the name of its family.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> build("poisson", tb.Dataset.from_arrays(np.ones((2, 1)), [1, 0]))
+    Model(poisson, 2 rows, 1 parameters, prior weakly_informative)
+    """
+    if family not in FAMILIES:
+        raise unknown("family", family, FAMILIES)
+    return FAMILIES[family](data, prior, **options)
+
+
+__all__ = ["FAMILIES", "Family", "Model", "build", "gaussian", "logistic", "poisson", "priors"]
