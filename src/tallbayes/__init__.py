@@ -1,0 +1,46 @@
+"""Bayesian posteriors over tall data, reading only the rows each iteration needs.
+
+>>> import tallbayes as tb
+>>> sorted(tb.samplers.SAMPLERS)[:2]
+['hmc', 'mh']
+"""
+
+from tallbayes import models, moves, samplers
+from tallbayes.api import fit, resume, sample
+from tallbayes.data import Dataset, read
+from tallbayes.errors import (
+    CertificateError,
+    DataError,
+    ModelError,
+    OptionError,
+    StoreError,
+    TallbayesError,
+    TallbayesWarning,
+)
+from tallbayes.models import priors
+from tallbayes.models.mode import find_mode
+from tallbayes.results import Fit, load
+from tallbayes.version import __version__
+
+__all__ = [
+    "CertificateError",
+    "DataError",
+    "Dataset",
+    "Fit",
+    "ModelError",
+    "OptionError",
+    "StoreError",
+    "TallbayesError",
+    "TallbayesWarning",
+    "__version__",
+    "find_mode",
+    "fit",
+    "load",
+    "models",
+    "moves",
+    "priors",
+    "read",
+    "resume",
+    "sample",
+    "samplers",
+]

@@ -4,7 +4,8 @@ Three kinds of function exist.
 
 * `jit`: an entry point called from Python. Compiled by Numba without the GIL and cached on disk. Numba stamps a cached
   function with the time of its *own* file only, so an edited helper elsewhere would be ignored; our stamp is a hash of all
-  sources of the package.
+  sources of the package. Code for types defined outside the package is compiled anew in every process: the stamp does not
+  cover their source, and an index that names them could not be read where they cannot be imported.
 * `inlinable`: a helper. It stays plain Python, so the same source runs interpreted, and compiles into whatever calls it.
 * `generic`: a function dispatched on the type of one argument, in Python and in compiled code alike. Families, moves
   and samplers are NamedTuples that register their implementation.
@@ -19,7 +20,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.sigutils import normalize_signature
 from numba.extending import overload, register_jitable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -48,9 +51,32 @@ def source_stamp() -> str:
 class _StampedCache(FunctionCache):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
+        own = self._impl.locator.get_source_stamp() if _outside(function) else None
         self._cache_file = IndexDataCacheFile(
-            cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=source_stamp()
+            cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=(source_stamp(), own)
         )
+
+    def _load_overload(self, sig: Any, target_context: Any) -> Any:
+        return None if _mentions_outsider(sig) else super()._load_overload(sig, target_context)
+
+    def _save_overload(self, sig: Any, data: Any) -> None:
+        if not _mentions_outsider(sig):
+            super()._save_overload(sig, data)
+
+
+def _outside(thing: Any) -> bool:
+    return thing.__module__.partition(".")[0] != __name__.partition(".")[0]
+
+
+def _mentions_outsider(sig: Any) -> bool:
+    """Whether a signature has a NamedTuple class, at any depth, that is not the package's own."""
+
+    def outsider(kind: Any) -> bool:
+        if hasattr(kind, "instance_class") and _outside(kind.instance_class):
+            return True
+        return isinstance(kind, types.BaseTuple) and any(outsider(part) for part in kind)
+
+    return any(outsider(kind) for kind in normalize_signature(sig)[0])
 
 
 def jit(function: Function | None = None, *, options: dict[str, Any] = STRICT) -> Any:

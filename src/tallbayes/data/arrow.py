@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,19 @@ class Source:
     n: int | None
     identity: dict[str, Any]
     batches: Any  # (columns) -> iterator of RecordBatch
+
+
+def _column_names(schema: Any) -> tuple[str, ...]:
+    """Names of the columns; an index that pandas stored beside them is none."""
+    index = (schema.pandas_metadata or {}).get("index_columns", ())
+    return tuple(c for c in schema.names if c not in index)
+
+
+def refuse_ambiguous(names: Sequence[str], wanted: Iterable[str]) -> None:
+    """Refuse to choose between columns of the same name."""
+    for name in wanted:
+        if list(names).count(name) > 1:
+            raise DataError(f"there are {list(names).count(name)} columns called {name!r}; rename all but one.")
 
 
 def parquet(path: str | Path) -> Source:
@@ -48,7 +61,7 @@ def parquet(path: str | Path) -> Source:
 
     stat = path.stat()
     identity = {"path": str(path.resolve()), "size": stat.st_size, "modified": stat.st_mtime_ns}
-    return Source(tuple(schema.names), n, identity, batches)
+    return Source(_column_names(schema), n, identity, batches)
 
 
 def stream(source: Any) -> Source:
@@ -65,7 +78,7 @@ def stream(source: Any) -> Source:
             for start in range(0, batch.num_rows, BATCH):
                 yield batch.slice(start, BATCH).select(list(columns))
 
-    return Source(tuple(reader.schema.names), int(n) if n is not None else None, {}, batches)
+    return Source(_column_names(reader.schema), int(n) if n is not None else None, {}, batches)
 
 
 def numbers(batch: Any, name: str, first_row: int) -> np.ndarray:
@@ -94,13 +107,17 @@ def dense_columns(source: Any, y: Any, columns: Sequence[str] | None) -> tuple[n
     import pyarrow as pa
 
     table = pa.table(source).combine_chunks()
-    names = [c for c in table.column_names if not (isinstance(y, str) and c == y)]
+    every = _column_names(table.schema)
+    names = [c for c in every if not (isinstance(y, str) and c == y)]
+    refuse_ambiguous(every, columns if columns is not None else every)
     if isinstance(y, str):
-        if y not in table.column_names:
-            raise DataError(f"there is no column {y!r}; the columns are {', '.join(table.column_names)}.")
+        if y not in every:
+            raise DataError(f"there is no column {y!r}; the columns are {', '.join(every)}.")
         y = numbers(table, y, 0)
     chosen = list(columns) if columns is not None else names
     missing = [c for c in chosen if c not in names]
     if missing:
         raise DataError(f"there is no column {missing[0]!r}; the columns are {', '.join(names)}.")
+    if not chosen:
+        raise DataError("there is no column left for the predictors.")
     return np.column_stack([numbers(table, c, 0) for c in chosen]), y, tuple(chosen)

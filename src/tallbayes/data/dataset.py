@@ -60,7 +60,7 @@ class Dataset:
 
             X, y, names = dense_columns(X, y, columns)
             columns = names if columns is None else columns
-        X = np.asarray(X)
+        X = _plain(X)
         if X.ndim == 1:
             X = X[:, None]
         if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
@@ -75,7 +75,7 @@ class Dataset:
         vectors = {k: _vector(k, v, n) for k, v in given.items() if v is not None}
         kind = _float_type(dtype)
         out = packed.empty(n, d, kind)
-        packer = Packer(names, "y", offset is not None, weights is not None)
+        packer = Packer(names, "y")
         for start in range(0, n, CHUNK):
             stop = min(n, start + CHUNK)
             parts = [vectors[k][start:stop] if k in vectors else None for k in ("y", "offset", "weights")]
@@ -138,9 +138,9 @@ class Dataset:
 class Packer:
     """Checks and packs chunks of rows in order, and keeps their moments."""
 
-    def __init__(self, columns: tuple[str, ...], response: str, has_offset: bool, has_weights: bool) -> None:
+    def __init__(self, columns: tuple[str, ...], response: str, offset: str = "offset", weights: str = "weights") -> None:
         self.columns = columns
-        self.names = (*columns, response, "offset", "weights")
+        self.names = (*columns, response, offset, weights)
         self.moments = Moments(self.names)
 
     def pack(
@@ -148,7 +148,8 @@ class Packer:
     ) -> None:
         """Pack one chunk."""
         first, k = self.moments.n, len(self.names)
-        packed.pack(out, x, y, offset, weights)
+        with np.errstate(over="ignore"):  # float32 overflow is named below
+            packed.pack(out, x, y, offset, weights)
         chunk = np.empty((x.shape[0], k))
         chunk[:, :-3] = x
         chunk[:, -3] = y
@@ -159,12 +160,22 @@ class Packer:
             check_finite(out[:, :k].astype(float), tuple(f"{c} (too large for float32)" for c in self.names), first)
         if weights is not None and (chunk[:, -1] < 0).any():
             row = int(np.argmax(chunk[:, -1] < 0))
-            raise DataError(f"row {first + row} has weight {chunk[row, -1]:g}; weights are powers of the likelihood, so >= 0.")
+            raise DataError(
+                f"row {first + row}, column {self.names[-1]!r}: the weight is {chunk[row, -1]:g}; weights are powers of the "
+                "likelihood, so >= 0."
+            )
         self.moments.add(chunk)
 
 
+def _plain(values: Any) -> np.ndarray:
+    """An array; masked elements become NaN, so that they are refused like any missing value."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        return values.astype(float).filled(np.nan)
+    return np.asarray(values)
+
+
 def _vector(name: str, values: Any, n: int) -> np.ndarray:
-    array = np.asarray(values)
+    array = _plain(values)
     if array.dtype.kind not in "fiub":
         raise DataError(f"{name} has type {array.dtype}; convert it to numbers first.")
     if array.ndim == 2 and array.shape[1] == 1:
@@ -175,7 +186,10 @@ def _vector(name: str, values: Any, n: int) -> np.ndarray:
 
 
 def _float_type(dtype: str | np.dtype) -> np.dtype:
-    kind = np.dtype(dtype)
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        raise DataError(f"rows are stored as float64 or float32, not {dtype!r}.") from None
     if kind not in (np.dtype("f8"), np.dtype("f4")):
         raise DataError(f"rows are stored as float64 or float32, not {kind}.")
     return kind

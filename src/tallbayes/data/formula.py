@@ -39,7 +39,7 @@ def parse(formula: str, available: tuple[str, ...], reserved: tuple[str, ...] = 
     while right[position:].strip():
         match = _TOKEN.match(right, position)
         assert match is not None
-        position = match.end()
+        first, position = position == 0, match.end()
         token = match.group().strip()
         if match["other"]:
             raise DataError(
@@ -47,7 +47,7 @@ def parse(formula: str, available: tuple[str, ...], reserved: tuple[str, ...] = 
                 "understood. Compute other terms as columns of the file first."
             )
         if match["sign"]:
-            if expect_term and not (token == "-" and position == match.end()):
+            if expect_term and not (first and token == "-"):
                 raise DataError(f"the formula {formula!r} has a sign without a term before {right[position:]!r}.")
             add, expect_term = token == "+", True
             continue
@@ -56,14 +56,16 @@ def parse(formula: str, available: tuple[str, ...], reserved: tuple[str, ...] = 
         expect_term = False
         if match["number"]:
             intercept = (token == "1") == add
-        elif match["all"]:
-            for name in available:
-                if name != response and name not in reserved:
-                    chosen[name] = None
+            continue
+        if match["all"]:
+            names = [c for c in available if c != response and c not in reserved]
         else:
-            name = token.strip("`")
-            if name not in available:
-                raise DataError(str(unknown("column", name, available)))
+            names = [token.strip("`")]
+            if names[0] not in available:
+                raise DataError(str(unknown("column", names[0], available)))
+            if names[0] == response and add:
+                raise DataError(f"the response {response!r} is also a predictor in the formula {formula!r}.")
+        for name in names:
             if add:
                 chosen[name] = None
             else:

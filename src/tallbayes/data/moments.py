@@ -53,7 +53,7 @@ class Moments:
             scatter = ((chunk - mean) ** 2).sum(0)
             gap = mean - self.mean
             total = self.n + m
-            self.scatter += scatter + gap**2 * (self.n * m / total)
+            self.scatter += scatter + gap * (gap * (self.n * m / total))
         self.mean += gap * (m / total)
         low, high = np.minimum(self.low, chunk.min(0)), np.maximum(self.high, chunk.max(0))
         earlier = self.n == 0 or (((self.low == low) | (self.low == high)) & ((self.high == low) | (self.high == high)))

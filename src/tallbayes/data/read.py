@@ -117,8 +117,10 @@ def _plan(
         for name in chosen:
             if name not in rows.names:
                 raise DataError(str(unknown("column", name, rows.names)))
+        if response in chosen:
+            raise DataError(f"the response {response!r} is also among columns=.")
         terms = formulas.Terms(response, tuple(chosen), True)
-    return {
+    plan = {
         "response": terms.response,
         "columns": list(terms.columns),
         "intercept": terms.intercept,
@@ -126,6 +128,13 @@ def _plan(
         "log_offset": log_offset,
         "weights": weights,
     }
+    arrow.refuse_ambiguous(rows.names, (*terms.columns, terms.response, *reserved))
+    names = _names(plan)
+    for name in names:
+        if names.count(name) > 1:
+            hint = "; 'Intercept' is the name of the column of ones, which a formula leaves out with + 0" * (name == "Intercept")
+            raise DataError(f"two predictors are called {name!r}{hint}.")
+    return plan
 
 
 def _names(plan: dict[str, Any]) -> tuple[str, ...]:
@@ -158,7 +167,7 @@ def _chunks(rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, packer: Pa
 
 
 def _packer(plan: dict[str, Any]) -> Packer:
-    return Packer(_names(plan), plan["response"], plan["offset"] is not None, plan["weights"] is not None)
+    return Packer(_names(plan), plan["response"], plan["offset"] or "offset", plan["weights"] or "weights")
 
 
 def _read_to_memory(

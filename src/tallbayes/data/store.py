@@ -103,10 +103,19 @@ def open_store(path: str | Path) -> Dataset:
         raise StoreError(f"the store {path} is damaged ({error}); delete it and read the source again.") from error
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise StoreError(f"the store {path} was written in another format; delete it and read the source again.")
+    try:
+        return _described(path, description)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"the store {path} is damaged ({error!r}); delete it and read the source again.") from error
+
+
+def _described(path: Path, description: dict[str, Any]) -> Dataset:
     dtype = np.dtype(description["dtype"])
     n, width = int(description["n"]), int(description["width"])
-    rows = _map(path / "records.bin", n, width, dtype)
     columns, response = tuple(description["columns"]), description["response"]
+    if width != packed.width_of(len(columns), dtype):
+        raise ValueError(f"{len(columns)} columns in records of {width} numbers")
+    rows = _map(path / "records.bin", n, width, dtype)
     return Dataset(
         rows,
         columns,

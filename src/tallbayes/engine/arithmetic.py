@@ -40,7 +40,7 @@ def _power_of_two_compiled(exponent: Any) -> Any:
 
 @inlinable(options=SCALAR)
 def exp(x: float) -> float:
-    """exp(x); 0 below -708 and a finite 1.8e308 above 709, so that a loop over it vectorises."""
+    """exp(x); 0 below -708 and a finite 8.2e307 above 709, so that a loop over it vectorises."""
     clipped = min(max(x, -708.0), 709.0)
     k = np.floor(clipped * _LOG2_E + 0.5)
     f = (clipped - k * _LN2_HIGH) - k * _LN2_LOW

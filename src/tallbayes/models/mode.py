@@ -22,7 +22,7 @@ from tallbayes.progress import Progress
 TOLERANCE = 1e-6  # on |L' gradient|: the distance to the mode in posterior standard deviations
 _MAX_STEPS = 100
 _FLAT = 1e-11  # relative size of an eigenvalue of the scaled precision that counts as zero
-_FAR = 30.0  # a linear predictor this large at every weighted row of a "mode" means that there is none
+_RUNAWAY = 1e5  # posterior sd of a linear predictor that no data leave; Newton stops near 1 / TOLERANCE where f saturates
 
 
 @dataclass(eq=False)
@@ -174,8 +174,8 @@ def _newton(
     state = evaluate(theta)
     for _ in range(_MAX_STEPS):
         value, gradient, hessian, precision = state
-        if not np.isfinite(value):
-            raise ModelError("the log posterior is not finite at the start; rescale columns with very large values.")
+        if not (np.isfinite(value) and np.isfinite(precision).all()):
+            raise ModelError("the log posterior or its curvature is not finite; rescale columns with very large values.")
         step, decrement = _newton_step(model, precision, gradient)
         if decrement < tolerance:
             _require_definite(model, precision)
@@ -234,7 +234,9 @@ def _name_flat_direction(model: Model, direction: np.ndarray) -> None:
     spread[: model.data.d] = np.where(typical > 0, typical, 1.0)
     size = np.abs(direction) * spread
     involved = [model.names[j] for j in np.argsort(-size) if size[j] > 1e-3 * size.max()]
-    constant = [model.data.columns[j] for j in range(model.data.d) if moments.sd[j] == 0 and j != model.data.intercept]
+    constant = [model.data.columns[j] for j in range(model.data.d) if moments.low[j] == moments.high[j] and j != model.data.intercept]
+    if set(involved) <= set(model.nuisances):
+        raise ModelError(_exact_fit(model))
     if len(involved) == 1:
         what = f"the data say nothing about {involved[0]!r}: its column is zero or has no effect on any row"
     else:
@@ -246,27 +248,46 @@ def _name_flat_direction(model: Model, direction: np.ndarray) -> None:
 
 def _divergence(model: Model, theta: np.ndarray) -> str:
     if model.family.name == "logistic" and not model.prior.proper:  # type: ignore[union-attr]
-        return _separable(model, theta)
+        spread = np.abs(theta) * np.maximum(model.data.moments.sd[: model.dim], 1e-300)
+        return _no_maximum(model, model.names[int(np.argmax(spread))])
     worst = model.names[int(np.argmax(np.abs(theta)))]
+    if worst in model.nuisances:
+        return _exact_fit(model)
     return (
         f"the search for the mode did not converge in {_MAX_STEPS} steps; {worst!r} runs away. Use a proper prior such as "
         "tallbayes.priors.normal(10.0), or rescale its column."
     )
 
 
-def _separable(model: Model, theta: np.ndarray) -> str:
-    spread = np.abs(theta) * np.maximum(model.data.moments.sd[: model.dim], 1e-300)
-    culprit = model.names[int(np.argmax(spread))]
+def _exact_fit(model: Model) -> str:
     return (
-        f"the response is separable (first by {culprit!r}): some combination of columns tells 0 from 1 without error, so a flat "
-        "prior has no posterior. Use tallbayes.priors.weakly_informative() or normal(2.5)."
+        f"{', '.join(map(repr, model.nuisances))} has no finite mode: the columns fit the response exactly (or it is constant). "
+        "Give sigma=, or leave out the column that repeats the response."
     )
 
 
+def _no_maximum(model: Model, culprit: str) -> str:
+    low, high = model.data.moments.low[model.data.d], model.data.moments.high[model.data.d]
+    if low == high:
+        why = f"every response is {low:g}"
+    elif model.family.name in ("logistic", "probit"):
+        why = f"the response is separable (first by {culprit!r}): some combination of columns tells 0 from 1 without error"
+    else:
+        why = f"{culprit!r} has no finite estimate: the responses of the rows that tell about it are all at the edge of their range"
+    return f"{why}, so a flat prior has no posterior. Use tallbayes.priors.weakly_informative() or normal(2.5)."
+
+
 def _check_separation(mode: Mode) -> None:
-    """Under a flat prior Newton may 'converge' on separable data when the likelihood saturates: look at it."""
+    """Under a flat prior Newton 'converges' where the likelihood saturates: some linear predictor then has no bound."""
     model = mode.model
-    if model.prior.proper or model.family.name not in ("logistic", "probit"):  # type: ignore[union-attr]
+    if model.prior.proper or model.family.response_scale or model.predictors > 1:  # type: ignore[union-attr]
         return
-    if mode.log_posterior > -1e-3 * max(1.0, mode.model.dim) or np.diag(mode.covariance).max() > 1e12:
-        raise ModelError(_separable(model, mode.reference))
+    d, moments, intercept = model.data.d, model.data.moments, model.data.intercept
+    low, high, mean = moments.low[:d], moments.high[:d], moments.mean[:d]
+    covariance = mode.covariance[:d, :d]
+    reach = np.maximum(np.abs(low), np.abs(high)) if intercept is None else high - low
+    sd = reach * np.sqrt(np.diag(covariance))
+    if intercept is not None:
+        sd[intercept] = np.sqrt(mean @ covariance @ mean)
+    if sd.max() > _RUNAWAY:
+        raise ModelError(_no_maximum(model, model.names[int(np.argmax(sd))]))

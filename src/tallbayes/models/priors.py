@@ -171,7 +171,7 @@ class Prior:
 def _gelman(data: Dataset, response_scale: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     d, m = data.d, data.moments
     spread = np.where(m.two_valued[:d], m.high[:d] - m.low[:d], 2.0 * m.sd[:d])
-    spread = np.where(spread > 0, spread, 1.0)
+    spread = np.where((spread > 0) & np.isfinite(spread), spread, 1.0)
     unit = 2.0 * m.sd[d] if response_scale and m.sd[d] > 0 else 1.0
     location, scale, centre, intercept = np.zeros(d), 2.5 * unit / spread, np.zeros(d), -1
     if data.intercept is not None:

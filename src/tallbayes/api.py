@@ -1,0 +1,315 @@
+"""The front door: `fit`, `sample` and `resume`."""
+
+from __future__ import annotations
+
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallbayes import models, samplers
+from tallbayes.compile import source_stamp
+from tallbayes.data.dataset import Dataset
+from tallbayes.data.read import from_recipe, read
+from tallbayes.errors import OptionError, StoreError, unknown
+from tallbayes.models import priors
+from tallbayes.models.base import Model
+from tallbayes.models.mode import Mode, find_mode
+from tallbayes.results.cost import effective_sizes
+from tallbayes.results.fit import Fit
+from tallbayes.run.chain import Chain
+from tallbayes.run.checkpoint import Checkpoint
+from tallbayes.run.driver import Limits, drive
+from tallbayes.samplers.base import KINDS, Sampler, Setup
+from tallbayes.version import __version__
+
+DISPERSION = 2.0  # chains start at Laplace draws with doubled standard deviations, so that R-hat can see disagreement
+
+
+def fit(
+    formula: str,
+    source: Any,
+    family: str = "logistic",
+    prior: priors.Prior | None = None,
+    sampler: str | Sampler = "auto",
+    *,
+    family_options: dict[str, Any] | None = None,
+    offset: str | None = None,
+    weights: str | None = None,
+    store: str | Path | None = None,
+    memory: str = "auto",
+    dtype: str = "float64",
+    progress: bool = True,
+    **options: Any,
+) -> Fit:
+    """Read, model and sample in one line; the remaining options are those of `sample`.
+
+    >>> import pyarrow as pa, numpy as np, tallbayes as tb
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.standard_normal(500)
+    >>> rows = pa.table({"x": x, "y": (rng.random(500) < 1 / (1 + np.exp(-x))).astype(int)})
+    >>> fit = tb.fit("y ~ x", rows, family="logistic", draws=100, warmup=100, chains=2, seed=1, progress=False)
+    >>> fit.names
+    ('Intercept', 'x')
+    """
+    data = read(source, formula, offset=offset, weights=weights, store=store, memory=memory, dtype=dtype, progress=progress)
+    model = models.build(family, data, prior, **(family_options or {}))
+    return sample(model, sampler, progress=progress, **options)
+
+
+def sample(
+    model: Model,
+    sampler: str | Sampler = "auto",
+    draws: int = 1000,
+    warmup: int = 1000,
+    chains: int = 4,
+    seed: int | None = None,
+    *,
+    init: str | np.ndarray = "laplace",
+    thin: int = 1,
+    cores: int | None = None,
+    max_seconds: float | None = None,
+    until_ess: float | None = None,
+    guarantee: str | None = None,
+    checkpoint: str | Path | None = None,
+    mode: Mode | None = None,
+    progress: bool = True,
+) -> Fit:
+    """Draw from the posterior of a model.
+
+    `sampler` is a name, an object of `tallbayes.samplers`, or "auto". Chains run in parallel threads; the draws depend on
+    the seed alone, not on cores, progress or interruptions. `init` is "laplace" (dispersed around the mode), "prior", or an
+    array of one or `chains` starting points. `until_ess` goes on in blocks of `draws` until the smallest bulk effective
+    sample size is reached, `max_seconds` stops sampling after a time. `guarantee="exact"` refuses weaker methods.
+    `checkpoint` names a folder from which `tallbayes.resume` continues after a kill. Ctrl-C returns the draws so far.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> X = np.column_stack([np.ones(100), np.linspace(-1, 1, 100)])
+    >>> model = tb.models.poisson(tb.Dataset.from_arrays(X, np.tile([0, 1, 2, 1], 25)))
+    >>> fit = tb.sample(model, "hmc", draws=50, warmup=50, chains=2, seed=1, progress=False)
+    >>> fit.theta.shape, fit.guarantee.kind, fit.status
+    ((2, 50, 2), 'EXACT', 'complete')
+    """
+    _check_options(model, draws, warmup, chains, thin, seed, max_seconds, until_ess, cores)
+    begun = time.perf_counter()
+    chosen = samplers.resolve("nuts" if sampler == "auto" else sampler)
+    _check_guarantee(chosen, guarantee)
+    entropy = np.random.SeedSequence(seed).entropy if seed is None else seed
+    assert isinstance(entropy, int)
+    mode = mode if mode is not None else find_mode(model, seed=0, progress=progress, cores=cores)
+    starts = _starts(model, mode, init, chains, entropy)
+    description = {
+        "model": model.describe(),
+        "sampler": chosen.as_dict(),
+        "data": {"fingerprint": model.data.fingerprint, "recipe": model.data.recipe, "store": _path(model.data)},
+        "seed": entropy,
+        "chains": chains,
+        "warmup": warmup,
+        "thin": thin,
+        "draws": draws,
+        "starts": starts.tolist(),
+        "until_ess": until_ess,
+        "why": "auto: full-data NUTS" if sampler == "auto" else "",
+    }
+    saver = None
+    if checkpoint is not None:
+        saver = Checkpoint(checkpoint)
+        saver.create({**description, "mode": _mode_as_dict(mode)})
+    return _run(model, chosen, mode, description, saver, cores, max_seconds, progress, begun)
+
+
+def resume(
+    folder: str | Path,
+    model: Model | None = None,
+    draws: int | None = None,
+    *,
+    cores: int | None = None,
+    max_seconds: float | None = None,
+    progress: bool = True,
+) -> Fit:
+    """Continue a run from its checkpoint; a finished run is extended to `draws` draws for each chain.
+
+    The draws are bit for bit those of a run that was never interrupted. The rows are read again from where they came; give
+    the model if they were only in memory. Changed rows or another version of the package are refused.
+
+    >>> import numpy as np, tallbayes as tb, tempfile
+    >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))
+    >>> model, folder = tb.models.gaussian(data, sigma=1.0), tempfile.mkdtemp() + "/run"
+    >>> first = tb.sample(model, "hmc", draws=20, warmup=20, chains=2, seed=1, checkpoint=folder, progress=False)
+    >>> longer = tb.resume(folder, model, draws=30, progress=False)
+    >>> longer.theta.shape, bool((longer.theta[:, :20] == first.theta).all())
+    ((2, 30, 1), True)
+    """
+    begun = time.perf_counter()
+    saver = Checkpoint(folder)
+    description = saver.read()
+    model = _rebuild(description, folder, progress) if model is None else model
+    if model.data.fingerprint != description["data"]["fingerprint"]:
+        raise StoreError(f"the rows differ from those of the run in {folder}; resume it with the same data.")
+    if model.describe() != description["model"]:
+        raise StoreError(f"the model differs from that of the run in {folder}: it was {description['model']}.")
+    if draws is not None:
+        if draws < description["draws"]:
+            raise OptionError(f"the run in {folder} has {description['draws']} draws a chain; draws= can only extend it.")
+        description = saver.change(draws=draws, until_ess=None)
+    chosen = samplers.from_dict(description["sampler"])
+    mode = _mode_from_dict(model, description["mode"])
+    return _run(model, chosen, mode, description, saver, cores, max_seconds, progress, begun)
+
+
+def _run(
+    model: Model,
+    sampler: Sampler,
+    mode: Mode,
+    description: dict[str, Any],
+    saver: Checkpoint | None,
+    cores: int | None,
+    max_seconds: float | None,
+    progress: bool,
+    begun: float,
+) -> Fit:
+    setup = sampler.setup(model, mode, description["seed"], progress)
+    seeds = np.random.SeedSequence(description["seed"]).spawn(description["chains"])
+    chains = [
+        Chain(c, sampler, setup, seeds[c], np.asarray(description["starts"][c], float), description["warmup"], description["thin"])
+        for c in range(description["chains"])
+    ]
+    if saver is not None:
+        for chain in chains:
+            saver.restore(chain)
+    chains[0].compile()
+    prepared = time.perf_counter() - begun
+    limits = Limits(description["draws"], max_seconds, description["until_ess"])
+    status = drive(chains, limits, cores, progress, saver, lambda theta: float(np.nanmin(effective_sizes(theta))))
+    return _collect(model, sampler, setup, mode, description, chains, status, prepared, time.perf_counter() - begun)
+
+
+def _collect(
+    model: Model,
+    sampler: Sampler,
+    setup: Setup,
+    mode: Mode,
+    description: dict[str, Any],
+    chains: list[Chain],
+    status: str,
+    prepared: float,
+    total: float,
+) -> Fit:
+    parts = [chain.collected() for chain in chains]
+    shortest = min(p[0].shape[0] for p in parts)
+    if shortest == 0:
+        raise OptionError(
+            f"stopped ({status}) before every chain had a draw; allow more time, or resume from a checkpoint with "
+            "tallbayes.resume."
+        )
+    theta = np.stack([p[0][:shortest] for p in parts])
+    table = np.stack([p[1][:shortest] for p in parts])
+    assert model.prior is not None
+    meta = {
+        **{k: description[k] for k in ("model", "sampler", "seed", "thin")},
+        "sampler_name": sampler.name,
+        "rows": model.data.n,
+        "fingerprint": model.data.fingerprint,
+        "response": model.data.response,
+        "columns": list(model.data.columns),
+        "prior": model.prior.describe(),
+        "default_prior": model.default_prior,
+        "warmup": description["warmup"],
+        "versions": {"tallbayes": __version__, "sources": source_stamp(), "python": platform.python_version(), "numpy": np.__version__},
+    }
+    return Fit(
+        theta=theta,
+        stats={name: table[:, :, k] for k, name in enumerate(sampler.columns)},
+        names=model.names,
+        guarantee=sampler.guarantee,
+        why=description["why"] or setup.why,
+        status=status,
+        setup={"passes": mode.passes, "evals": mode.passes * model.data.n + setup.evaluations, "seconds": prepared},
+        warmup={
+            "iterations": sum(c.iteration for c in chains),
+            "evals": sum(c.warmup_evaluations for c in chains),
+            "seconds": sum(c.seconds["warmup"] for c in chains),
+        },
+        seconds={"draws": sum(c.seconds["draws"] for c in chains), "total": total},
+        laplace_mean=mode.reference,
+        laplace_factor=mode.factor,
+        meta=meta,
+    )
+
+
+def _check_options(
+    model: Model,
+    draws: int,
+    warmup: int,
+    chains: int,
+    thin: int,
+    seed: int | None,
+    max_seconds: float | None,
+    until_ess: float | None,
+    cores: int | None,
+) -> None:
+    if not isinstance(model, Model):
+        raise OptionError(f"sample needs a model such as tallbayes.models.logistic(data); got a {type(model).__name__}.")
+    for name, value, least in (("draws", draws, 1), ("warmup", warmup, 0), ("chains", chains, 1), ("thin", thin, 1)):
+        if not isinstance(value, int | np.integer) or value < least:
+            raise OptionError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+    if seed is not None and (not isinstance(seed, int | np.integer) or seed < 0):
+        raise OptionError(f"seed must be a whole number >= 0, or None for a fresh one; got {seed!r}.")
+    for name, limit in (("max_seconds", max_seconds), ("until_ess", until_ess), ("cores", cores)):
+        if limit is not None and not limit > 0:
+            raise OptionError(f"{name} must be positive; got {limit!r}.")
+
+
+def _check_guarantee(sampler: Sampler, wanted: str | None) -> None:
+    if wanted is None:
+        return
+    kind = wanted.upper()
+    if kind not in KINDS:
+        raise unknown("guarantee", wanted, [k.lower() for k in KINDS])
+    if KINDS.index(sampler.guarantee.kind) > KINDS.index(kind):
+        raise OptionError(
+            f"{sampler.name} is {sampler.guarantee.kind}, weaker than guarantee={wanted!r}. Use 'auto' or an exact sampler."
+        )
+
+
+def _starts(model: Model, mode: Mode, init: str | np.ndarray, chains: int, entropy: int) -> np.ndarray:
+    rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1 << 20,)))
+    if isinstance(init, str):
+        if init == "laplace":
+            return mode.laplace().draw(rng, chains, DISPERSION)
+        if init == "prior":
+            assert model.prior is not None
+            return np.stack([model.prior.sample(model.prior_terms, rng) for _ in range(chains)])
+        raise unknown("init", init, ("laplace", "prior"))
+    array = np.asarray(init, float)
+    if array.shape == (model.dim,):
+        array = np.tile(array, (chains, 1))
+    if array.shape != (chains, model.dim):
+        raise OptionError(f"init must have shape ({model.dim},) or ({chains}, {model.dim}); got {array.shape}.")
+    if not np.isfinite(array).all():
+        raise OptionError("init has a value that is not finite.")
+    return array
+
+
+def _path(data: Dataset) -> str | None:
+    return None if data.store is None else str(data.store.resolve())
+
+
+def _rebuild(description: dict[str, Any], folder: str | Path, progress: bool) -> Model:
+    data, spec = description["data"], description["model"]
+    if data["store"] is None and not data["recipe"].get("source"):
+        raise StoreError(f"the rows of the run in {folder} were only in memory; call resume(folder, model=...) with the same model.")
+    rows = from_recipe(data["recipe"], data["store"], progress)
+    return models.build(spec["family"], rows, priors.from_dict(spec["prior"]), **spec["options"])
+
+
+def _mode_as_dict(mode: Mode) -> dict[str, Any]:
+    names = ("reference", "gradient", "hessian", "precision")
+    return {**{k: getattr(mode, k).tolist() for k in names}, "log_posterior": mode.log_posterior, "passes": mode.passes}
+
+
+def _mode_from_dict(model: Model, values: dict[str, Any]) -> Mode:
+    arrays = {k: np.asarray(values[k], float) for k in ("reference", "gradient", "hessian", "precision")}
+    return Mode(model, log_posterior=values["log_posterior"], passes=values["passes"], **arrays)

@@ -1,0 +1,30 @@
+"""Moves: how theta moves on any log-density."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tallbayes.errors import unknown
+from tallbayes.moves.base import MOVE_INFO, Move
+from tallbayes.moves.hmc import hmc
+from tallbayes.moves.nuts import nuts
+from tallbayes.moves.random_walk import random_walk
+
+MOVES: dict[str, Callable[..., Move]] = {"hmc": hmc, "nuts": nuts, "random_walk": random_walk}
+
+
+def from_dict(values: dict[str, Any]) -> Move:
+    """The inverse of `Move.as_dict`.
+
+    >>> from_dict(hmc(time=2.0).as_dict())
+    HamiltonianMove(time=2.0, acceptance=0.8, mass='dense')
+    """
+    options = dict(values)
+    name = options.pop("name")
+    if name not in MOVES:
+        raise unknown("move", name, MOVES)
+    return MOVES[name](**options)
+
+
+__all__ = ["MOVES", "MOVE_INFO", "Move", "from_dict", "hmc", "nuts", "random_walk"]

@@ -1,0 +1,126 @@
+"""Hamiltonian Monte Carlo: theta' = flow of H = -log pi(theta) + |r|^2 / 2 for a time tau, by leapfrog steps of size eps.
+
+In coordinates whitened by L the momentum is standard normal: theta += eps L r, r += eps L' grad. This is HMC with mass
+matrix (L L')^-1. The number of steps is tau / eps, varied by 20 % to avoid periodic orbits (Neal 2011).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import inlinable
+from tallbayes.errors import OptionError, unknown
+from tallbayes.moves.base import Move, Point, log_density_gradient, move, start
+from tallbayes.moves.linear import dot, lower_times, normal_vector, upper_times
+
+DIVERGENCE = 1000.0  # an energy error this large means that the step is outside the stable region
+
+
+class Hamiltonian(NamedTuple):
+    """Kernel: factor of the inverse mass matrix, step size, trajectory time."""
+
+    factor: np.ndarray
+    step: float
+    time: float
+
+
+@inlinable
+def leapfrog(density, factor, step, theta, momentum, gradient, scratch):
+    """One leapfrog step in place of theta, momentum and gradient; returns the new log-density."""
+    upper_times(factor, gradient, scratch)
+    for j in range(theta.size):
+        momentum[j] += 0.5 * step * scratch[j]
+    lower_times(factor, momentum, scratch)
+    for j in range(theta.size):
+        theta[j] += step * scratch[j]
+    value = log_density_gradient(density, theta, gradient)
+    upper_times(factor, gradient, scratch)
+    for j in range(theta.size):
+        momentum[j] += 0.5 * step * scratch[j]
+    return value
+
+
+@inlinable
+def start_with_gradient(density, theta):
+    """The point at theta with its gradient."""
+    gradient = np.empty(theta.size)
+    value = log_density_gradient(density, theta, gradient)
+    return Point(theta.copy(), value, gradient)
+
+
+@start.register(Hamiltonian)
+def _start(kernel, density, theta):
+    return start_with_gradient(density, theta)
+
+
+@move.register(Hamiltonian)
+def _move(rng, kernel, density, point, info):
+    momentum = normal_vector(rng, point.theta.size)
+    energy = point.log_density - 0.5 * dot(momentum, momentum)
+    steps = max(1, int(round(kernel.time / kernel.step * (0.8 + 0.4 * rng.random()))))
+    theta, gradient, scratch = point.theta.copy(), point.gradient.copy(), np.empty(point.theta.size)
+    value, taken, diverging = point.log_density, 0, False
+    for _ in range(steps):
+        value = leapfrog(density, kernel.factor, kernel.step, theta, momentum, gradient, scratch)
+        taken += 1
+        error = energy - (value - 0.5 * dot(momentum, momentum))
+        if not error < DIVERGENCE:
+            diverging = True
+            break
+    log_ratio = value - 0.5 * dot(momentum, momentum) - energy
+    accepted = math.log(1.0 - rng.random()) < log_ratio and not diverging
+    info[1] = 0.0 if diverging else math.exp(min(0.0, log_ratio))
+    info[2] = taken
+    info[3] = 1.0 if diverging else 0.0
+    if accepted:
+        point = Point(theta, value, gradient)
+    info[0] = point.log_density
+    return point
+
+
+@dataclass(frozen=True)
+class HamiltonianMove(Move):
+    """Options of HMC."""
+
+    time: float = 1.2
+    acceptance: float = 0.8
+    mass: str = "dense"
+    name: ClassVar[str] = "hmc"
+
+    def kernel(self, covariance: np.ndarray, step: float) -> Any:
+        """The kernel for a covariance estimate."""
+        return Hamiltonian(mass_factor(covariance, self.mass), step, self.time)
+
+    def first_step(self, dim: int) -> float:
+        """The stable step shrinks like d^(-1/4)."""
+        return 0.8 * dim**-0.25
+
+    def target_acceptance(self, dim: int) -> float:
+        """As given."""
+        return self.acceptance
+
+
+def mass_factor(covariance: np.ndarray, mass: str) -> np.ndarray:
+    """Factor of the inverse mass matrix: of the covariance, or of its diagonal."""
+    if mass == "diagonal":
+        return np.diag(np.sqrt(np.diag(covariance)))
+    return np.ascontiguousarray(np.linalg.cholesky(covariance))
+
+
+def hmc(time: float = 1.2, acceptance: float = 0.8, mass: str = "dense") -> HamiltonianMove:
+    """Hamiltonian Monte Carlo with a trajectory of length `time` in whitened units; `mass` is "dense" or "diagonal".
+
+    >>> hmc(time=1.5)
+    HamiltonianMove(time=1.5, acceptance=0.8, mass='dense')
+    """
+    if mass not in ("dense", "diagonal"):
+        raise unknown("mass", mass, ("dense", "diagonal"))
+    if not (time > 0 and math.isfinite(time)):
+        raise OptionError(f"time is the length of a trajectory, positive and finite; got {time}.")
+    if not 0.0 < acceptance < 1.0:
+        raise OptionError(f"acceptance is the rate warm-up aims at, between 0 and 1; got {acceptance}.")
+    return HamiltonianMove(time, acceptance, mass)

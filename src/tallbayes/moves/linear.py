@@ -1,0 +1,56 @@
+"""Small dense linear algebra for kernels: plain loops, because a threaded BLAS inside chain threads is slower and may
+change the order of sums."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tallbayes.compile import SUMS, inlinable
+
+
+@inlinable(options=SUMS)
+def dot(a, b):
+    """Sum of products."""
+    total = 0.0
+    for j in range(a.size):
+        total += a[j] * b[j]
+    return total
+
+
+@inlinable(options=SUMS)
+def lower_times(factor, vector, out):
+    """out = factor vector, for a lower triangular factor."""
+    for j in range(out.size):
+        total = 0.0
+        for k in range(j + 1):
+            total += factor[j, k] * vector[k]
+        out[j] = total
+
+
+@inlinable(options=SUMS)
+def upper_times(factor, vector, out):
+    """out = factor' vector, for a lower triangular factor."""
+    out[:] = 0.0
+    for j in range(out.size):
+        v = vector[j]
+        for k in range(j + 1):
+            out[k] += factor[j, k] * v
+
+
+@inlinable(options=SUMS)
+def symmetric_times(matrix, vector, out):
+    """out = matrix vector, for a whole symmetric matrix."""
+    for j in range(out.size):
+        total = 0.0
+        for k in range(out.size):
+            total += matrix[j, k] * vector[k]
+        out[j] = total
+
+
+@inlinable
+def normal_vector(rng, size):
+    """Independent standard normals."""
+    out = np.empty(size)
+    for j in range(size):
+        out[j] = rng.standard_normal()
+    return out

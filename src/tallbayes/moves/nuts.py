@@ -1,0 +1,167 @@
+"""The no-U-turn sampler with multinomial weights (Hoffman and Gelman 2014; Betancourt 2017), written without recursion.
+
+The trajectory doubles in a random direction until the criterion rho . r > 0 fails at an end of it or of any of its dyadic
+subtrees, rho the sum of whitened momenta. A new half that turns or diverges inside is discarded whole. Between old tree and
+valid new half the new draw is taken with probability min(1, W_new / W_old). The criterion is also tested across the
+junction of the two halves of every subtree, which catches turns that a symmetric orbit hides.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import inlinable
+from tallbayes.errors import OptionError, unknown
+from tallbayes.moves.base import Move, Point, move, start
+from tallbayes.moves.hmc import DIVERGENCE, leapfrog, mass_factor, start_with_gradient
+from tallbayes.moves.linear import dot, normal_vector
+
+
+class NoUTurn(NamedTuple):
+    """Kernel: factor of the inverse mass matrix, step size, largest number of doublings."""
+
+    factor: np.ndarray
+    step: float
+    max_depth: int
+
+
+@inlinable
+def _log_add(a, b):
+    top = max(a, b)
+    if top == -np.inf:
+        return top
+    return top + math.log(math.exp(a - top) + math.exp(b - top))
+
+
+@inlinable
+def _straight(total, first, last):
+    """Whether a stretch with momentum sum `total` is still moving apart at both ends."""
+    return dot(total, first) > 0.0 and dot(total, last) > 0.0
+
+
+@inlinable
+def _joined_straight(sum_left, first, middle_left, sum_right, middle_right, last):
+    """The criterion over two adjoining stretches, and over each with the first momentum of the other."""
+    return (
+        _straight(sum_left + sum_right, first, last)
+        and _straight(sum_left + middle_right, first, middle_right)
+        and _straight(sum_right + middle_left, middle_left, last)
+    )
+
+
+@inlinable
+def _subtrees_straight(momenta, sums, leaf):
+    """The criterion on every dyadic subtree that ends with this leaf (counted from 0)."""
+    count, size = leaf + 1, 2
+    while count % size == 0:
+        begin, middle = count - size, count - size // 2
+        left = sums[middle] - sums[begin]
+        right = sums[count] - sums[middle]
+        if not _joined_straight(left, momenta[begin], momenta[middle - 1], right, momenta[middle], momenta[leaf]):
+            return False
+        size *= 2
+    return True
+
+
+@start.register(NoUTurn)
+def _start(kernel, density, theta):
+    return start_with_gradient(density, theta)
+
+
+@move.register(NoUTurn)
+def _move(rng, kernel, density, point, info):
+    d = point.theta.size
+    momentum = normal_vector(rng, d)
+    energy = point.log_density - 0.5 * dot(momentum, momentum)
+    # Ends of the trajectory: index 0 is the end reached backwards in time, 1 the end reached forwards.
+    ends_theta, ends_momentum, ends_gradient = np.empty((2, d)), np.empty((2, d)), np.empty((2, d))
+    for side in range(2):
+        ends_theta[side], ends_momentum[side], ends_gradient[side] = point.theta, momentum, point.gradient
+    total = momentum.copy()
+    log_weight, acceptance, leaves, depth, diverging = 0.0, 0.0, 0, 0, False
+    chosen, scratch = point, np.empty(d)
+    momenta, sums = np.empty((1, d)), np.zeros((2, d))
+    while depth < kernel.max_depth:
+        side = 1 if rng.random() < 0.5 else 0
+        step = kernel.step if side == 1 else -kernel.step
+        size = 1 << depth
+        if momenta.shape[0] < size:
+            momenta, sums = np.empty((size, d)), np.zeros((size + 1, d))
+        theta, r, gradient = ends_theta[side].copy(), ends_momentum[side].copy(), ends_gradient[side].copy()
+        new_weight, straight = -np.inf, True
+        candidate = chosen
+        for leaf in range(size):
+            value = leapfrog(density, kernel.factor, step, theta, r, gradient, scratch)
+            leaves += 1
+            change = value - 0.5 * dot(r, r) - energy
+            if not -change < DIVERGENCE:
+                diverging, straight = True, False
+                break
+            acceptance += math.exp(min(0.0, change))
+            new_weight = _log_add(new_weight, change)
+            if math.log(1.0 - rng.random()) < change - new_weight:
+                candidate = Point(theta.copy(), value, gradient.copy())
+            momenta[leaf] = r
+            sums[leaf + 1] = sums[leaf] + r
+            if not _subtrees_straight(momenta, sums, leaf):
+                straight = False
+                break
+        if not straight:
+            break
+        depth += 1
+        if math.log(1.0 - rng.random()) < new_weight - log_weight:
+            chosen = candidate
+        log_weight = _log_add(log_weight, new_weight)
+        new_sum = sums[size].copy()
+        far, near = ends_momentum[1 - side].copy(), ends_momentum[side].copy()
+        ends_theta[side], ends_momentum[side], ends_gradient[side] = theta, r, gradient
+        if not _joined_straight(total, far, near, new_sum, momenta[0], r):
+            break
+        total = total + new_sum
+    info[0] = chosen.log_density
+    info[1] = acceptance / max(1, leaves)
+    info[2] = leaves
+    info[3] = 1.0 if diverging else 0.0
+    info[4] = depth
+    return chosen
+
+
+@dataclass(frozen=True)
+class NoUTurnMove(Move):
+    """Options of NUTS."""
+
+    acceptance: float = 0.8
+    mass: str = "dense"
+    max_depth: int = 10
+    name: ClassVar[str] = "nuts"
+
+    def kernel(self, covariance: np.ndarray, step: float) -> Any:
+        """The kernel for a covariance estimate."""
+        return NoUTurn(mass_factor(covariance, self.mass), step, self.max_depth)
+
+    def first_step(self, dim: int) -> float:
+        """The stable step shrinks like d^(-1/4)."""
+        return 0.8 * dim**-0.25
+
+    def target_acceptance(self, dim: int) -> float:
+        """As given."""
+        return self.acceptance
+
+
+def nuts(acceptance: float = 0.8, mass: str = "dense", max_depth: int = 10) -> NoUTurnMove:
+    """The no-U-turn sampler: trajectory lengths chosen by themselves.
+
+    >>> nuts(max_depth=8)
+    NoUTurnMove(acceptance=0.8, mass='dense', max_depth=8)
+    """
+    if mass not in ("dense", "diagonal"):
+        raise unknown("mass", mass, ("dense", "diagonal"))
+    if not 0.0 < acceptance < 1.0:
+        raise OptionError(f"acceptance is the rate warm-up aims at, between 0 and 1; got {acceptance}.")
+    if not 1 <= max_depth <= 20:
+        raise OptionError(f"max_depth is the largest number of doublings, from 1 to 20; got {max_depth}.")
+    return NoUTurnMove(acceptance, mass, max_depth)

@@ -1,0 +1,121 @@
+"""Random-walk Metropolis: theta' = theta + s (2.38 / sqrt d) L xi, accepted with probability min(1, pi(theta')/pi(theta)).
+
+With blocks, each block is updated in turn given the others, L the factor of its conditional covariance. Scale and
+covariance are learned in warm-up (Haario et al. 2001; Andrieu and Thoms 2008) and then frozen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import inlinable
+from tallbayes.errors import OptionError
+from tallbayes.moves.base import Move, Point, log_density, move, start
+
+
+class RandomWalk(NamedTuple):
+    """Kernel: block-diagonal factor, each block scaled by its own 2.38 / sqrt(size)."""
+
+    factor: np.ndarray
+    block: np.ndarray  # number of the block of each coordinate
+    blocks: int
+
+
+@inlinable
+def _propose(rng, kernel, theta, which):
+    d = theta.size
+    noise = np.zeros(d)
+    for j in range(d):
+        if kernel.block[j] == which:
+            noise[j] = rng.standard_normal()
+    proposal = theta.copy()
+    for j in range(d):
+        if kernel.block[j] == which:
+            for k in range(j + 1):
+                proposal[j] += kernel.factor[j, k] * noise[k]
+    return proposal
+
+
+@start.register(RandomWalk)
+def _start(kernel, density, theta):
+    return Point(theta.copy(), log_density(density, theta), np.zeros(theta.size))
+
+
+@move.register(RandomWalk)
+def _move(rng, kernel, density, point, info):
+    acceptance = 0.0
+    for which in range(kernel.blocks):
+        proposal = _propose(rng, kernel, point.theta, which)
+        candidate = log_density(density, proposal)
+        log_ratio = candidate - point.log_density
+        acceptance += math.exp(min(0.0, log_ratio)) if log_ratio == log_ratio else 0.0
+        if math.log(1.0 - rng.random()) < log_ratio:
+            point = Point(proposal, candidate, point.gradient)
+    info[0] = point.log_density
+    info[1] = acceptance / kernel.blocks
+    info[2] = kernel.blocks
+    return point
+
+
+@dataclass(frozen=True)
+class RandomWalkMove(Move):
+    """Options of the random walk: `blocks` is a list of lists of coordinates, each updated in turn."""
+
+    acceptance: float | None = None
+    blocks: tuple[tuple[int, ...], ...] | None = None
+    name: ClassVar[str] = "random_walk"
+
+    def kernel(self, covariance: np.ndarray, step: float) -> RandomWalk:
+        """The kernel: conditional covariance of each block."""
+        d = covariance.shape[0]
+        blocks = self._blocks(d)
+        if len(blocks) == 1:
+            factor = np.linalg.cholesky(covariance) * (step * 2.38 / math.sqrt(d))
+            return RandomWalk(factor, np.zeros(d, np.int64), 1)
+        precision = np.linalg.inv(covariance)
+        factor, label = np.zeros((d, d)), np.zeros(d, np.int64)
+        for number, members in enumerate(blocks):
+            index = np.sort(np.asarray(members))
+            conditional = np.linalg.inv(precision[np.ix_(index, index)])
+            factor[np.ix_(index, index)] = np.linalg.cholesky(conditional) * (step * 2.38 / math.sqrt(index.size))
+            label[index] = number
+        return RandomWalk(factor, label, len(blocks))
+
+    def _blocks(self, d: int) -> tuple[tuple[int, ...], ...]:
+        if self.blocks is None:
+            return (tuple(range(d)),)
+        flat = sorted(j for block in self.blocks for j in block)
+        if flat != list(range(d)):
+            raise OptionError(f"blocks must hold each of the coordinates 0 to {d - 1} exactly once; got {self.blocks}.")
+        return self.blocks
+
+    def first_step(self, dim: int) -> float:
+        """Relative to 2.38 / sqrt(d)."""
+        return 1.0
+
+    def target_acceptance(self, dim: int) -> float:
+        """Half for one or two coordinates, a quarter above (Roberts and Rosenthal 2001)."""
+        if self.acceptance is not None:
+            return self.acceptance
+        size = max(len(b) for b in self._blocks(dim))
+        return 0.44 if size == 1 else 0.35 if size == 2 else 0.25
+
+
+def random_walk(acceptance: float | None = None, blocks: list[list[int]] | None = None) -> RandomWalkMove:
+    """Adaptive random-walk Metropolis.
+
+    >>> random_walk(blocks=[[0, 1], [2]])
+    RandomWalkMove(acceptance=None, blocks=((0, 1), (2,)))
+    """
+    _check_acceptance(acceptance)
+    frozen = None if blocks is None else tuple(tuple(int(j) for j in block) for block in blocks)
+    return RandomWalkMove(acceptance, frozen)
+
+
+def _check_acceptance(acceptance: float | None) -> None:
+    if acceptance is not None and not 0.0 < acceptance < 1.0:
+        raise OptionError(f"acceptance is the rate warm-up aims at, between 0 and 1; got {acceptance}.")

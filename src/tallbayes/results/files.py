@@ -1,0 +1,66 @@
+"""Saved fits: netCDF files of arrays and JSON text. Nothing in them is ever executed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from tallbayes.errors import StoreError
+from tallbayes.results.fit import Fit, from_attributes
+
+
+def save(fit: Fit, path: str | Path) -> Path:
+    """Write aside, sync and rename."""
+    path = Path(path)
+    if path.suffix != ".nc":
+        path = path.with_name(path.name + ".nc")
+    aside = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fit.idata.to_netcdf(aside, engine="h5netcdf")
+        with open(aside, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise StoreError(f"cannot save the fit as {path}: {error}.") from error
+    return path
+
+
+def load(path: str | Path) -> Fit:
+    """Read a fit written by `Fit.save`.
+
+    >>> import numpy as np, tallbayes as tb, tempfile, pathlib
+    >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))
+    >>> fit = tb.sample(tb.models.gaussian(data, sigma=1.0), "hmc", draws=20, warmup=20, chains=2, seed=1, progress=False)
+    >>> path = fit.save(pathlib.Path(tempfile.mkdtemp()) / "fit.nc")
+    >>> bool((tb.load(path).theta == fit.theta).all())
+    True
+    """
+    import xarray
+
+    path = Path(path)
+    if not path.exists():
+        raise StoreError(f"{path} does not exist.")
+    try:
+        with xarray.open_datatree(path, engine="h5netcdf") as tree:
+            attributes = dict(tree.attrs)
+            if "posterior" not in tree.children or "format" not in attributes:
+                raise StoreError(f"{path} is not a fit saved by tallbayes.")
+            posterior = tree["posterior"].to_dataset()
+            stats = tree["sample_stats"].to_dataset()
+            laplace = tree["laplace"].to_dataset()
+            arrays = {
+                "theta": np.asarray(posterior["theta"].values, float),
+                "names": tuple(str(v) for v in posterior["parameter"].values),
+                "stats": {str(k): np.asarray(v.values) for k, v in stats.data_vars.items()},
+                "laplace_mean": np.asarray(laplace["mean"].values, float),
+                "laplace_factor": np.asarray(laplace["factor"].values, float),
+            }
+    except (OSError, KeyError, ValueError) as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"{path} cannot be read as a saved fit: it is truncated, damaged or not one ({error}).") from error
+    return from_attributes(attributes, **arrays)

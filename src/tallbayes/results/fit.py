@@ -1,0 +1,168 @@
+"""Fit: draws with what they cost and how far they can be trusted; an ArviZ object underneath."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallbayes.errors import StoreError
+from tallbayes.results import cost as costs
+from tallbayes.samplers.base import Guarantee
+
+FORMAT = "tallbayes-fit-1"
+DERIVED = {"log_sigma": "sigma"}  # parameters also reported after exp
+
+
+@dataclass(eq=False)
+class Fit:
+    """Draws from a posterior. Made by `tallbayes.sample`, `tallbayes.fit`, `tallbayes.resume` and `tallbayes.load`."""
+
+    theta: np.ndarray  # (chains, draws, dim)
+    stats: dict[str, np.ndarray]  # each (chains, draws)
+    names: tuple[str, ...]
+    guarantee: Guarantee
+    why: str
+    status: str
+    setup: dict[str, Any]  # passes, evaluations and seconds before the chains
+    warmup: dict[str, Any]
+    seconds: dict[str, float]
+    laplace_mean: np.ndarray
+    laplace_factor: np.ndarray
+    meta: dict[str, Any] = field(default_factory=dict)  # model, sampler, seed, versions, fingerprint
+
+    @property
+    def evals(self) -> np.ndarray:
+        """Likelihood evaluations behind each draw, (chains, draws)."""
+        return self.stats["evals"].astype(np.int64)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weight of each draw, (chains, draws): ones unless the method is signed or re-weighted."""
+        return self.stats.get("weight", np.ones(self.theta.shape[:2]))
+
+    @property
+    def thin(self) -> int:
+        """Iterations for each draw."""
+        return int(self.meta.get("thin", 1))
+
+    def expect(self, function: Callable[[np.ndarray], Any]) -> Any:
+        """Posterior expectation of `function(theta)`, theta one draw; uses the weights.
+
+        >>> import numpy as np, tallbayes as tb
+        >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))
+        >>> model = tb.models.gaussian(data, tb.priors.flat(), sigma=1.0)
+        >>> fit = tb.sample(model, "hmc", draws=200, warmup=100, chains=2, seed=1, progress=False)
+        >>> abs(fit.expect(lambda theta: theta[0]) - 24.5) < 0.1
+        True
+        """
+        flat, w = self.theta.reshape(-1, self.theta.shape[-1]), self.weights.reshape(-1)
+        values = np.asarray([function(t) for t in flat], float)
+        return np.tensordot(w, values, axes=1) / w.sum()
+
+    @cached_property
+    def ess(self) -> np.ndarray:
+        """Bulk effective sample size of each coordinate (arviz-stats)."""
+        return costs.effective_sizes(self.theta)
+
+    @cached_property
+    def r_hat(self) -> np.ndarray:
+        """Rank-normalised split R-hat of each coordinate (arviz-stats)."""
+        return costs.r_hats(self.theta)
+
+    @cached_property
+    def idata(self) -> Any:
+        """The draws as an ArviZ DataTree: posterior, sample_stats, laplace; attributes hold guarantee, cost and versions."""
+        import arviz_base
+
+        posterior = {"theta": self.theta}
+        for name, derived in DERIVED.items():
+            if name in self.names:
+                posterior[derived] = np.exp(self.theta[:, :, self.names.index(name)])
+        laplace = {"mean": self.laplace_mean, "factor": self.laplace_factor}
+        tree = arviz_base.from_dict(
+            {"posterior": posterior, "sample_stats": self.stats},
+            coords={"parameter": list(self.names)},
+            dims={"theta": ["parameter"]},
+        )
+        import xarray
+
+        tree["laplace"] = xarray.DataTree(
+            xarray.Dataset(
+                {"mean": ("parameter", laplace["mean"]), "factor": (("parameter", "parameter2"), laplace["factor"])},
+                coords={"parameter": list(self.names)},
+            )
+        )
+        tree.attrs.update(self._attributes())
+        return tree
+
+    def _attributes(self) -> dict[str, Any]:
+        guarantee = {
+            "kind": self.guarantee.kind,
+            "statement": self.guarantee.statement,
+            "assumed": self.guarantee.assumed,
+            "checked": self.guarantee.checked,
+        }
+        blocks = {"guarantee": guarantee, "setup": self.setup, "warmup": self.warmup, "seconds": self.seconds, "meta": self.meta}
+        return {
+            "format": FORMAT,
+            "why": self.why,
+            "status": self.status,
+            "weighted": int("weight" in self.stats),
+            **{k: json.dumps(v) for k, v in blocks.items()},
+        }
+
+    def cost(self) -> dict[str, Any]:
+        """What the run cost: evaluations and seconds of setup, warm-up and draws, and per effective draw.
+
+        IF is iterations for one effective draw (largest over parameters), CT = IF x evaluations an iteration.
+        """
+        return costs.account(self)
+
+    def summary(self, prob: float = 0.89) -> Any:
+        """Means, standard deviations, intervals, effective sizes and R-hat as a table; printing it states model and guarantee."""
+        from tallbayes.results.summary import summarise
+
+        return summarise(self, prob)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fit to a netCDF file, aside and renamed; read it with `tallbayes.load`."""
+        from tallbayes.results.files import save
+
+        return save(self, path)
+
+    def plot(self, kind: str = "trace", path: str | Path | None = None, most: int = 12) -> Any:
+        """A matplotlib figure: "trace", "marginals" (against the Laplace fit) or "cost" (evaluations per iteration).
+
+        Saved to `path` if given; at most `most` parameters are shown.
+        """
+        from tallbayes.results.plots import draw
+
+        return draw(self, kind, path, most)
+
+    def __repr__(self) -> str:
+        chains, draws, dim = self.theta.shape
+        model = self.meta.get("model", {}).get("family", "?")
+        return (
+            f"Fit({model}, {chains} chains x {draws:,} draws x {dim} parameters, {self.guarantee.kind}, {self.status})"
+        )
+
+
+def from_attributes(attributes: dict[str, Any], **arrays: Any) -> Fit:
+    """The inverse of `Fit.idata`'s attributes."""
+    if attributes.get("format") != FORMAT:
+        raise StoreError("the file is not a fit saved by tallbayes, or is in the format of another version.")
+    guarantee = json.loads(attributes["guarantee"])
+    guarantee["assumed"], guarantee["checked"] = tuple(guarantee["assumed"]), tuple(guarantee["checked"])
+    return Fit(
+        guarantee=Guarantee(**guarantee),
+        why=str(attributes["why"]),
+        status=str(attributes["status"]),
+        **{k: json.loads(attributes[k]) for k in ("setup", "warmup", "seconds", "meta")},
+        **arrays,
+    )

@@ -1,0 +1,90 @@
+"""The table of `Fit.summary`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from tallbayes.results.fit import DERIVED
+
+if TYPE_CHECKING:
+    from tallbayes.results.fit import Fit
+
+
+class Summary(pd.DataFrame):
+    """A data frame that states model, prior, guarantee and cost above its rows when printed."""
+
+    _metadata = ["header"]  # noqa: RUF012
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame
+
+    def __repr__(self) -> str:
+        return "\n".join([*self.header, self.to_string(float_format=lambda v: f"{v:.4g}")])
+
+    def _repr_html_(self) -> str:
+        lines = "<br>".join(self.header)
+        return f"<p>{lines}</p>" + self.to_html(float_format=lambda v: f"{v:.4g}")
+
+
+def summarise(fit: Fit, prob: float = 0.89) -> Summary:
+    """Weighted means, standard deviations and equal-tailed intervals, with effective sizes and R-hat."""
+    flat, w = fit.theta.reshape(-1, len(fit.names)), fit.weights.reshape(-1)
+    names, columns = list(fit.names), [flat[:, j] for j in range(flat.shape[1])]
+    ess, tail, r_hat = list(fit.ess), list(_tail(fit)), list(fit.r_hat)
+    for name, derived in DERIVED.items():
+        if name in fit.names:
+            j = fit.names.index(name)
+            names.append(derived)
+            columns.append(np.exp(flat[:, j]))
+            for values in (ess, tail, r_hat):
+                values.append(values[j])
+    levels = (0.5 - prob / 2, 0.5 + prob / 2)
+    rows = []
+    for values in columns:
+        mean = np.average(values, weights=w)
+        sd = np.sqrt(max(0.0, np.average((values - mean) ** 2, weights=w)))
+        rows.append([mean, sd, *_quantiles(values, w, levels)])
+    low, high = (f"{100 * q:.4g}%" for q in levels)
+    table = Summary(rows, index=names, columns=["mean", "sd", low, high])
+    table["ess_bulk"], table["ess_tail"], table["r_hat"] = ess, tail, r_hat
+    table["mcse_mean"] = table["sd"] / np.sqrt(np.maximum(table["ess_bulk"], 1e-300))
+    table.header = _header(fit)
+    return table
+
+
+def _tail(fit: Fit) -> np.ndarray:
+    from arviz_stats.base import array_stats
+
+    if fit.theta.shape[1] < 4:
+        return np.full(len(fit.names), np.nan)
+    return np.asarray(array_stats.ess(fit.theta, chain_axis=0, draw_axis=1, method="tail", prob=0.1), float)
+
+
+def _quantiles(values: np.ndarray, weights: np.ndarray, levels: tuple[float, float]) -> np.ndarray:
+    if (weights == weights[0]).all():
+        return np.quantile(values, levels)
+    order = np.argsort(values)
+    cumulative = np.cumsum(weights[order])
+    return np.interp(levels, cumulative / cumulative[-1], values[order])
+
+
+def _header(fit: Fit) -> list[str]:
+    meta, cost = fit.meta, fit.cost()
+    chains, draws, _ = fit.theta.shape
+    default = " (the default)" if meta.get("default_prior") else ""
+    divergent = int(fit.stats["diverging"].sum()) if "diverging" in fit.stats else 0
+    lines = [
+        f"{meta['model']['family']} model of {meta['rows']:,} rows, prior {meta['prior']}{default}",
+        f"{meta['sampler_name']}: {fit.guarantee}",
+        f"{chains} chains x {draws:,} draws, {fit.status}; {cost['draws']['evals_per_iteration']:,.3g} evaluations an iteration, "
+        f"{cost['evals_per_ess']:,.3g} for an effective draw; {cost['seconds']:.3g} s",
+    ]
+    if divergent:
+        lines.append(f"{divergent} diverging transitions: the draws may miss a part of the posterior; raise acceptance=.")
+    if np.nanmax(fit.r_hat, initial=0.0) > 1.01:
+        lines.append(f"largest R-hat {np.nanmax(fit.r_hat):.3f} > 1.01: the chains disagree; run longer.")
+    return lines

@@ -1,0 +1,1 @@
+"""Chains, warm-up, checkpoints: turns a sampler into draws."""

@@ -1,0 +1,116 @@
+"""The driver: advances chains in chunks on a pool of threads, shows progress, saves, and stops when asked.
+
+Scheduling affects only when a chunk runs, never what it computes: every chain has its own generator, state and counters.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import numpy as np
+
+from tallbayes.errors import CertificateError, ModelError
+from tallbayes.progress import Progress
+from tallbayes.run.chain import Chain
+from tallbayes.run.checkpoint import Checkpoint
+from tallbayes.target import BOUND_EXCEEDED, ROW, STATUS
+
+SAVE_SECONDS = 5.0  # between two saves of a chain
+MOST_BLOCKS = 1000  # of `draws` each, when sampling until an effective sample size
+
+
+@dataclass
+class Limits:
+    """When to stop."""
+
+    draws: int
+    max_seconds: float | None = None
+    until_ess: float | None = None
+
+
+def drive(
+    chains: list[Chain],
+    limits: Limits,
+    cores: int | None,
+    progress: bool,
+    checkpoint: Checkpoint | None,
+    effective: Callable[[np.ndarray], float],
+) -> str:
+    """Run all chains to the limits; returns the status: complete, interrupted, time limit or ess limit."""
+    start, goal, status = time.monotonic(), limits.draws, "complete"
+    total = sum(c.warmup - c.iteration + (goal - c.draws) * c.thin for c in chains)
+    workers = max(1, min(len(chains), cores or os.cpu_count() or 1))
+    with ThreadPoolExecutor(workers) as pool, Progress("sampling", total, progress) as bar:
+        running: dict[Future[int], Chain] = {}
+        saved = dict.fromkeys((c.number for c in chains), time.monotonic())
+        stopping = False
+        while True:
+            try:
+                if limits.max_seconds is not None and not stopping and time.monotonic() - start > limits.max_seconds:
+                    stopping, status = True, "time limit"
+                if not stopping:
+                    _submit(pool, running, chains, goal, workers)
+                if not running:
+                    if stopping or not _more_needed(chains, limits, goal, effective):
+                        break
+                    if goal >= limits.draws * MOST_BLOCKS:
+                        status = "ess limit"
+                        break
+                    goal += limits.draws
+                    bar.total = (bar.total or 0) + limits.draws * sum(c.thin for c in chains)
+                    continue
+                finished, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    chain = running.pop(future)
+                    bar.advance(future.result(), _note(chains))
+                    _check(chain)
+                    if checkpoint and chain.between_windows and time.monotonic() - saved[chain.number] > SAVE_SECONDS:
+                        checkpoint.save(chain)
+                        saved[chain.number] = time.monotonic()
+            except KeyboardInterrupt:
+                if stopping and status == "interrupted":
+                    raise
+                stopping, status = True, "interrupted"
+        if checkpoint:
+            for chain in chains:
+                if chain.between_windows:
+                    checkpoint.save(chain)
+    return status
+
+
+def _submit(pool: ThreadPoolExecutor, running: dict[Future[int], Chain], chains: list[Chain], goal: int, workers: int) -> None:
+    """Give idle workers the chains that are least advanced."""
+    busy = {c.number for c in running.values()}
+    idle = [c for c in chains if c.number not in busy and (c.warming or c.draws < goal)]
+    idle.sort(key=lambda c: (c.iteration, c.draws))
+    for chain in idle[: workers - len(running)]:
+        running[pool.submit(chain.chunk, goal)] = chain
+
+
+def _more_needed(chains: list[Chain], limits: Limits, goal: int, effective: Callable[[np.ndarray], float]) -> bool:
+    if limits.until_ess is None:
+        return False
+    theta = np.stack([c.collected()[0] for c in chains])
+    return effective(theta) < limits.until_ess
+
+
+def _note(chains: list[Chain]) -> str:
+    warming = sum(c.warming for c in chains)
+    if warming:
+        return f"warm-up of {warming} chains"
+    return f"{sum(c.draws for c in chains):,} draws"
+
+
+def _check(chain: Chain) -> None:
+    counters = chain.target.counters
+    if counters[STATUS] == BOUND_EXCEEDED:
+        raise CertificateError(
+            f"chain {chain.number}: the residual of row {int(counters[ROW])} exceeds its certified bound, so the run is void. "
+            "Please report this with the family, the row and the versions; fit with a full-data sampler such as 'nuts' meanwhile."
+        )
+    if counters[STATUS] != 0:
+        raise ModelError(f"chain {chain.number}: the log posterior is not finite at its start; give another init.")

@@ -1,0 +1,116 @@
+"""Full-data MCMC: any move on log p(theta) + sum_i l_i(theta), which it leaves invariant. EXACT, n evaluations or more a step.
+
+The baseline of every comparison, and the fallback where subsampling does not pay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tallbayes.models.base import Model
+from tallbayes.models.mode import Mode
+from tallbayes.moves import MOVE_INFO, Move, from_dict, nuts, tuning
+from tallbayes.moves.base import Point, log_density, log_density_gradient, move, start
+from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
+from tallbayes.target import Target, log_posterior, log_posterior_gradient
+
+
+class FullPosterior(NamedTuple):
+    """The posterior on all rows as a density for moves."""
+
+    target: Target
+
+
+class FullDataOptions(NamedTuple):
+    """Compiled options: the kernel of the move."""
+
+    kernel: Any
+
+
+@log_density.register(FullPosterior)
+def _log_density(density, theta):
+    return log_posterior(density.target, theta)
+
+
+@log_density_gradient.register(FullPosterior)
+def _log_density_gradient(density, theta, gradient):
+    return log_posterior_gradient(density.target, theta, gradient)
+
+
+@init.register(FullDataOptions)
+def _init(rng, target, options, theta):
+    return start(options.kernel, FullPosterior(target), theta)
+
+
+@step.register(FullDataOptions)
+def _step(rng, target, options, state, info):
+    return move(rng, options.kernel, FullPosterior(target), state, info)
+
+
+class MovePolicy(Policy):
+    """Warm-up of a move on the full posterior."""
+
+    def __init__(self, move: Move, covariance: np.ndarray) -> None:
+        self.move, self.covariance = move, covariance
+
+    def begin(self) -> tuning.Tuning:
+        """Laplace covariance, first step size."""
+        return tuning.begin(self.move, self.covariance)
+
+    def window_ends(self, warmup: int) -> list[int]:
+        """As `tuning` has them."""
+        return tuning.window_ends(warmup)
+
+    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> tuning.Tuning:
+        """Dual averaging and covariance."""
+        return tuning.update(self.move, state, draws, info["acceptance_rate"], end, warmup)
+
+    def options(self, state: Any, final: bool) -> FullDataOptions:
+        """The kernel."""
+        return FullDataOptions(tuning.kernel(self.move, state, final))
+
+    def blank(self, theta: np.ndarray) -> Point:
+        """A point without density."""
+        return Point(theta.copy(), 0.0, np.zeros(theta.size))
+
+
+@dataclass(frozen=True)
+class FullData(Sampler):
+    """Full-data MCMC with any move.
+
+    >>> import tallbayes as tb
+    >>> tb.samplers.FullData(move=tb.moves.hmc()).name
+    'hmc'
+    """
+
+    move: Move = field(default_factory=nuts)
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        "EXACT", "every transition leaves the posterior invariant; all rows are read", checked=("warm-up frozen",)
+    )
+    cost: ClassVar[str] = "n a density evaluation"
+
+    @property
+    def name(self) -> str:
+        """Name of the move; "mh" for the random walk."""
+        return "mh" if self.move.name == "random_walk" else self.move.name
+
+    @property
+    def info(self) -> tuple[str, ...]:
+        """What moves report."""
+        return MOVE_INFO
+
+    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+        """Nothing to prepare beyond the mode."""
+        return Setup(model, MovePolicy(self.move, mode.covariance), why=f"full-data {self.name}, as asked")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Class and move."""
+        return {"class": "FullData", "move": self.move.as_dict()}
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any]) -> FullData:
+        """The inverse of `as_dict`."""
+        return cls(from_dict(options["move"]))

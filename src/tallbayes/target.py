@@ -1,0 +1,73 @@
+"""Target: the only object a sampler sees of data, model and proxy. It counts every row read.
+
+An evaluation is one distinct (row, theta) pair, value and/or gradient; both ends of a difference count, recomputed scalars
+at the reference do not. Counters belong to one chain.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import inlinable
+from tallbayes.engine.rows import range_gradient, range_value
+from tallbayes.models.priors import PriorTerms, prior_gradient, prior_value
+
+EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, SIZE = 0, 1, 2, 3, 4, 5, 8
+COUNTED = ("evals", "evals_value", "evals_gradient", "evals_paper")
+
+RUNNING, BOUND_EXCEEDED, NOT_FINITE = 0, 1, 2
+
+
+class NoProxy(NamedTuple):
+    """A target without a proxy: full data only."""
+
+
+class Target(NamedTuple):
+    """Rows, prior and proxy of one chain, with its counters."""
+
+    rows: Any
+    prior: PriorTerms
+    proxy: Any
+    counters: np.ndarray
+
+
+def counters() -> np.ndarray:
+    """Fresh counters of a chain."""
+    return np.zeros(SIZE, np.int64)
+
+
+@inlinable
+def row_total(target):
+    """n."""
+    return target.rows.records.shape[0]
+
+
+@inlinable
+def log_prior(target, theta):
+    """Log prior density: reads no row."""
+    return prior_value(target.prior, theta)
+
+
+@inlinable
+def log_posterior(target, theta):
+    """Log posterior density on all rows: n evaluations."""
+    n = row_total(target)
+    target.counters[EVALS] += n
+    target.counters[VALUES] += n
+    target.counters[PAPER] += n
+    return range_value(target.rows, 0, n, theta) + prior_value(target.prior, theta)
+
+
+@inlinable
+def log_posterior_gradient(target, theta, gradient):
+    """Log posterior density on all rows, its gradient written to `gradient`: n evaluations."""
+    n = row_total(target)
+    target.counters[EVALS] += n
+    target.counters[VALUES] += n
+    target.counters[GRADIENTS] += n
+    target.counters[PAPER] += n
+    gradient[:] = 0.0
+    value = range_gradient(target.rows, 0, n, theta, gradient)
+    return value + prior_gradient(target.prior, theta, gradient)
