@@ -132,7 +132,9 @@ def _plan(
     names = _names(plan)
     for name in names:
         if names.count(name) > 1:
-            hint = "; 'Intercept' is the name of the column of ones, which a formula leaves out with + 0" * (name == "Intercept")
+            hint = "; 'Intercept' is the name of the column of ones, which a formula leaves out with + 0" * (
+                name == "Intercept"
+            )
             raise DataError(f"two predictors are called {name!r}{hint}.")
     return plan
 

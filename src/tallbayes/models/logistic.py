@@ -65,7 +65,7 @@ def _third_supremum(family, y):
 def _third_supremum_on(family, y, low, high):
     if low <= _PEAK <= high or low <= -_PEAK <= high:
         return _SUPREMUM
-    return max(abs(_third(family, low, y)), abs(_third(family, high, y)))
+    return max(abs(third(family, low, y)), abs(third(family, high, y)))
 
 
 @residual.register(Logistic)
@@ -83,12 +83,11 @@ def _residual(family, eta, y, shift):
         tail = k6 / 720.0 + shift * (k7 / 5040.0 + shift * (k8 / 40320.0))
         return -(shift**3) * (k3 / 6.0 + shift * (k4 / 24.0 + shift * (k5 / 120.0 + shift * tail)))
     quadratic = 0.5 * v * shift * shift
+    folded = -shift if eta > 0.0 else shift  # (eta, shift) and (-eta, -shift) have the same residual: take eta <= 0
     if abs(shift) > 50.0:
-        p = larger if eta >= 0.0 else smaller
-        return max(eta, 0.0) + math.log1p(z) - max(eta + shift, 0.0) - math.log1p(math.exp(-abs(eta + shift))) + p * shift + quadratic
-    if eta > 0.0:
-        return -(math.log1p(smaller * math.expm1(-shift)) + smaller * shift - quadratic)
-    return -(math.log1p(smaller * math.expm1(shift)) - smaller * shift - quadratic)
+        end = folded - abs(eta)
+        return math.log1p(z) - max(end, 0.0) - math.log1p(math.exp(-abs(end))) + smaller * folded + quadratic
+    return -(math.log1p(smaller * math.expm1(folded)) - smaller * folded - quadratic)
 
 
 FAMILY = Family(
@@ -116,5 +115,3 @@ def logistic(data: Dataset, prior: Prior | None = None) -> Model:
     -2.7726
     """
     return Model(data, FAMILY, Logistic(), prior)
-
-

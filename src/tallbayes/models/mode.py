@@ -234,7 +234,9 @@ def _name_flat_direction(model: Model, direction: np.ndarray) -> None:
     spread[: model.data.d] = np.where(typical > 0, typical, 1.0)
     size = np.abs(direction) * spread
     involved = [model.names[j] for j in np.argsort(-size) if size[j] > 1e-3 * size.max()]
-    constant = [model.data.columns[j] for j in range(model.data.d) if moments.low[j] == moments.high[j] and j != model.data.intercept]
+    constant = [
+        model.data.columns[j] for j in range(model.data.d) if moments.low[j] == moments.high[j] and j != model.data.intercept
+    ]
     if set(involved) <= set(model.nuisances):
         raise ModelError(_exact_fit(model))
     if len(involved) == 1:

@@ -259,4 +259,6 @@ def from_dict(values: dict[str, Any]) -> Prior:
     >>> from_dict(cauchy().as_dict()).describe()
     'cauchy(location=0, scale=2.5)'
     """
-    return Prior(values["name"], *(np.asarray(values[k]) if np.ndim(values[k]) else values[k] for k in ("location", "scale", "df")))
+    return Prior(
+        values["name"], *(np.asarray(values[k]) if np.ndim(values[k]) else values[k] for k in ("location", "scale", "df"))
+    )

@@ -1,0 +1,171 @@
+"""The command line: `tallbayes fit`, `resume`, `summary` and `demo`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    help="Bayesian posteriors over tall data, reading only the rows each iteration needs.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save the fit as a netCDF file.")]
+Plots = Annotated[Path | None, typer.Option(help="Folder for plots of traces, marginals and cost.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the summary and the cost as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")]
+
+
+@app.command()
+def fit(
+    source: Annotated[Path, typer.Argument(help="A .parquet file or a packed store.")],
+    formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + x2' or 'y ~ .'.")],
+    family: Annotated[str, typer.Option(help="logistic, gaussian or poisson.")] = "logistic",
+    sampler: Annotated[str, typer.Option(help="A sampler by name, or auto.")] = "auto",
+    prior: Annotated[str, typer.Option(help="Such as normal:10, cauchy:2.5, flat; the default is weakly_informative.")] = "",
+    sigma: Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")] = None,
+    draws: Annotated[int, typer.Option(help="Draws of each chain.")] = 1000,
+    warmup: Annotated[int, typer.Option(help="Warm-up iterations of each chain.")] = 1000,
+    chains: Annotated[int, typer.Option(help="Number of chains.")] = 4,
+    seed: Annotated[int | None, typer.Option(help="Seed; the draws depend on nothing else.")] = None,
+    thin: Annotated[int, typer.Option(help="Iterations for each draw.")] = 1,
+    cores: Annotated[int | None, typer.Option(help="Threads; all cores by default.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop sampling after this time.")] = None,
+    until_ess: Annotated[float | None, typer.Option(help="Go on until this effective sample size.")] = None,
+    guarantee: Annotated[str | None, typer.Option(help="Refuse methods weaker than this, such as exact.")] = None,
+    offset: Annotated[str | None, typer.Option(help="Column added to the linear predictor, or log(column).")] = None,
+    weights: Annotated[str | None, typer.Option(help="Column of row weights.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Folder for packed rows.")] = None,
+    memory: Annotated[str, typer.Option(help="auto, ram or disk.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="float64 or float32 rows.")] = "float64",
+    checkpoint: Annotated[Path | None, typer.Option(help="Folder from which the run can be resumed.")] = None,
+    out: Out = None,
+    plots: Plots = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a model to a file and print the posterior."""
+    from tallbayes import api
+
+    result = api.fit(
+        formula,
+        source,
+        family,
+        _prior(prior),
+        sampler,
+        family_options={} if sigma is None else {"sigma": sigma},
+        draws=draws,
+        warmup=warmup,
+        chains=chains,
+        seed=seed,
+        thin=thin,
+        cores=cores,
+        max_seconds=max_seconds,
+        until_ess=until_ess,
+        guarantee=guarantee,
+        offset=offset,
+        weights=weights,
+        store=store,
+        memory=memory,
+        dtype=dtype,
+        checkpoint=checkpoint,
+        progress=not quiet,
+    )
+    _show(result, out, plots, as_json)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The checkpoint folder of a run.")],
+    draws: Annotated[int | None, typer.Option(help="Extend a finished run to this many draws of each chain.")] = None,
+    out: Out = None,
+    plots: Plots = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Continue a run that was killed, or extend a finished one."""
+    from tallbayes import api
+
+    _show(api.resume(folder, draws=draws, progress=not quiet), out, plots, as_json)
+
+
+@app.command()
+def summary(
+    path: Annotated[Path, typer.Argument(help="A fit saved with --out.")], plots: Plots = None, as_json: Json = False
+) -> None:
+    """Print the posterior of a saved fit."""
+    from tallbayes.results import load
+
+    _show(load(path), None, plots, as_json)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where the demo puts its file, its fit and its plots.")] = Path("demo"),
+    rows: Annotated[int, typer.Option(help="Rows of the made-up file.")] = 1_000_000,
+    seed: Annotated[int, typer.Option(help="Seed of data and draws.")] = 1,
+    quiet: Quiet = False,
+) -> None:
+    """Make a file of a million rows, fit it from the file, and show what came out and what it cost."""
+    from tallbayes.demo import run
+
+    run(folder, rows, seed, not quiet)
+
+
+def _prior(text: str) -> Any:
+    from tallbayes.errors import OptionError, unknown
+    from tallbayes.models import priors
+
+    if not text:
+        return None
+    name, _, rest = text.partition(":")
+    makers = {k: getattr(priors, k) for k in ("flat", "normal", "laplace", "cauchy", "student_t", "weakly_informative")}
+    if name not in makers:
+        raise unknown("prior", name, makers)
+    try:
+        numbers = [float(v) for v in rest.split(",")] if rest else []
+        return makers[name](*numbers)
+    except (ValueError, TypeError):
+        raise OptionError(f"cannot read the prior {text!r}; write it like normal:10 or student_t:4,2.5.") from None
+
+
+def _show(result: Any, out: Path | None, plots: Path | None, as_json: bool) -> None:
+    table = result.summary()
+    if as_json:
+        rows = json.loads(table.to_json(orient="index"))
+        facts = {"status": result.status, "guarantee": str(result.guarantee), "why": result.why}
+        print(json.dumps({**facts, "cost": result.cost(), "summary": rows}, indent=1))
+    else:
+        print(table)
+    if plots is not None:
+        plots.mkdir(parents=True, exist_ok=True)
+        for kind in ("trace", "marginals", "cost"):
+            result.plot(kind, plots / f"{kind}.png")
+    if out is not None:
+        saved = result.save(out)
+        if not as_json:
+            print(f"saved to {saved}")
+
+
+def main() -> None:
+    """Entry point: errors in one line with the remedy, exit code 1; 130 after Ctrl-C."""
+    from tallbayes.errors import TallbayesError
+
+    try:
+        app(standalone_mode=True)
+    except TallbayesError as error:
+        print(f"tallbayes: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("tallbayes: interrupted before there was anything to keep", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,298 @@
+"""Row verbs and full passes against dense NumPy; the scalar functions against the C library."""
+
+import math
+import threading
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from tallbayes.compile import jit
+from tallbayes.data import Dataset
+from tallbayes.engine import passes
+from tallbayes.engine.arithmetic import exp, log1p_unit
+from tallbayes.engine.rows import (
+    range_gradient,
+    range_hessian,
+    range_norms,
+    range_value,
+    residual_differences,
+    row_values,
+    weighted_gradient,
+)
+from tallbayes.models import gaussian, logistic, poisson
+
+CASES = ("logistic", "logistic-float32", "poisson", "gaussian", "gaussian-sigma")
+SIZES = (0, 1, 255, 256, 257, 1000)
+ROWS, COLUMNS = 40_000, 6
+
+
+@cache
+def problem(case):
+    """Rows of a model, and the same numbers as float64 arrays: X, y, offset, weights, and a theta."""
+    rng = np.random.default_rng(11)
+    X = rng.standard_normal((ROWS, COLUMNS))
+    theta = 0.4 * rng.standard_normal(COLUMNS)
+    offset, weights = 0.5 * rng.standard_normal(ROWS), rng.gamma(2.0, size=ROWS)
+    eta = X @ theta + offset
+    dtype = "float32" if case.endswith("float32") else "float64"
+    if case.startswith("logistic"):
+        y, family, options = (rng.random(ROWS) < expit(eta)).astype(float), logistic, {}
+    elif case == "poisson":
+        y, family, options = rng.poisson(np.exp(eta)).astype(float), poisson, {}
+    else:
+        y, family = eta + 0.7 * rng.standard_normal(ROWS), gaussian
+        options = {"sigma": 0.7} if case == "gaussian" else {}
+    if case == "gaussian-sigma":
+        theta = np.append(theta, -0.3)
+    data = Dataset.from_arrays(X, y, offset, weights, dtype=dtype)
+    stored = data.records[:, : COLUMNS + 3].astype(float)
+    parts = stored[:, :COLUMNS], stored[:, COLUMNS], stored[:, COLUMNS + 1], stored[:, COLUMNS + 2]
+    return family(data, **options).rows, *parts, theta
+
+
+def row_jets(case, index, theta):
+    """Log-likelihood of the indexed rows without weights, their gradients and Hessians in theta."""
+    _, X, y, offset, _, _ = problem(case)
+    x, y = X[index], y[index]
+    eta = x @ theta[:COLUMNS] + offset[index]
+    outer = np.einsum("ia,ib->iab", x, x)
+    if case.startswith("logistic"):
+        p = expit(eta)
+        return y * eta - np.logaddexp(0.0, eta), (y - p)[:, None] * x, -(p * (1.0 - p))[:, None, None] * outer
+    if case == "poisson":
+        rate = np.exp(eta)
+        return y * eta - rate, (y - rate)[:, None] * x, -rate[:, None, None] * outer
+    if case == "gaussian":
+        error = y - eta
+        return -0.5 * (error / 0.7) ** 2, error[:, None] * x / 0.49, -outer / 0.49
+    sigma = math.exp(theta[-1])
+    z = (y - eta) / sigma
+    gradient = np.column_stack([z[:, None] * x / sigma, z**2 - 1.0])
+    hessian = np.empty((z.size, COLUMNS + 1, COLUMNS + 1))
+    hessian[:, :-1, :-1] = -outer / sigma**2
+    hessian[:, -1, :-1] = hessian[:, :-1, -1] = -2.0 * z[:, None] * x / sigma
+    hessian[:, -1, -1] = -2.0 * z**2
+    return -theta[-1] - 0.5 * z**2, gradient, hessian
+
+
+def summed(weights, terms):
+    """Weighted sum over rows, and the size its rounding error is relative to."""
+    return np.tensordot(weights, terms, 1), np.tensordot(np.abs(weights), np.abs(terms), 1)
+
+
+def agree(found, expected_and_size, relative=1e-10):
+    expected, size = expected_and_size
+    np.testing.assert_array_less(np.abs(found - expected), relative * size + 1e-300)
+
+
+def indices(size, seed):
+    return np.random.default_rng(seed).integers(0, ROWS, size)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_full_passes_agree_with_numpy(case):
+    rows, _, _, _, weights, theta = problem(case)
+    values, gradients, hessians = row_jets(case, slice(None), theta)
+    agree(passes.total_value(rows, theta), summed(weights, values))
+    value, gradient = passes.total_gradient(rows, theta)
+    agree(value, summed(weights, values))
+    agree(gradient, summed(weights, gradients))
+    value, gradient, hessian = passes.total_hessian(rows, theta)
+    agree(value, summed(weights, values))
+    agree(gradient, summed(weights, gradients))
+    agree(hessian, summed(weights, hessians))
+    np.testing.assert_array_equal(hessian, hessian.T)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("size", SIZES)
+def test_values_at_agree_with_numpy(case, size):
+    rows, _, _, _, weights, theta = problem(case)
+    index = indices(size, 12)
+    expected = weights[index] * row_jets(case, index, theta)[0]
+    np.testing.assert_allclose(passes.values_at(rows, index, theta), expected, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("size", SIZES)
+def test_gradient_at_agrees_with_numpy(case, size):
+    rows, _, _, _, weights, theta = problem(case)
+    index, factors = indices(size, 13), np.random.default_rng(14).standard_normal(size)
+    values, gradients, _ = row_jets(case, index, theta)
+    value, gradient = passes.gradient_at(rows, index, factors, theta)
+    agree(value, summed(factors * weights[index], values))
+    agree(gradient, summed(factors * weights[index], gradients))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("size", SIZES)
+def test_residuals_at_agree_with_numpy(case, size):
+    rows, _, _, _, weights, reference = problem(case)
+    rng = np.random.default_rng(15)
+    theta, other = reference + 0.3 * rng.standard_normal((2, reference.size))
+    index = indices(size, 16)
+    f, gradient, hessian = row_jets(case, index, reference)
+
+    def remainder(point):
+        h = point - reference
+        return row_jets(case, index, point)[0] - f - gradient @ h - 0.5 * np.einsum("a,iab,b->i", h, hessian, h)
+
+    expected = weights[index] * (remainder(other) - remainder(theta))
+    size_of_terms = weights[index] * (1.0 + np.abs(f) + np.abs(gradient).sum(1) + np.abs(hessian).sum((1, 2)))
+    found = passes.residuals_at(rows, index, theta, other, reference)
+    np.testing.assert_array_less(np.abs(found - expected), 1e-12 * size_of_terms)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_whitened_norms_agree_with_numpy(case):
+    rows, X, _, _, _, theta = problem(case)
+    rng = np.random.default_rng(17)
+    factor = np.tril(rng.standard_normal((theta.size, theta.size)))
+    expected = np.linalg.norm(X @ factor[:COLUMNS], axis=1)
+    if theta.size > COLUMNS:
+        expected = np.hypot(expected, np.linalg.norm(factor[COLUMNS:]))
+    np.testing.assert_allclose(passes.whitened_norms(rows, factor), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["logistic", "gaussian-sigma"])
+def test_a_pass_gives_the_same_bits_on_any_number_of_cores(case):
+    rows, _, _, _, _, theta = problem(case)
+    assert len(passes.block_bounds(ROWS)) > 10
+    factor = np.eye(theta.size)
+    results = []
+    for cores in (1, 2, 5):
+        _, gradient, hessian = passes.total_hessian(rows, theta, cores)
+        norms = passes.whitened_norms(rows, factor, cores)
+        parts = [passes.total_value(rows, theta, cores), *passes.total_gradient(rows, theta, cores), gradient, hessian, norms]
+        results.append([np.asarray(part).tobytes() for part in parts])
+    assert results[0] == results[1] == results[2]
+
+
+def test_blocks_run_on_several_threads():
+    """The first block waits for the last one, which a single thread would never reach."""
+    last = passes.block_bounds(ROWS)[-1][0]
+    meeting = threading.Barrier(2, timeout=20.0)
+
+    def work(start, stop):
+        if start in (0, last):
+            meeting.wait()
+        return start
+
+    assert passes.over_blocks(ROWS, work, 2) == [start for start, _ in passes.block_bounds(ROWS)]
+
+
+@pytest.mark.parametrize("n", [1, 255, 256, 257, 600, 16_384, 16_385, 40_000, 1_000_003])
+def test_blocks_cover_the_rows_once_in_whole_tiles(n):
+    bounds = passes.block_bounds(n)
+    assert bounds[0][0] == 0
+    assert bounds[-1][1] == n
+    assert all(a[1] == b[0] and b[0] % 256 == 0 for a, b in zip(bounds, bounds[1:], strict=False))
+    assert len(bounds) <= passes.BLOCKS
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_interpreted_verbs_agree_with_compiled_ones(case):
+    rows, _, _, _, _, theta = problem(case)
+    few = rows._replace(records=rows.records[:300])
+    index, factors = indices(40, 18) % 300, np.random.default_rng(19).standard_normal(40)
+    other = theta + 0.1
+
+    values = np.empty(40)
+    row_values(few, index, theta, values)
+    np.testing.assert_allclose(values, passes.values_at(few, index, theta), rtol=1e-12)
+
+    gradient = np.zeros(theta.size)
+    value = weighted_gradient(few, index, factors, theta, gradient)
+    compiled_value, compiled_gradient = passes.gradient_at(few, index, factors, theta)
+    np.testing.assert_allclose(np.append(gradient, value), np.append(compiled_gradient, compiled_value), rtol=1e-10, atol=1e-12)
+
+    residuals = np.empty(40)
+    residual_differences(few, index, other, theta, theta, residuals)
+    np.testing.assert_allclose(residuals, passes.residuals_at(few, index, other, theta, theta), rtol=1e-10, atol=1e-12)
+
+    gradient, hessian = np.zeros(theta.size), np.zeros((theta.size, theta.size))
+    second_value = range_hessian(few, 0, 300, theta, gradient, hessian)
+    _, compiled_gradient, compiled_hessian = passes.total_hessian(few, theta)
+    np.testing.assert_allclose(gradient, compiled_gradient, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(hessian, np.tril(compiled_hessian), rtol=1e-10, atol=1e-10)
+
+    gradient = np.zeros(theta.size)
+    first_value = range_gradient(few, 0, 300, theta, gradient)
+    np.testing.assert_allclose(gradient, compiled_gradient, rtol=1e-10, atol=1e-10)
+    assert second_value == pytest.approx(first_value, rel=1e-12)
+    assert range_value(few, 0, 300, theta) == pytest.approx(first_value, rel=1e-12)
+
+    norms = np.empty(300)
+    range_norms(few, 0, 300, np.eye(theta.size), norms)
+    np.testing.assert_allclose(norms, passes.whitened_norms(few, np.eye(theta.size)), rtol=1e-12)
+
+
+def test_gradients_and_hessians_are_added_to_what_is_there():
+    rows, _, _, _, _, theta = problem("logistic")
+    gradient, hessian = np.zeros(theta.size), np.zeros((theta.size, theta.size))
+    for start, stop in ((0, 300), (300, 1000)):
+        passes._hessian(rows, start, stop, theta, gradient, hessian)
+    _, whole, curvature = passes.total_hessian(rows._replace(records=rows.records[:1000]), theta)
+    np.testing.assert_allclose(gradient, whole, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(hessian, np.tril(curvature), rtol=1e-10, atol=1e-10)
+
+
+def test_an_infinite_likelihood_is_not_hidden():
+    """Reordered sums must keep the meaning of NaN and infinity."""
+    rows, _, _, _, _, theta = problem("gaussian")
+    assert passes.total_value(rows, np.full(theta.size, 1e200)) == -np.inf
+    assert np.isnan(passes.total_value(rows, np.full(theta.size, np.nan)))
+
+
+@jit
+def exp_all(x, out):
+    for i in range(x.size):
+        out[i] = exp(x[i])
+
+
+@jit
+def log1p_all(z, out):
+    for i in range(z.size):
+        out[i] = log1p_unit(z[i])
+
+
+def both_speeds(function, x):
+    compiled, interpreted = np.empty((2, x.size))
+    function(x, compiled)
+    function.py_func(x, interpreted)
+    return compiled, interpreted
+
+
+def test_exp_is_accurate_over_its_whole_range():
+    rng = np.random.default_rng(20)
+    tiny = rng.uniform(-1.0, 1.0, 5000) * 10.0 ** rng.uniform(-300.0, 0.0, 5000)
+    x = np.concatenate([np.linspace(-707.999, 709.0, 10_001), rng.standard_normal(5000), tiny, [0.0, -0.0]])
+    expected = np.array([math.exp(v) for v in x])
+    for found in both_speeds(exp_all, x):
+        np.testing.assert_allclose(found, expected, rtol=1e-15, atol=0.0)
+
+
+def test_exp_saturates_and_keeps_nan():
+    x = np.array([-np.inf, -1e300, -745.0, -708.0, 710.0, 1e300, np.inf, np.nan])
+    top = math.exp(709.0)
+    for found in both_speeds(exp_all, x):
+        np.testing.assert_array_equal(found[:4], 0.0)
+        np.testing.assert_allclose(found[4:7], top, rtol=1e-15)
+        assert np.isnan(found[7])
+
+
+def test_log1p_is_accurate_on_the_unit_interval():
+    rng = np.random.default_rng(21)
+    bend = math.sqrt(2.0) - 1.0
+    around = [np.nextafter(bend, 0.0), bend, np.nextafter(bend, 1.0)]
+    z = np.concatenate([np.linspace(0.0, 1.0, 10_001), 10.0 ** rng.uniform(-300.0, 0.0, 5000), around])
+    expected = np.array([math.log1p(v) for v in z])
+    for found in both_speeds(log1p_all, z):
+        np.testing.assert_allclose(found, expected, rtol=1e-15, atol=0.0)
+
+
+def test_log1p_keeps_nan():
+    for found in both_speeds(log1p_all, np.array([np.nan])):
+        assert np.isnan(found[0])
