@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.engine.rows import range_gradient, range_value
+from tallbayes.engine.rows import range_gradient, range_value, residual_differences
 from tallbayes.models.priors import PriorTerms, prior_gradient, prior_value
 
 EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, SIZE = 0, 1, 2, 3, 4, 5, 8
@@ -22,6 +22,14 @@ RUNNING, BOUND_EXCEEDED, NOT_FINITE = 0, 1, 2
 
 class NoProxy(NamedTuple):
     """A target without a proxy: full data only."""
+
+
+class Certified(NamedTuple):
+    """A proxy in whitened coordinates, its value without reading rows, and a certified bound of what it leaves out."""
+
+    whitening: Any
+    proxy: Any
+    bound: Any
 
 
 class Target(NamedTuple):
@@ -71,3 +79,30 @@ def log_posterior_gradient(target, theta, gradient):
     gradient[:] = 0.0
     value = range_gradient(target.rows, 0, n, theta, gradient)
     return value + prior_gradient(target.prior, theta, gradient)
+
+
+@inlinable
+def residual_gaps(target, index, theta, other, out):
+    """Residuals at `other` less those at `theta` of the indexed rows: two evaluations a row; papers count one."""
+    m = index.size
+    target.counters[EVALS] += 2 * m
+    target.counters[VALUES] += 2 * m
+    target.counters[PAPER] += m
+    residual_differences(target.rows, index, theta, other, target.proxy.whitening.reference, out)
+
+
+@inlinable
+def log_likelihood_gap(target, theta, other):
+    """Log-likelihood at `other` less that at `theta` on all rows: 2 n evaluations."""
+    n = row_total(target)
+    target.counters[EVALS] += 2 * n
+    target.counters[VALUES] += 2 * n
+    target.counters[PAPER] += 2 * n
+    return range_value(target.rows, 0, n, other) - range_value(target.rows, 0, n, theta)
+
+
+@inlinable
+def stop_run(target, status, row):
+    """End the chunk with a status and the row to blame."""
+    target.counters[STATUS] = status
+    target.counters[ROW] = row

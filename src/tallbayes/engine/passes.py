@@ -16,6 +16,7 @@ import numpy as np
 from tallbayes.compile import SUMS, jit
 from tallbayes.engine.rows import (
     TILE,
+    range_curvatures,
     range_gradient,
     range_hessian,
     range_norms,
@@ -39,10 +40,18 @@ def block_bounds(n: int) -> list[tuple[int, int]]:
 
 
 def over_blocks(n: int, work: Callable[[int, int], Any], cores: int | None = None) -> list[Any]:
-    """Results of `work(start, stop)` on every block, in block order."""
-    bounds = block_bounds(n)
+    """Results of `work(start, stop)` on every block of n rows, in block order."""
+    return _over(block_bounds(n), work, 1 if n <= BLOCKS * TILE else cores)
+
+
+def over_ranges(count: int, size: int, work: Callable[[int, int], Any], cores: int | None = None) -> list[Any]:
+    """Results of `work(start, stop)` on ranges of `size` that cover `count` things, in order."""
+    return _over([(start, min(count, start + size)) for start in range(0, count, size)], work, cores)
+
+
+def _over(bounds: list[tuple[int, int]], work: Callable[[int, int], Any], cores: int | None) -> list[Any]:
     workers = min(len(bounds), cores or os.cpu_count() or 1)
-    if workers == 1 or n <= BLOCKS * TILE:
+    if workers <= 1:
         return [work(start, stop) for start, stop in bounds]
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(lambda bound: work(*bound), bounds))
@@ -85,6 +94,14 @@ def whitened_norms(rows: Any, factor: np.ndarray, cores: int | None = None) -> n
     factor = np.ascontiguousarray(factor, np.float64)
     out = np.empty(row_count(rows))
     over_blocks(out.size, lambda a, b: _norms(rows, a, b, factor, out[a:b]), cores)
+    return out
+
+
+def survey(rows: Any, start: int, stop: int, factor: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Whitened norm, |f''| at the reference and sup |f'''| of a range of rows, weights included: (3, rows)."""
+    out = np.empty((3, stop - start))
+    points = [np.ascontiguousarray(p, np.float64) for p in (factor, reference)]
+    _survey(rows, start, stop, *points, out)
     return out
 
 
@@ -141,6 +158,12 @@ def _hessian(rows, start, stop, theta, gradient, hessian):
 @jit(options=SUMS)
 def _norms(rows, start, stop, factor, out):
     range_norms(rows, start, stop, factor, out)
+
+
+@jit(options=SUMS)
+def _survey(rows, start, stop, factor, reference, out):
+    range_norms(rows, start, stop, factor, out[0])
+    range_curvatures(rows, start, stop, reference, out[1], out[2])
 
 
 @jit(options=SUMS)

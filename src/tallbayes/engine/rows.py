@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, inlinable
-from tallbayes.engine.arithmetic import prefetch
-from tallbayes.engine.family import jet1, jet2, residual, value
+from tallbayes.engine.arithmetic import elements_per_line, prefetch
+from tallbayes.engine.family import jet1, jet2, residual, third_supremum, value
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
+STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache
 AHEAD = 16  # rows between a prefetch and its use: at about 6 ns a row this hides a memory latency of 100 ns
 
 
@@ -64,9 +65,7 @@ def range_gradient(rows: Any, start: int, stop: int, theta: np.ndarray, gradient
 
 @generic(options=SUMS)
 @declared
-def range_hessian(
-    rows: Any, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray
-) -> float:
+def range_hessian(rows: Any, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
     """The same, with gradient and the lower triangle of the Hessian."""
     raise TypeError
 
@@ -75,6 +74,14 @@ def range_hessian(
 @declared
 def range_norms(rows: Any, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
     """out[i - start] = |factor' x_i|: the whitened norm of a row when factor factor' is a covariance."""
+
+
+@generic(options=SUMS)
+@declared
+def range_curvatures(
+    rows: Any, start: int, stop: int, reference: np.ndarray, curvature: np.ndarray, supremum: np.ndarray
+) -> None:
+    """Weighted |f''| at the reference and weighted sup |f'''| of every row of a range."""
 
 
 @inlinable(options=SUMS)
@@ -86,13 +93,25 @@ def dot(x, theta, d):
     return total
 
 
+@inlinable(options=SUMS)
+def three_dots(x, first, second, third, d):
+    """Dot products of one row with three vectors, reading the row once."""
+    a, b, c = 0.0, 0.0, 0.0
+    for k in range(d):
+        a += x[k] * first[k]
+        b += x[k] * second[k]
+        c += x[k] * third[k]
+    return a, b, c
+
+
 @inlinable
 def prefetch_row(records, row):
     """Ask for all cache lines of a record."""
-    width = records.shape[1]
-    line = 64 // records.itemsize
-    for start in range(0, width, line):
-        prefetch(records, row * width + start)
+    start = row * records.shape[1]
+    stop = start + records.shape[1]
+    while start < stop:
+        prefetch(records, start)
+        start += elements_per_line(records)
 
 
 @inlinable(options=SUMS)
@@ -161,9 +180,8 @@ def _residual_differences(rows, index, theta, other, reference, out):
             if start + j + AHEAD < index.size:
                 prefetch_row(records, index[start + j + AHEAD])
             x = records[index[start + j]]
-            base[j] = dot(x, reference, d) + x[d + 1]
-            first[j] = dot(x, here, d)
-            second[j] = dot(x, there, d)
+            base[j], first[j], second[j] = three_dots(x, reference, here, there, d)
+            base[j] += x[d + 1]
             y[j] = x[d]
             weight[j] = x[d + 2]
         for j in range(size):
@@ -222,31 +240,38 @@ def transpose_tile(records, d, start, size, out):
 
 
 @inlinable(options=SUMS)
-def add_gram(columns, d, weight, scratch, gram):
-    """Add X' diag(weight) X of one whole tile to the lower triangle of `gram`."""
-    for a in range(d):
-        for j in range(TILE):
-            scratch[j] = weight[j] * columns[a, j]
-        b = 0
-        while b + 3 <= a:
-            s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+def add_gram(columns, weight, scaled, gram):
+    """Add X' diag(weight) X of one whole tile to `gram`, by blocks of 2 x 4 entries that stay in registers.
+
+    The number of columns is a multiple of 4. Blocks above the diagonal are skipped.
+    """
+    for a in range(0, columns.shape[0], 2):
+        for k in range(2):
             for j in range(TILE):
-                v = scratch[j]
-                s0 += v * columns[b, j]
-                s1 += v * columns[b + 1, j]
-                s2 += v * columns[b + 2, j]
-                s3 += v * columns[b + 3, j]
-            gram[a, b] += s0
-            gram[a, b + 1] += s1
-            gram[a, b + 2] += s2
-            gram[a, b + 3] += s3
-            b += 4
-        while b <= a:
-            s0 = 0.0
+                scaled[k, j] = weight[j] * columns[a + k, j]
+        for b in range(0, a + 2, 4):
+            s00, s01, s02, s03 = 0.0, 0.0, 0.0, 0.0
+            s10, s11, s12, s13 = 0.0, 0.0, 0.0, 0.0
             for j in range(TILE):
-                s0 += scratch[j] * columns[b, j]
-            gram[a, b] += s0
-            b += 1
+                x0, x1, x2, x3 = columns[b, j], columns[b + 1, j], columns[b + 2, j], columns[b + 3, j]
+                v = scaled[0, j]
+                s00 += v * x0
+                s01 += v * x1
+                s02 += v * x2
+                s03 += v * x3
+                v = scaled[1, j]
+                s10 += v * x0
+                s11 += v * x1
+                s12 += v * x2
+                s13 += v * x3
+            gram[a, b] += s00
+            gram[a, b + 1] += s01
+            gram[a, b + 2] += s02
+            gram[a, b + 3] += s03
+            gram[a + 1, b] += s10
+            gram[a + 1, b + 1] += s11
+            gram[a + 1, b + 2] += s12
+            gram[a + 1, b + 3] += s13
 
 
 @inlinable(options=SUMS)
@@ -263,7 +288,9 @@ def add_columns(columns, d, weight, out):
 def _range_hessian(rows, start, stop, theta, gradient, hessian):
     records, d = rows.records, rows.columns
     eta, y, weight = np.zeros(TILE), np.zeros(TILE), np.zeros(TILE)
-    curvature, scratch, columns = np.zeros(TILE), np.empty(TILE), np.zeros((d, TILE))
+    padded = -(-d // 4) * 4
+    columns, gram = np.zeros((padded, STRIDE)), np.zeros((padded, padded))
+    curvature, scaled = np.zeros(TILE), np.zeros((2, STRIDE))
     total = 0.0
     for first in range(start, stop, TILE):
         size = min(TILE, stop - first)
@@ -280,14 +307,17 @@ def _range_hessian(rows, start, stop, theta, gradient, hessian):
             eta[j] = 0.0
             curvature[j] = 0.0
         add_columns(columns, d, eta, gradient)
-        add_gram(columns, d, curvature, scratch, hessian)
+        add_gram(columns, curvature, scaled, gram)
+    for a in range(d):
+        for b in range(a + 1):
+            hessian[a, b] += gram[a, b]
     return total
 
 
 @range_norms.register(SingleIndex)
 def _range_norms(rows, start, stop, factor, out):
     records, d = rows.records, rows.columns
-    columns, projection, square = np.zeros((d, TILE)), np.empty(TILE), np.empty(TILE)
+    columns, projection, square = np.zeros((d, STRIDE)), np.empty(TILE), np.empty(TILE)
     for first in range(start, stop, TILE):
         size = min(TILE, stop - first)
         transpose_tile(records, d, first, size, columns)
@@ -303,3 +333,14 @@ def _range_norms(rows, start, stop, factor, out):
                 square[j] += projection[j] * projection[j]
         for j in range(size):
             out[first - start + j] = np.sqrt(square[j])
+
+
+@range_curvatures.register(SingleIndex)
+def _range_curvatures(rows, start, stop, reference, curvature, supremum):
+    eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    for first in range(start, stop, TILE):
+        size = min(TILE, stop - first)
+        scan_tile(rows.records, rows.columns, first, size, reference, eta, y, weight)
+        for j in range(size):
+            curvature[first - start + j] = weight[j] * abs(jet2(rows.family, eta[j], y[j])[2])
+            supremum[first - start + j] = weight[j] * third_supremum(rows.family, y[j]) if weight[j] > 0.0 else 0.0

@@ -22,6 +22,7 @@ from tallbayes.progress import Progress
 TOLERANCE = 1e-6  # on |L' gradient|: the distance to the mode in posterior standard deviations
 _MAX_STEPS = 100
 _FLAT = 1e-11  # relative size of an eigenvalue of the scaled precision that counts as zero
+_EXACT = -25.0  # log of sigma relative to the response: errors of 1e-11 are rounding
 _RUNAWAY = 1e5  # posterior sd of a linear predictor that no data leave; Newton stops near 1 / TOLERANCE where f saturates
 
 
@@ -126,7 +127,9 @@ def _start(model: Model) -> np.ndarray:
     theta = np.zeros(model.dim)
     d, moments = model.data.d, model.data.moments
     if model.nuisances:
-        theta[-1] = np.log(max(moments.sd[d], 1e-300))
+        if model.data.intercept is not None and moments.low[d] == moments.high[d]:
+            raise ModelError(_exact_fit(model))
+        theta[-1] = _log_spread(model)
     if model.predictors == 1 and model.data.intercept is not None:
         mean = moments.mean[d]
         if model.family.name in ("logistic", "probit"):
@@ -137,6 +140,13 @@ def _start(model: Model) -> np.ndarray:
         else:
             theta[model.data.intercept] = np.log(max(mean, 1e-6)) - moments.mean[d + 1]
     return theta
+
+
+def _log_spread(model: Model) -> float:
+    """Log standard deviation of the response; about zero if no intercept can take its mean."""
+    d, moments = model.data.d, model.data.moments
+    centre = moments.mean[d] if model.data.intercept is None else 0.0
+    return float(np.log(max(np.hypot(moments.sd[d], centre), 1e-300)))
 
 
 def _subsample_size(model: Model) -> int:
@@ -194,6 +204,8 @@ def _newton(
                     "columns with very large or very small values."
                 )
         theta, state = candidate, moved
+        if model.nuisances and theta[-1] < _log_spread(model) + _EXACT:
+            raise ModelError(_exact_fit(model))
         if np.abs(theta).max() > 1e12:
             break
     raise ModelError(_divergence(model, theta))
@@ -253,8 +265,6 @@ def _divergence(model: Model, theta: np.ndarray) -> str:
         spread = np.abs(theta) * np.maximum(model.data.moments.sd[: model.dim], 1e-300)
         return _no_maximum(model, model.names[int(np.argmax(spread))])
     worst = model.names[int(np.argmax(np.abs(theta)))]
-    if worst in model.nuisances:
-        return _exact_fit(model)
     return (
         f"the search for the mode did not converge in {_MAX_STEPS} steps; {worst!r} runs away. Use a proper prior such as "
         "tallbayes.priors.normal(10.0), or rescale its column."

@@ -9,9 +9,12 @@ from tallbayes.errors import unknown
 from tallbayes.moves.base import MOVE_INFO, Move
 from tallbayes.moves.hmc import hmc
 from tallbayes.moves.nuts import nuts
+from tallbayes.moves.proposals import AutoregressiveMove, ProposalMove, as_proposal, independence, pcn
 from tallbayes.moves.random_walk import random_walk
 
 MOVES: dict[str, Callable[..., Move]] = {"hmc": hmc, "nuts": nuts, "random_walk": random_walk}
+
+PROPOSALS: dict[str, type[ProposalMove]] = {"independence": ProposalMove, "pcn": AutoregressiveMove}
 
 
 def from_dict(values: dict[str, Any]) -> Move:
@@ -22,9 +25,23 @@ def from_dict(values: dict[str, Any]) -> Move:
     """
     options = dict(values)
     name = options.pop("name")
+    if name in PROPOSALS:
+        return PROPOSALS[name](**options)
     if name not in MOVES:
         raise unknown("move", name, MOVES)
     return MOVES[name](**options)
 
 
-__all__ = ["MOVES", "MOVE_INFO", "Move", "from_dict", "hmc", "nuts", "random_walk"]
+__all__ = [
+    "MOVES",
+    "MOVE_INFO",
+    "PROPOSALS",
+    "Move",
+    "as_proposal",
+    "from_dict",
+    "hmc",
+    "independence",
+    "nuts",
+    "pcn",
+    "random_walk",
+]

@@ -64,6 +64,11 @@ def update(move: Move, tuning: Tuning, draws: np.ndarray, acceptance: np.ndarray
     return tuning
 
 
+def update_step(move: Move, tuning: Tuning, acceptance: np.ndarray) -> Tuning:
+    """After a window, for moves whose covariance is fixed: the step size only."""
+    return _step_size(move, tuning, float(np.mean(acceptance)))
+
+
 def kernel(move: Move, tuning: Tuning, final: bool = False) -> Any:
     """The kernel for the present numbers; the averaged step size once warm-up is over."""
     return move.kernel(tuning.covariance, math.exp(tuning.log_average if final else tuning.log_step))

@@ -8,15 +8,17 @@ from typing import Any
 from tallbayes import moves
 from tallbayes.errors import OptionError, unknown
 from tallbayes.samplers.base import KINDS, Guarantee, Sampler, Setup, advance
+from tallbayes.samplers.exact_minibatch import ExactMinibatch
 from tallbayes.samplers.full_data import FullData
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "mh": lambda: FullData(moves.random_walk()),
     "hmc": lambda: FullData(moves.hmc()),
     "nuts": lambda: FullData(moves.nuts()),
+    "exact-minibatch": ExactMinibatch,
 }
 
-CLASSES: dict[str, type[Any]] = {"FullData": FullData}
+CLASSES: dict[str, type[Any]] = {"ExactMinibatch": ExactMinibatch, "FullData": FullData}
 
 
 def resolve(sampler: str | Sampler) -> Sampler:
@@ -43,4 +45,4 @@ def from_dict(options: dict[str, Any]) -> Sampler:
     return CLASSES[kind].from_options(options)
 
 
-__all__ = ["CLASSES", "KINDS", "SAMPLERS", "FullData", "Guarantee", "Sampler", "Setup", "advance", "from_dict", "resolve"]
+__all__ = ["CLASSES", "KINDS", "SAMPLERS", "ExactMinibatch", "FullData", "Guarantee", "Sampler", "Setup", "advance", "from_dict", "resolve"]

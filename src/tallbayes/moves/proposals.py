@@ -1,0 +1,141 @@
+"""Proposals with a known ratio, in whitened coordinates: w' given w, and log q(w | w') - log q(w' | w).
+
+Independence and pCN proposals are reversible with respect to N(0, I), the Laplace fit in these coordinates, so the ratio is
+the one of two normal densities. A mixture chooses a component at random; each is reversible, so the mixture is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import declared, generic
+from tallbayes.errors import OptionError
+from tallbayes.moves.base import Move
+from tallbayes.moves.random_walk import RandomWalkMove
+
+
+class Autoregressive(NamedTuple):
+    """pCN: w' = rho w + sqrt(1 - rho^2) xi; independence at rho = 0."""
+
+    rho: float
+
+
+class Walk(NamedTuple):
+    """w' = w + step xi."""
+
+    step: float
+
+
+class Mixture(NamedTuple):
+    """The first component with probability `share`, else the second."""
+
+    first: Any
+    second: Any
+    share: float
+
+
+@generic(argument=1)
+@declared
+def propose(rng: np.random.Generator, kernel: Any, white: np.ndarray, proposal: np.ndarray) -> tuple[float, int]:
+    """Fill `proposal`; returns the log proposal ratio and the number of the component used."""
+    raise TypeError
+
+
+@propose.register(Autoregressive)
+def _autoregressive(rng, kernel, white, proposal):
+    spread = math.sqrt(1.0 - kernel.rho * kernel.rho)
+    ratio = 0.0
+    for j in range(white.size):
+        proposal[j] = kernel.rho * white[j] + spread * rng.standard_normal()
+        ratio += 0.5 * (proposal[j] * proposal[j] - white[j] * white[j])
+    return ratio, 0
+
+
+@propose.register(Walk)
+def _walk(rng, kernel, white, proposal):
+    for j in range(white.size):
+        proposal[j] = white[j] + kernel.step * rng.standard_normal()
+    return 0.0, 1
+
+
+@propose.register(Mixture)
+def _mixture(rng, kernel, white, proposal):
+    if rng.random() < kernel.share:
+        return propose(rng, kernel.first, white, proposal)
+    return propose(rng, kernel.second, white, proposal)
+
+
+@dataclass(frozen=True)
+class ProposalMove(Move):
+    """Options of proposals around the Laplace fit: an autoregressive share and a random-walk share."""
+
+    rho: float = 0.0
+    share: float = 0.8
+    acceptance: float = 0.25
+    name: ClassVar[str] = "independence"
+
+    def kernel(self, covariance: np.ndarray, step: float) -> Any:
+        """The kernel in whitened coordinates; `covariance` is the identity there."""
+        d = covariance.shape[0]
+        walk = Walk(step * 2.38 / math.sqrt(d))
+        return Mixture(Autoregressive(self.rho), walk, self.share)
+
+    def first_step(self, dim: int) -> float:
+        """Relative to 2.38 / sqrt(d)."""
+        return 1.0
+
+    def target_acceptance(self, dim: int) -> float:
+        """Of the random-walk share."""
+        return self.acceptance
+
+
+@dataclass(frozen=True)
+class AutoregressiveMove(ProposalMove):
+    """The same with rho > 0."""
+
+    name: ClassVar[str] = "pcn"
+
+
+def independence(share: float = 0.8) -> ProposalMove:
+    """Draws from the Laplace fit with probability `share`, random walk otherwise.
+
+    The random walk is there because the tails of a likelihood are heavier than normal ones: independent proposals alone
+    would not be uniformly ergodic. `share=1` leaves it out.
+
+    >>> independence()
+    ProposalMove(rho=0.0, share=0.8, acceptance=0.25)
+    """
+    _check_share(share)
+    return ProposalMove(0.0, share)
+
+
+def pcn(rho: float = 0.5, share: float = 0.8) -> AutoregressiveMove:
+    """Preconditioned Crank-Nicolson: w' = rho w + sqrt(1 - rho^2) xi with probability `share`, random walk otherwise.
+
+    >>> pcn(rho=0.9).rho
+    0.9
+    """
+    _check_share(share)
+    if not 0.0 <= rho < 1.0:
+        raise OptionError(f"rho must be at least 0 and below 1; got {rho}.")
+    return AutoregressiveMove(rho, share)
+
+
+def _check_share(share: float) -> None:
+    if not 0.0 <= share <= 1.0:
+        raise OptionError(f"share is a probability; got {share}.")
+
+
+def as_proposal(move: Move) -> ProposalMove:
+    """The proposal form of a move, for samplers that decide acceptance themselves; refuses moves that have none."""
+    if isinstance(move, ProposalMove):
+        return move
+    if isinstance(move, RandomWalkMove) and move.blocks is None:
+        return ProposalMove(0.0, 0.0, move.acceptance or 0.25)
+    raise OptionError(
+        f"exact minibatch needs a move with a known proposal ratio: independence(), pcn() or random_walk(); got {move.name}."
+    )

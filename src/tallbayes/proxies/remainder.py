@@ -1,0 +1,470 @@
+"""Certified bounds on what a second-order Taylor proxy leaves out.
+
+For a pair (theta, theta') the object is Delta_i = rho_i(theta') - rho_i(theta), rho the residual of a row. Every bound here
+has the form |Delta_i| <= lambda_i(theta, theta') with lambda symmetric in the pair TO THE BIT, rows drawn in proportion to
+lambda_i, and sum Lambda = sum lambda_i known without reading rows. Symmetry is what makes minibatch acceptance exact: a
+bound evaluated from the other side with other roundings would be another kernel.
+
+| name | lambda_i | needs |
+|---|---|---|
+| T1 | 1/24 |x_i|^3 (|h|^3 + |h'|^3) | logistic |
+| T2 | m_i/6 |x_i|^3 (|h|^3 + |h'|^3) | sup f''' |
+| T3 | m_i/6 max_j|x_ij|^3 (|h|_1^3 + |h'|_1^3) | sup f''' |
+| T4 | m_i/6 ((b.|h|)^3 + (b.|h'|)^3), b_j = max_i |x_ij| | sup f''' |
+| T5 | m_i/6 |a_i|^3 (|w|^3 + |w'|^3) | sup f''' |
+| T6 | m_i/6 |a_i|^3 g(w, w') | sup f''' |
+| T7 | |f'''_i*|/6 |a_i|^3 g + |a_i|^4/192 (|w|^4 + |w'|^4), or T6 if that is less in sum | logistic |
+| T8 | T6 with rows weighted; the same here, where rows always are | sup f''' |
+| T9 | |f''_i*|/6 psi(r_k max(|w|, |w'|)) |a_i|^3 g in class k of |a_i|, or T6 if less | self-concordant |
+
+a_i = L'x_i, m_i = sup |f_i'''|, psi(S) = 2 (e^S - 1 - S) / S^2, and g the largest of |u'^3 - u^3| over projections (u, u')
+of (w, w') on a unit vector.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import declared, generic, inlinable
+from tallbayes.engine import passes
+from tallbayes.engine.passes import row_count
+from tallbayes.errors import ModelError, unknown
+from tallbayes.models.mode import Mode
+from tallbayes.proxies.alias import CHUNK, AliasTable, allocate, build, draw_item
+
+ANGLES = 48
+_COSINES = np.cos(np.arange(ANGLES) * math.pi / ANGLES)
+_SINES = np.sin(np.arange(ANGLES) * math.pi / ANGLES)
+PAD = 1.0 / math.cos(3.0 * math.pi / (2.0 * ANGLES))  # a cubic trigonometric polynomial between grid points (Riesz)
+_OVERFLOW = 600.0  # largest exponent for which psi is used
+
+
+@inlinable
+def _in_order(first, second):
+    """Whether a pair stands in its canonical (lexicographic) order."""
+    for j in range(first.size):
+        if first[j] != second[j]:
+            return first[j] < second[j]
+    return True
+
+
+@inlinable
+def angular(first, second):
+    """g: padded maximum over 48 directions of |u'^3 - u^3|, from the pair in canonical order: symmetric to the bit."""
+    if not _in_order(first, second):
+        first, second = second, first
+    d = first.size
+    sum_square, gap_square, product = 0.0, 0.0, 0.0
+    first_square, second_square = 0.0, 0.0
+    for j in range(d):
+        total, gap = first[j] + second[j], second[j] - first[j]
+        sum_square += total * total
+        gap_square += gap * gap
+        product += total * gap
+        first_square += first[j] * first[j]
+        second_square += second[j] * second[j]
+    size = math.sqrt(first_square) + math.sqrt(second_square)
+    if size == 0.0 or gap_square == 0.0:
+        return 0.0
+    if math.sqrt(sum_square) < 1e-8 * size:  # opposite points: the line through them is the frame
+        half = 0.5 * math.sqrt(gap_square)
+        x, y, x_other, y_other = -half, 0.0, half, 0.0
+    else:
+        length = math.sqrt(sum_square)
+        along = product / length
+        across = math.sqrt(max(0.0, gap_square - along * along))
+        x, x_other = 0.5 * (length - along), 0.5 * (length + along)
+        y, y_other = -0.5 * across, 0.5 * across
+    largest = 0.0
+    for k in range(ANGLES):
+        u = x * _COSINES[k] + y * _SINES[k]
+        v = x_other * _COSINES[k] + y_other * _SINES[k]
+        largest = max(largest, abs((v - u) * (u * u + u * v + v * v)))
+    return PAD * largest
+
+
+@inlinable
+def psi(radius):
+    """2 (e^S - 1 - S) / S^2: how much the curvature of a self-concordant function can exceed its start, on average."""
+    if radius < 1e-3:
+        return 1.0 + radius / 3.0 + radius * radius / 12.0
+    return 2.0 * (math.expm1(radius) - radius) / (radius * radius)
+
+
+@inlinable
+def _norm(vector):
+    total = 0.0
+    for j in range(vector.size):
+        total += vector[j] * vector[j]
+    return math.sqrt(total)
+
+
+@generic
+@declared
+def total_rate(bound: Any, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
+    """Lambda, the sum of lambda_i over all rows; `rates` receives what `draw_row` needs."""
+    raise TypeError
+
+
+@generic(argument=1)
+@declared
+def draw_row(rng: np.random.Generator, bound: Any, rates: np.ndarray, total: float) -> tuple[int, float]:
+    """A row drawn in proportion to lambda_i, with its lambda_i."""
+    raise TypeError
+
+
+@generic
+@declared
+def row_rate(bound: Any, rates: np.ndarray, row: int) -> float:
+    """lambda_i of one row, for audits and tests."""
+    raise TypeError
+
+
+@generic
+def rate_count(bound: Any) -> int:
+    """Length of `rates`."""
+    return 2
+
+
+class Zero(NamedTuple):
+    """No remainder: the proxy is the likelihood."""
+
+
+@total_rate.register(Zero)
+def _zero_total(bound, white, other, rates):
+    return 0.0
+
+
+@draw_row.register(Zero)
+def _zero_draw(rng, bound, rates, total):
+    return 0, 0.0
+
+
+@row_rate.register(Zero)
+def _zero_row(bound, rates, row):
+    return 0.0
+
+
+ANGULAR, CUBES_WHITE, CUBES_EUCLID, CUBES_SUM, CUBES_BOX = 0, 1, 2, 3, 4
+
+
+class Separable(NamedTuple):
+    """lambda_i = c_i M(theta, theta'), M one of the pair functions above: T1 to T6 and T8."""
+
+    table: AliasTable
+    pair: int
+    factor: np.ndarray  # h = factor w
+    box: np.ndarray
+
+
+@inlinable
+def _cube(bound, white):
+    if bound.pair == 1:
+        return _norm(white) ** 3
+    size = 0.0
+    for j in range(white.size):
+        h = 0.0
+        for k in range(j + 1):
+            h += bound.factor[j, k] * white[k]
+        if bound.pair == 2:
+            size += h * h
+        elif bound.pair == 3:
+            size += abs(h)
+        else:
+            size += bound.box[j] * abs(h)
+    return math.sqrt(size) ** 3 if bound.pair == 2 else size**3
+
+
+@total_rate.register(Separable)
+def _separable_total(bound, white, other, rates):
+    rates[0] = angular(white, other) if bound.pair == 0 else _cube(bound, white) + _cube(bound, other)
+    return bound.table.cumulative[-1] * rates[0]
+
+
+@draw_row.register(Separable)
+def _separable_draw(rng, bound, rates, total):
+    row = draw_item(rng, bound.table, 0, bound.table.start.size - 1)
+    return row, bound.table.weight[row] * rates[0]
+
+
+@row_rate.register(Separable)
+def _separable_row(bound, rates, row):
+    return bound.table.weight[row] * rates[0]
+
+
+class Local(NamedTuple):
+    """T7: third derivative at the reference plus a fourth-derivative term, or T6, whichever sum is less."""
+
+    third: AliasTable
+    fourth: AliasTable
+    globally: AliasTable
+
+
+@total_rate.register(Local)
+def _local_total(bound, white, other, rates):
+    g = angular(white, other)
+    quartic = _norm(white) ** 4 + _norm(other) ** 4
+    here = bound.third.cumulative[-1] * g + bound.fourth.cumulative[-1] * quartic
+    everywhere = bound.globally.cumulative[-1] * g
+    rates[0] = g
+    rates[1] = quartic if here < everywhere else -1.0
+    return min(here, everywhere)
+
+
+@row_rate.register(Local)
+def _local_row(bound, rates, row):
+    if rates[1] < 0.0:
+        return bound.globally.weight[row] * rates[0]
+    return bound.third.weight[row] * rates[0] + bound.fourth.weight[row] * rates[1]
+
+
+@draw_row.register(Local)
+def _local_draw(rng, bound, rates, total):
+    if rates[1] < 0.0:
+        row = draw_item(rng, bound.globally, 0, bound.globally.start.size - 1)
+    elif rng.random() * total < bound.third.cumulative[-1] * rates[0]:
+        row = draw_item(rng, bound.third, 0, bound.third.start.size - 1)
+    else:
+        row = draw_item(rng, bound.fourth, 0, bound.fourth.start.size - 1)
+    return row, _local_row(bound, rates, row)
+
+
+class Classed(NamedTuple):
+    """T9: rows sorted into classes of whitened norm, each with a self-concordant and, if there is one, a global table."""
+
+    row: np.ndarray  # row of each item; items are sorted by class
+    position: np.ndarray  # item of each row, -1 for rows left out; empty unless asked for
+    radius: np.ndarray  # largest norm of each class
+    chunk: np.ndarray  # first chunk of each class, and the number of chunks
+    local: AliasTable
+    globally: AliasTable
+    bounded: bool  # whether the global table is finite
+
+
+@rate_count.register(Classed)
+def _classed_count(bound):
+    return 2 * bound.radius.size
+
+
+@total_rate.register(Classed)
+def _classed_total(bound, white, other, rates):
+    g = angular(white, other)
+    reach = max(_norm(white), _norm(other))
+    total = 0.0
+    for k in range(bound.radius.size):
+        first, last = bound.chunk[k], bound.chunk[k + 1]
+        local = bound.local.cumulative[last] - bound.local.cumulative[first]
+        steps = bound.radius[k] * reach
+        growth = psi(steps) if steps <= 600.0 else np.inf
+        rate, factor = np.inf, -1.0
+        if growth < np.inf:
+            rate, factor = local * growth * g, growth * g
+        if bound.bounded:
+            everywhere = (bound.globally.cumulative[last] - bound.globally.cumulative[first]) * g
+            if everywhere < rate:
+                rate, factor = everywhere, -g
+        if g == 0.0:
+            rate, factor = 0.0, 0.0
+        rates[2 * k], rates[2 * k + 1] = rate, factor
+        total += rate
+    return total
+
+
+@inlinable
+def _classed_item(bound, rates, k, item):
+    factor = rates[2 * k + 1]
+    return bound.local.weight[item] * factor if factor > 0.0 else bound.globally.weight[item] * -factor
+
+
+@draw_row.register(Classed)
+def _classed_draw(rng, bound, rates, total):
+    goal, k = rng.random() * total, 0
+    while k < bound.radius.size - 1 and goal >= rates[2 * k]:
+        goal -= rates[2 * k]
+        k += 1
+    while rates[2 * k] <= 0.0 and k > 0:  # rounding of the sum can end on an empty class
+        k -= 1
+    table = bound.local if rates[2 * k + 1] > 0.0 else bound.globally
+    item = draw_item(rng, table, bound.chunk[k], bound.chunk[k + 1])
+    return bound.row[item], _classed_item(bound, rates, k, item)
+
+
+@row_rate.register(Classed)
+def _classed_row(bound, rates, row):
+    item = bound.position[row]
+    if item < 0:
+        return 0.0
+    k = 0
+    while bound.local.start[bound.chunk[k + 1]] <= item:
+        k += 1
+    return _classed_item(bound, rates, k, item)
+
+
+NAMES = ("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9")
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a pass over rows tells of them: whitened norm, |f''| at the reference, sup |f'''|."""
+
+    norm: np.ndarray
+    curvature: np.ndarray
+    supremum: np.ndarray
+
+
+def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int = 0) -> tuple[Any, str]:
+    """The bound of a given name over all rows of a model (one full pass), and its name.
+
+    "auto" takes T6 or T9, whichever expects fewer rows on pairs of Laplace draws, judged on a random subsample.
+    `indexed=True` lets `row_rate` look up any row of T9.
+    """
+    model = mode.model
+    if name != "auto" and name not in NAMES:
+        raise unknown("bound", name, [*NAMES, "auto"])
+    if model.predictors != 1 or model.nuisances:
+        raise ModelError(f"there is no certified bound for this {model.family.name} model; use a full-data sampler such as 'nuts'.")
+    chosen = _choose(mode, seed) if name == "auto" else name
+    folder = None if model.data.store is None else model.data.store.parent
+    if chosen in ("T6", "T8", "T5", "T2", "T3", "T4", "T1"):
+        return _separable(mode, chosen, folder), chosen
+    if chosen == "T7":
+        return _local(mode, folder), chosen
+    return _classed(mode, folder, indexed), chosen
+
+
+def _survey(mode: Mode, start: int, stop: int, factor: np.ndarray) -> Survey:
+    return Survey(*passes.survey(mode.model.rows, start, stop, factor, mode.reference))
+
+
+def _require_supremum(mode: Mode, name: str, supremum: np.ndarray) -> None:
+    if not np.isfinite(supremum).all():
+        raise ModelError(
+            f"bound {name} needs a bounded third derivative, which the {mode.model.family.name} family does not have; use bound='T9'."
+        )
+
+
+def _separable(mode: Mode, name: str, folder: Path | None) -> Separable:
+    rows, d = mode.model.rows, mode.model.data.d
+    n = row_count(rows)
+    if name == "T1" and mode.model.family.name != "logistic":
+        raise ModelError("bound T1 is the published one for logistic regression; use T2, or T6.")
+    weight = allocate((n,), np.float64, folder)
+    factor = np.eye(d) if name in ("T1", "T2") else mode.factor
+
+    def work(start: int, stop: int) -> np.ndarray:
+        facts = _survey(mode, start, stop, factor)
+        x = rows.records[start:stop, :d]
+        supremum = 0.25 * rows.records[start:stop, d + 2] if name == "T1" else facts.supremum
+        norm = facts.norm
+        if name == "T3":
+            norm = np.abs(x).max(1)
+        elif name == "T4":
+            norm = np.ones(stop - start)
+        _require_supremum(mode, name, supremum)
+        weight[start:stop] = supremum / 6.0 * norm**3
+        return np.abs(x).max(0)
+
+    parts = passes.over_ranges(n, CHUNK, work)
+    box = np.max(parts, axis=0).astype(float)
+    pair = {"T1": CUBES_EUCLID, "T2": CUBES_EUCLID, "T3": CUBES_SUM, "T4": CUBES_BOX, "T5": CUBES_WHITE}.get(name, ANGULAR)
+    return Separable(build(weight, folder=folder), pair, np.ascontiguousarray(mode.factor), box)
+
+
+def _local(mode: Mode, folder: Path | None) -> Local:
+    model = mode.model
+    if model.family.name != "logistic":
+        raise ModelError("bound T7 needs a bounded fourth derivative, known here for logistic only; use T6 or T9.")
+    n, d = model.data.n, model.data.d
+    weights = [allocate((n,), np.float64, folder) for _ in range(3)]
+
+    def work(start: int, stop: int) -> None:
+        facts = _survey(mode, start, stop, mode.factor)
+        x, omega = model.rows.records[start:stop, :d].astype(float), model.rows.records[start:stop, d + 2]
+        eta = x @ mode.reference + model.rows.records[start:stop, d + 1]
+        p = 1.0 / (1.0 + np.exp(-eta))
+        slope = np.abs(p * (1.0 - p) * (1.0 - 2.0 * p))
+        weights[0][start:stop] = omega * slope / 6.0 * facts.norm**3
+        weights[1][start:stop] = omega / 192.0 * facts.norm**4
+        weights[2][start:stop] = facts.supremum / 6.0 * facts.norm**3
+
+    passes.over_ranges(n, CHUNK, work)
+    return Local(*(build(w, folder=folder) for w in weights))
+
+
+def _half_octave(norm: np.ndarray, largest: float) -> np.ndarray:
+    """Class of each norm: 0 for the largest half-octave, at most 40; the smallest norms are pooled in the last."""
+    with np.errstate(divide="ignore"):
+        number = np.floor(2.0 * np.log2(largest / norm))
+    return np.minimum(np.where(np.isfinite(number), number, 40), 40).astype(np.uint8)
+
+
+def _classed(mode: Mode, folder: Path | None, indexed: bool) -> Classed:
+    model = mode.model
+    if not model.family.self_concordant:
+        raise ModelError(f"bound T9 needs a self-concordant family, which {model.family.name} is not; use bound='T6'.")
+    n = model.data.n
+    norm, local, globally = (allocate((n,), np.float64, folder) for _ in range(3))
+
+    def work(start: int, stop: int) -> tuple[float, bool]:
+        facts = _survey(mode, start, stop, mode.factor)
+        norm[start:stop] = facts.norm
+        cube = facts.norm**3 / 6.0
+        local[start:stop] = facts.curvature * cube
+        finite = np.isfinite(facts.supremum)
+        globally[start:stop] = np.where(finite, facts.supremum, 0.0) * cube
+        return float(facts.norm.max(initial=0.0)), bool(finite.all())
+
+    parts = passes.over_ranges(n, CHUNK, work)
+    largest, bounded = max(p[0] for p in parts), all(p[1] for p in parts)
+    classes = np.empty(n, np.uint8)
+    passes.over_ranges(n, 16 * CHUNK, lambda a, b: classes.__setitem__(slice(a, b), _half_octave(norm[a:b], max(largest, 1e-300))))
+    order = np.argsort(classes, kind="stable").astype(np.int64 if n > 2**31 else np.int32)
+    counts = np.bincount(classes, minlength=41)
+    start, chunk, radius, first = [0], [0], [], 0
+    for k in np.flatnonzero(counts):
+        members = order[first : first + counts[k]]
+        radius.append(float(norm[members].max()))
+        start += [*range(first + CHUNK, first + counts[k], CHUNK), first + counts[k]]
+        first += int(counts[k])
+        chunk.append(len(start) - 1)
+    position = np.empty(0, np.int64)
+    if indexed:
+        position = np.empty(n, np.int64)
+        position[order] = np.arange(n)
+    bounds = np.asarray(start, np.int64)
+    tables = [build(_permuted(w, order, folder), bounds, folder) for w in (local, globally)]
+    return Classed(order, position, np.asarray(radius), np.asarray(chunk, np.int64), *tables, bounded)
+
+
+def _permuted(values: np.ndarray, order: np.ndarray, folder: Path | None) -> np.ndarray:
+    out = allocate(values.shape, np.float64, folder)
+    np.take(values, order, out=out)
+    return out
+
+
+def _choose(mode: Mode, seed: int) -> str:
+    """T6 or T9 by the expected number of candidate rows, estimated on a subsample of rows and pairs of Laplace draws."""
+    model, rng = mode.model, np.random.default_rng(seed)
+    if not model.family.self_concordant:
+        return "T6"
+    n, size = model.data.n, min(model.data.n, 200_000)
+    index = np.sort(rng.integers(0, n, size)) if size < n else np.arange(n)
+    rows = model.rows._replace(records=np.ascontiguousarray(model.data.records[index]))
+    facts = Survey(*passes.survey(rows, 0, size, mode.factor, mode.reference))
+    if not np.isfinite(facts.supremum).all():
+        return "T9"
+    reach = math.sqrt(model.dim) + 1.0  # a typical larger |w| of two draws
+    cube = facts.norm**3 / 6.0
+    octave = _half_octave(facts.norm, max(float(facts.norm.max()), 1e-300))
+    everywhere = float((facts.supremum * cube).sum())
+    classed = 0.0
+    for k in np.unique(octave):
+        inside = octave == k
+        growth = psi(min(float(facts.norm[inside].max()) * reach, _OVERFLOW))
+        classed += min(float((facts.curvature * cube)[inside].sum()) * growth, float((facts.supremum * cube)[inside].sum()))
+    return "T9" if classed < 0.7 * everywhere else "T6"

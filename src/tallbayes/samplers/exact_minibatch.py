@@ -1,0 +1,289 @@
+"""Exact minibatch Metropolis-Hastings: posterior draws that read a few rows an iteration, whatever n.
+
+With residual energies U_i = -(l_i - q_i), dU_i = U_i(theta') - U_i(theta) and |dU_i| <= lambda_i(theta, theta') symmetric,
+draw independent s_i ~ Poisson(phi_i(theta, theta')) for any phi_i >= 0 with phi_i(theta, theta') - phi_i(theta', theta) = dU_i.
+Then accepting with probability
+
+    min{1, e^(proxy, prior and proposal ratios) prod_i [phi_i(theta', theta) / phi_i(theta, theta')]^(s_i)}
+
+satisfies detailed balance with respect to the posterior: the Poisson normalisers supply exp(-sum dU_i). Rates:
+
+* mh-ss (Prado, Nemeth and Sherlock 2024): phi = lambda + min(0, dU).
+* tuna (TunaMH: Zhang, Cooper and De Sa 2020): phi = chi lambda Lambda + (dU + lambda) / 2.
+* smh (Cornish et al. 2019): phi = max(0, dU); any s_i > 0 rejects.
+
+Two stages (the default) first accept on the proxy alone and read rows only if that passes. EXACT.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import declared, generic, inlinable
+from tallbayes.errors import OptionError, unknown
+from tallbayes.models.base import Model
+from tallbayes.models.gaussian import GaussianScale
+from tallbayes.models.mode import Mode
+from tallbayes.moves import Move, as_proposal, from_dict, independence, tuning
+from tallbayes.moves.proposals import ProposalMove, propose
+from tallbayes.proxies.remainder import NAMES, Zero, certify, draw_row, rate_count, total_rate
+from tallbayes.proxies.sufficient import gaussian_moments
+from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
+from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
+from tallbayes.target import BOUND_EXCEEDED, Certified, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
+
+ALLOWANCE = 32 * 2.220446049250313e-16  # rounding of a residual difference of order one
+
+
+class State(NamedTuple):
+    """Position, its whitened coordinates, and the log surrogate there: proxy sum plus log prior."""
+
+    theta: np.ndarray
+    white: np.ndarray
+    surrogate: float
+
+
+class MinibatchOptions(NamedTuple):
+    """Compiled options."""
+
+    kernel: Any
+    rate: Any
+    two_stage: bool
+
+
+INFO = ("accepted", "acceptance_rate", "component", "stage_one", "rate", "rows", "full_read", "largest_ratio")
+
+
+class MHSS(NamedTuple):
+    """phi = lambda + min(0, dU)."""
+
+
+class SMH(NamedTuple):
+    """phi = max(0, dU)."""
+
+
+class Tuna(NamedTuple):
+    """phi = chi lambda Lambda + (dU + lambda) / 2."""
+
+    chi: float
+
+
+@generic
+@declared
+def dominating(rate: Any, total: float) -> float:
+    """Rate of the Poisson number of candidate rows, given Lambda."""
+    raise TypeError
+
+
+@generic
+@declared
+def thin(rate: Any, share: float, total: float) -> tuple[float, float]:
+    """Given dU/lambda and Lambda: the probability that a candidate is kept, and the log ratio a kept one contributes."""
+    raise TypeError
+
+
+@dominating.register(MHSS)
+def _mhss_dominating(rate, total):
+    return total
+
+
+@thin.register(MHSS)
+def _mhss_thin(rate, share, total):
+    keep = 1.0 + min(0.0, share)
+    return keep, (math.log1p(min(0.0, -share)) - math.log(keep)) if keep > 0.0 else 0.0
+
+
+@dominating.register(SMH)
+def _smh_dominating(rate, total):
+    return total
+
+
+@thin.register(SMH)
+def _smh_thin(rate, share, total):
+    return max(0.0, share), -np.inf
+
+
+@dominating.register(Tuna)
+def _tuna_dominating(rate, total):
+    return total * (1.0 + rate.chi * total)
+
+
+@thin.register(Tuna)
+def _tuna_thin(rate, share, total):
+    extra = rate.chi * total
+    forward, backward = extra + 0.5 * (1.0 + share), extra + 0.5 * (1.0 - share)
+    ratio = -np.inf if backward <= 0.0 else math.log(backward) - math.log(max(forward, 1e-300))
+    return forward / (extra + 1.0), ratio
+
+
+@init.register(MinibatchOptions)
+def _init(rng, target, options, theta):
+    white = whiten(target.proxy.whitening, theta)
+    return State(theta.copy(), white, proxy_value(target.proxy.proxy, white) + log_prior(target, theta))
+
+
+@inlinable
+def _residual_ratio(rng, target, options, theta, other, white, other_white, info):
+    """Log of the product over kept rows, or the residual ratio on all rows where the rate exceeds their number."""
+    bound = target.proxy.bound
+    rates = np.zeros(rate_count(bound))
+    total = total_rate(bound, white, other_white, rates)
+    expected = dominating(options.rate, total)
+    info[4] = expected
+    n = row_total(target)
+    if not expected < n:
+        info[6] = 1.0
+        info[5] = n
+        proxies = proxy_value(target.proxy.proxy, other_white) - proxy_value(target.proxy.proxy, white)
+        return log_likelihood_gap(target, theta, other) - proxies
+    if expected <= 0.0:
+        return 0.0
+    count = rng.poisson(expected)
+    info[5] = count
+    index, limit, gap = np.empty(count, np.int64), np.empty(count), np.empty(count)
+    for k in range(count):
+        index[k], limit[k] = draw_row(rng, bound, rates, total)
+    residual_gaps(target, index, theta, other, gap)
+    ratio = 0.0
+    for k in range(count):
+        share = -gap[k] / limit[k]
+        if abs(gap[k]) > limit[k] * (1.0 + 1e-9) + ALLOWANCE:
+            stop_run(target, BOUND_EXCEEDED, index[k])
+        info[7] = max(info[7], abs(share))
+        keep, contribution = thin(options.rate, min(1.0, max(-1.0, share)), total)
+        if rng.random() < keep:
+            ratio += contribution
+    return ratio
+
+
+@step.register(MinibatchOptions)
+def _step(rng, target, options, state, info):
+    d = state.theta.size
+    white, theta = np.empty(d), np.empty(d)
+    ratio, component = propose(rng, options.kernel, state.white, white)
+    unwhiten(target.proxy.whitening, white, theta)
+    surrogate = proxy_value(target.proxy.proxy, white) + log_prior(target, theta)
+    ratio += surrogate - state.surrogate
+    info[:] = 0.0
+    info[2] = component
+    level = math.log(1.0 - rng.random())
+    if options.two_stage:
+        if not level < ratio:
+            return state
+        ratio, level = 0.0, math.log(1.0 - rng.random())
+        info[3] = 1.0
+    ratio += _residual_ratio(rng, target, options, state.theta, theta, state.white, white, info)
+    if level < ratio:
+        info[0], info[1] = 1.0, 1.0
+        return State(theta, white, surrogate)
+    return state
+
+
+class MinibatchPolicy(Policy):
+    """Warm-up tunes the random-walk share only; reference, bound and tables are fixed before it."""
+
+    def __init__(self, move: ProposalMove, rate: Any, two_stage: bool, dim: int) -> None:
+        self.move, self.rate, self.two_stage, self.dim = move, rate, two_stage, dim
+
+    def begin(self) -> tuning.Tuning:
+        """Identity covariance in whitened coordinates."""
+        return tuning.begin(self.move, np.eye(self.dim))
+
+    def window_ends(self, warmup: int) -> list[int]:
+        """As for moves."""
+        return tuning.window_ends(warmup)
+
+    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> tuning.Tuning:
+        """Step size of the random walk from the iterations that used it."""
+        walked = info["component"] == 1
+        if not walked.any():
+            return state
+        return tuning.update_step(self.move, state, info["accepted"][walked])
+
+    def options(self, state: Any, final: bool) -> MinibatchOptions:
+        """Kernel, rate and stages."""
+        return MinibatchOptions(tuning.kernel(self.move, state, final), self.rate, self.two_stage)
+
+    def blank(self, theta: np.ndarray) -> State:
+        """A state without surrogate."""
+        return State(theta.copy(), np.zeros(theta.size), 0.0)
+
+
+@dataclass(frozen=True)
+class ExactMinibatch(Sampler):
+    """Exact minibatch Metropolis-Hastings.
+
+    `rate` is "mh-ss", "tuna" (with `chi`) or "smh"; `bound` a name of `tallbayes.proxies.remainder` or "auto"; `move` any
+    with a known proposal ratio. Gaussian models use sufficient statistics and read no rows at all.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.column_stack([np.ones(20_000), rng.standard_normal((20_000, 2))])
+    >>> y = (rng.random(20_000) < 1 / (1 + np.exp(-X @ [0.1, 0.5, -0.5]))).astype(float)
+    >>> model = tb.models.logistic(tb.Dataset.from_arrays(X, y))
+    >>> fit = tb.sample(model, tb.samplers.ExactMinibatch(), draws=500, seed=1, progress=False)
+    >>> bool(fit.evals.mean() < 10)
+    True
+    """
+
+    rate: str = "mh-ss"
+    move: Move = field(default_factory=independence)
+    bound: str = "auto"
+    two_stage: bool = True
+    chi: float = 0.1
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        "EXACT",
+        "every transition leaves the posterior invariant; rows are drawn at random under certified bounds",
+        checked=("every residual read is within its bound",),
+    )
+    cost: ClassVar[str] = "a few rows, whatever n"
+
+    def __post_init__(self) -> None:
+        if self.rate not in RATES:
+            raise unknown("rate", self.rate, RATES)
+        if self.bound != "auto" and self.bound not in NAMES:
+            raise unknown("bound", self.bound, [*NAMES, "auto"])
+        if not self.chi >= 0.0:
+            raise OptionError(f"chi must be at least 0; got {self.chi}.")
+        as_proposal(self.move)
+
+    @property
+    def name(self) -> str:
+        """Its string name."""
+        return "exact-minibatch"
+
+    @property
+    def info(self) -> tuple[str, ...]:
+        """What a step reports."""
+        return INFO
+
+    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+        """Whiten, certify all rows (one pass), build the tables."""
+        move, rate = as_proposal(self.move), RATES[self.rate](self.chi)
+        policy = MinibatchPolicy(move, rate, self.two_stage, model.dim)
+        whitening = whitening_of(mode)
+        if isinstance(model.member, GaussianScale):
+            certified = Certified(whitening, gaussian_moments(mode), Zero())
+            why = "a Gaussian likelihood is known from its sufficient statistics: no rows are read"
+        else:
+            bound, name = certify(mode, self.bound, seed=seed)
+            certified = Certified(whitening, taylor(mode), bound)
+            why = f"exact minibatch ({self.rate}) with bound {name}"
+        return Setup(model, policy, certified, model.data.n, why)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Class and options in JSON types."""
+        options = {k: getattr(self, k) for k in ("rate", "bound", "two_stage", "chi")}
+        return {"class": "ExactMinibatch", **options, "move": self.move.as_dict()}
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any]) -> ExactMinibatch:
+        """The inverse of `as_dict`."""
+        return cls(**{**options, "move": from_dict(options["move"])})
+
+
+RATES: dict[str, Any] = {"mh-ss": lambda chi: MHSS(), "smh": lambda chi: SMH(), "tuna": Tuna}

@@ -1,0 +1,56 @@
+"""Small models that several files of tests share, and the one large real data set."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from support import logistic_arrays
+
+import tallbayes as tb
+from tallbayes.models.base import Model
+from tallbayes.models.mode import Mode
+from tallbayes.testing import ExactPosterior, exact_posterior
+
+PRIOR = tb.priors.normal(2.0)
+
+
+class Small(NamedTuple):
+    """A model of two parameters, the same model with the likelihood to the power 1.1, and what is known of the first."""
+
+    model: Model
+    tempered: Model
+    mode: Mode
+    posterior: ExactPosterior
+
+
+@pytest.fixture(scope="session")
+def small():
+    X, y = logistic_arrays(60)
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y), PRIOR)
+    tempered = tb.models.logistic(tb.Dataset.from_arrays(X, y, weights=np.full(60, 1.1)), PRIOR)
+    return Small(model, tempered, tb.find_mode(model, progress=False), exact_posterior(model))
+
+
+@pytest.fixture(scope="session")
+def medium():
+    """20,000 rows: an iteration of the random walk takes about a tenth of a millisecond."""
+    return tb.models.logistic(tb.Dataset.from_arrays(*logistic_arrays(20_000)), PRIOR)
+
+
+@pytest.fixture(scope="session")
+def covtype():
+    """Is the cover type Lodgepole pine? 400,000 rows, ten quantitative columns and an intercept."""
+    folder = os.environ.get("TALLBAYES_DATA")
+    if not folder:
+        pytest.skip("TALLBAYES_DATA does not name a folder that holds covtype.parquet")
+    import pyarrow.parquet as pq
+
+    path = Path(folder) / "covtype.parquet"
+    names = [name for name in pq.read_schema(path).names if name != "Cover_Type"][:10]
+    table = pq.read_table(path, columns=[*names, "Cover_Type"])
+    chosen = np.random.default_rng(0).permutation(table.num_rows)[:400_000]
+    X = np.column_stack([np.ones(chosen.size), *(table[name].to_numpy()[chosen] for name in names)])
+    y = table["Cover_Type"].to_numpy()[chosen] == 2
+    return tb.models.logistic(tb.Dataset.from_arrays(X, y, columns=["Intercept", *names]))

@@ -1,0 +1,42 @@
+"""What several files of tests use: made-up rows, and chains run by hand."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import tallbayes
+from tallbayes.run.pack import flatten
+from tallbayes.samplers import advance
+
+
+def logistic_arrays(rows, effects=(-0.5, 1.0), seed=7):
+    """A design matrix with an intercept, and responses drawn from the logistic model."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([np.ones(rows), rng.standard_normal((rows, len(effects) - 1))])
+    return X, (rng.random(rows) < 1.0 / (1.0 + np.exp(-X @ np.asarray(effects)))).astype(float)
+
+
+def run_chunks(sampler, model, mode, sizes, seed=3, thin=1, compiled=True):
+    """Draws, info and final state of a chain at the mode with the options of the beginning, in chunks of these sizes."""
+    setup = sampler.setup(model, mode, seed, False)
+    options, target = setup.policy.options(setup.policy.begin(), True), setup.target()
+    rng, state, fresh = np.random.default_rng(seed), setup.policy.blank(mode.reference), True
+    thetas, infos = [], []
+    for size in sizes:
+        theta, info = np.empty((size, model.dim)), np.zeros((size, len(sampler.columns)))
+        run = advance if compiled else advance.py_func
+        state, made = run(rng, target, options, state, fresh, theta, info, thin)
+        assert made == size
+        fresh = False
+        thetas.append(theta)
+        infos.append(info)
+    return np.concatenate(thetas), np.concatenate(infos), flatten(state, "state")
+
+
+def start_python(*arguments, **options):
+    """A new interpreter that imports the same package as this one."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(tallbayes.__file__).parents[1])}
+    return subprocess.Popen([sys.executable, *map(str, arguments)], env=environment, **options)

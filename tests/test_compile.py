@@ -1,0 +1,201 @@
+"""The compile layer: what the cache may keep, and functions dispatched on a type at both speeds."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tallbayes
+from tallbayes.compile import declared, generic, inlinable, jit, source_stamp
+from tallbayes.data import Dataset, read
+from tallbayes.models import logistic
+
+PLAIN = """
+import numpy as np
+from tallbayes.data import Dataset
+from tallbayes.engine import passes
+from tallbayes.models import logistic
+
+rows = logistic(Dataset.from_arrays([1.0, 2.0], [0, 1])).rows
+print(passes.total_value(rows, np.zeros(1)), sum(passes._value.stats.cache_hits.values()))
+"""
+
+OUTSIDE = """
+from typing import NamedTuple
+
+import numpy as np
+from tallbayes.compile import jit
+from tallbayes.data import Dataset
+from tallbayes.engine import passes
+from tallbayes.engine.family import value
+from tallbayes.engine.rows import SingleIndex
+
+class Mine(NamedTuple):
+    pass
+
+@value.register(Mine)
+def _value(family, eta, y):
+    return FIRST * y
+
+@jit
+def shifted(x):
+    return x + SECOND
+
+data = Dataset.from_arrays([1.0, 2.0], [0, 1])
+print(passes.total_value(SingleIndex(Mine(), data.records, 1), np.zeros(1)), shifted(1.0))
+"""
+
+PLANTED = """
+
+@value.register(Logistic)
+def _planted(family, eta, y):
+    return 100.0
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """Runs a script against a copy of the package with a compile cache of its own."""
+    package = tmp_path / "source" / "tallbayes"
+    shutil.copytree(Path(tallbayes.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def run(script, folder=tmp_path):
+        variables = {"PYTHONPATH": str(tmp_path / "source"), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+        command = [sys.executable, "-c", script]
+        environment = {**os.environ, **variables}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+        assert done.returncode == 0, done.stderr
+        return [float(word) for word in done.stdout.split()]
+
+    run.package = package
+    return run
+
+
+def test_the_cache_is_used_until_any_source_changes(elsewhere):
+    expected = 2.0 * np.log(0.5)
+    assert elsewhere(PLAIN) == pytest.approx([expected, 0])
+    assert elsewhere(PLAIN) == pytest.approx([expected, 1])
+    with open(elsewhere.package / "models" / "logistic.py", "a") as file:
+        file.write(PLANTED)
+    assert elsewhere(PLAIN) == [200.0, 0]
+
+
+def test_families_outside_the_package_are_never_stale_and_do_not_spoil_the_cache(elsewhere, tmp_path):
+    folder = tmp_path / "contributed"
+    folder.mkdir()
+    for first, second in ((3.0, 5.0), (4.0, 6.0)):
+        (folder / "mine.py").write_text(OUTSIDE.replace("FIRST", str(first)).replace("SECOND", str(second)))
+        assert elsewhere("import mine", folder) == [first, 1.0 + second]
+    assert elsewhere(PLAIN)[0] == pytest.approx(2.0 * np.log(0.5))
+
+
+def test_the_stamp_covers_every_source_file(tmp_path, monkeypatch):
+    package = tmp_path / "tallbayes"
+    shutil.copytree(Path(tallbayes.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(sys.modules[source_stamp.__module__], "__file__", str(package / "compile.py"))
+    stamps = [source_stamp.__wrapped__()]
+    assert stamps[0] == source_stamp.__wrapped__()
+    for path in sorted(package.rglob("*.py")):
+        with open(path, "a") as file:
+            file.write("\n")
+        stamps.append(source_stamp.__wrapped__())
+    (package / "engine" / "rows.py").rename(package / "engine" / "lines.py")
+    stamps.append(source_stamp.__wrapped__())
+    assert len(set(stamps)) == len(stamps) > 20
+
+
+class Square(NamedTuple):
+    side: float
+
+
+class Circle(NamedTuple):
+    radius: float
+
+
+class Point(NamedTuple):
+    pass
+
+
+@generic
+@declared
+def area(shape, scale):
+    """Area of a scaled shape."""
+
+
+@area.register(Square)
+def _square(shape, scale):
+    return scale * shape.side**2
+
+
+@area.register(Circle)
+def _circle(shape, scale):
+    return scale * 3.0 * shape.radius**2
+
+
+@generic(argument=1)
+def described(prefix, shape):
+    """Number of a shape; 0 unless it says otherwise."""
+    return prefix + 0.0
+
+
+@described.register(Square)
+def _described_square(prefix, shape):
+    return prefix + 4.0
+
+
+@inlinable
+def both(shape):
+    return area(shape, 2.0) + described(100.0, shape)
+
+
+@jit
+def compiled_both(shape):
+    return both(shape)
+
+
+@jit
+def compiled_described(shape):
+    return described(100.0, shape)
+
+
+@pytest.mark.parametrize("shape, expected", [(Square(3.0), 122.0), (Circle(2.0), 124.0)])
+def test_generic_functions_dispatch_at_both_speeds(shape, expected):
+    assert both(shape) == expected
+    assert compiled_both(shape) == expected
+    assert compiled_both.py_func(shape) == expected
+
+
+def test_the_body_of_a_declaration_is_the_default():
+    assert described(100.0, Point()) == compiled_described(Point()) == 100.0
+    assert described(100.0, Square(1.0)) == compiled_described(Square(1.0)) == 104.0
+
+
+def test_a_missing_implementation_names_the_types():
+    with pytest.raises(TypeError, match=r"area is not defined for \(Point, float\)"):
+        area(Point(), 2.0)
+    with pytest.raises(numba.TypingError, match="area"):
+        compiled_both(Point())
+
+
+def test_a_generic_function_keeps_its_name_and_description():
+    assert (area.__name__, area.__doc__) == ("area", "Area of a scaled shape.")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_rows_of_a_store_have_the_type_of_rows_in_memory(dtype, tmp_path):
+    table = pa.table({"y": [0, 1, 1], "x": [1.0, 2.0, 3.0]})
+    disk = read(table, "y ~ x", store=tmp_path, dtype=dtype)
+    memory = read(table, "y ~ x", memory="ram", dtype=dtype)
+    arrays = Dataset.from_arrays(np.ones((3, 2)), [0, 1, 1], dtype=dtype)
+    kinds = {numba.typeof(logistic(data).rows) for data in (disk, memory, arrays)}
+    assert len(kinds) == 1
+    assert numba.typeof(disk.records).mutable
+    assert numba.typeof(disk.records).aligned
+    assert type(disk.records) is np.ndarray

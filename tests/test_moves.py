@@ -1,0 +1,242 @@
+"""The contract of a move, run for every move of the package: invariance, two speeds, chunks; and mutants that must fail."""
+
+import importlib
+import inspect
+import pkgutil
+import textwrap
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from support import logistic_arrays, run_chunks
+
+import tallbayes as tb
+from tallbayes.compile import inlinable
+from tallbayes.moves import MOVES, Move
+from tallbayes.moves.base import log_density_gradient, move, start
+from tallbayes.samplers import FullData
+from tallbayes.testing import THRESHOLD, invariance_scores
+
+MODULES = {m.name: importlib.import_module(f"tallbayes.moves.{m.name}") for m in pkgutil.iter_modules(tb.moves.__path__)}
+CASES = {
+    **{name: make() for name, make in MOVES.items()},
+    "random_walk-blocks": tb.moves.random_walk(blocks=[[1], [0]]),
+    "hmc-diagonal": tb.moves.hmc(mass="diagonal"),
+    "nuts-shallow": tb.moves.nuts(max_depth=2),
+}
+hamiltonian, no_u_turn = MODULES["hmc"], MODULES["nuts"]
+
+every_move = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+
+def test_every_move_of_the_package_has_a_name():
+    kinds = {kind for module in MODULES.values() for kind in vars(module).values() if inspect.isclass(kind)}
+    concrete = {kind for kind in kinds if issubclass(kind, Move) and not inspect.isabstract(kind)}
+    assert {"random_walk", "hmc", "nuts"} <= set(MOVES)
+    assert {kind.name for kind in concrete} == set(MOVES)
+    assert all(MOVES[kind.name]() == kind() for kind in concrete)
+
+
+@every_move
+def test_exact_draws_stay_exact(case, small):
+    scores = invariance_scores(FullData(case), small.model, small.posterior, mode=small.mode)
+    assert np.abs(scores).max() < THRESHOLD
+
+
+@every_move
+def test_a_tempered_target_is_rejected(case, small):
+    scores = invariance_scores(FullData(case), small.tempered, small.posterior, mode=small.mode)
+    assert np.abs(scores).max() > THRESHOLD
+
+
+@pytest.fixture(scope="module")
+def thirty():
+    model = tb.models.logistic(tb.Dataset.from_arrays(*logistic_arrays(30)), tb.priors.normal(2.0))
+    return model, tb.find_mode(model, progress=False)
+
+
+@every_move
+def test_compiled_and_interpreted_draw_the_same(case, thirty):
+    theta, info, state = run_chunks(FullData(case), *thirty, [20])
+    interpreted, interpreted_info, interpreted_state = run_chunks(FullData(case), *thirty, [20], compiled=False)
+    assert np.unique(theta, axis=0).shape[0] > 5
+    np.testing.assert_allclose(theta, interpreted, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(info, interpreted_info, rtol=0, atol=1e-8)
+    for name, value in state.items():
+        np.testing.assert_allclose(value, interpreted_state[name], rtol=0, atol=1e-8)
+
+
+@every_move
+def test_chunks_never_change_draws(case, small):
+    whole, whole_info, whole_state = run_chunks(FullData(case), small.model, small.mode, [20])
+    parts, parts_info, parts_state = run_chunks(FullData(case), small.model, small.mode, [7, 13])
+    np.testing.assert_array_equal(whole, parts)
+    np.testing.assert_array_equal(whole_info, parts_info)
+    for name, value in whole_state.items():
+        np.testing.assert_array_equal(value, parts_state[name])
+
+
+@every_move
+def test_what_is_reported_belongs_to_the_draw(case, small):
+    theta, info, _ = run_chunks(FullData(case), small.model, small.mode, [50])
+    report = dict(zip(FullData(case).columns, info.T, strict=True))
+    np.testing.assert_allclose(report["lp"], [small.model.log_posterior(t) for t in theta], rtol=1e-12)
+    assert (report["acceptance_rate"] > 0.0).any() and (report["acceptance_rate"] <= 1.0).all()
+    assert (report["n_steps"] >= 1).all() and not report["diverging"].any()
+    assert (report["n_steps"] < 2.0 ** (report["tree_depth"] + 1)).all() or case.name != "nuts"
+
+
+def test_a_hopeless_step_is_reported_as_diverging_and_never_taken(small):
+    for case in (tb.moves.hmc(), tb.moves.nuts()):
+        kernel = case.kernel(1e6 * small.mode.covariance, 1e3)
+        density = tb.samplers.full_data.FullPosterior(FullData(case).setup(small.model, small.mode, 0, False).target())
+        point = start(kernel, density, small.mode.reference)
+        info = np.zeros(5)
+        moved = move(np.random.default_rng(0), kernel, density, point, info)
+        np.testing.assert_array_equal(moved.theta, small.mode.reference)
+        assert info[3] == 1.0 and info[1] < 1e-6
+
+
+class Banana(NamedTuple):
+    """log pi = -x^2 / 2 - (y - x^2)^2 / 2 - y^4 / 40: curved, and not symmetric."""
+
+
+@log_density_gradient.register(Banana)
+def _banana(density, theta, gradient):
+    x, y = theta
+    gradient[0] = -x + 2.0 * x * (y - x * x)
+    gradient[1] = -(y - x * x) - y**3 / 10.0
+    return -0.5 * x * x - 0.5 * (y - x * x) ** 2 - y**4 / 40.0
+
+
+FACTOR = np.array([[0.9, 0.0], [-0.4, 1.3]])
+PHASE = np.array([0.7, -0.3, 0.5, 1.1])  # position and momentum
+
+
+def flow(phase, steps, step, leapfrog=hamiltonian.leapfrog):
+    """Position and momentum after leapfrog steps on the banana, and the energy there."""
+    theta, momentum, gradient, scratch = phase[:2].copy(), phase[2:].copy(), np.empty(2), np.empty(2)
+    value = log_density_gradient(Banana(), theta, gradient)
+    for _ in range(steps):
+        value = leapfrog(Banana(), FACTOR, step, theta, momentum, gradient, scratch)
+    return np.concatenate([theta, momentum]), 0.5 * momentum @ momentum - value
+
+
+def returned(leapfrog=hamiltonian.leapfrog):
+    """Where a trajectory comes back to when its momentum is turned round."""
+    turn = np.array([1.0, 1.0, -1.0, -1.0])
+    there, _ = flow(PHASE, 9, 0.2, leapfrog)
+    return turn * flow(turn * there, 9, 0.2, leapfrog)[0]
+
+
+def test_leapfrog_is_reversible():
+    np.testing.assert_allclose(returned(), PHASE, rtol=0, atol=1e-12)
+
+
+def test_leapfrog_preserves_volume():
+    width = 1e-5
+    columns = [(flow(PHASE + width * e, 9, 0.2)[0] - flow(PHASE - width * e, 9, 0.2)[0]) / (2 * width) for e in np.eye(4)]
+    jacobian = np.column_stack(columns)
+    assert np.abs(jacobian - np.eye(4)).max() > 0.5
+    assert abs(np.linalg.det(jacobian) - 1.0) < 1e-7
+
+
+def test_leapfrog_is_of_second_order():
+    _, exact = flow(PHASE, 0, 0.0)
+    coarse, fine = (abs(flow(PHASE, round(1.2 / step), step)[1] - exact) for step in (0.02, 0.01))
+    assert 3.8 < coarse / fine < 4.2
+
+
+def mutated(function, change=None, **replaced):
+    """The function with one piece of its source, or some of the functions that it calls, replaced."""
+    source = textwrap.dedent(inspect.getsource(function))
+    if change is not None:
+        assert source.count(change[0]) == 1
+        source = source.replace(*change)
+    namespace = {**function.__globals__, **replaced}
+    exec(source[source.index("def ") :], namespace)
+    return namespace[function.__name__]
+
+
+HALF_KICK = """    upper_times(factor, gradient, scratch)
+    for j in range(theta.size):
+        momentum[j] += 0.5 * step * scratch[j]
+    return value
+"""
+CHECK = ("if not _subtrees_straight(momenta, sums, leaf):", "if False:")
+KEEP = (
+    """        if not straight:
+            break
+""",
+    """        if not straight:
+            if math.log(1.0 - rng.random()) < new_weight - log_weight:
+                chosen = candidate
+            break
+""",
+)
+
+
+class UnkickedLeapfrog(NamedTuple):
+    """Hamiltonian with a leapfrog that lacks its final half-kick."""
+
+    factor: np.ndarray
+    step: float
+    time: float
+
+
+class UncheckedSubtrees(NamedTuple):
+    """NoUTurn that tests the criterion on the whole tree only."""
+
+    factor: np.ndarray
+    step: float
+    max_depth: int
+
+
+class KeptSubtree(NamedTuple):
+    """NoUTurn that takes draws from a new half that turned inside."""
+
+    factor: np.ndarray
+    step: float
+    max_depth: int
+
+
+unkicked = inlinable(mutated(hamiltonian.leapfrog, (HALF_KICK, "    return value\n")))
+MUTANTS = {
+    UnkickedLeapfrog: (tb.moves.hmc(), mutated(hamiltonian._move, leapfrog=unkicked)),
+    UncheckedSubtrees: (tb.moves.nuts(), mutated(no_u_turn._move, CHECK)),
+    KeptSubtree: (tb.moves.nuts(), mutated(no_u_turn._move, KEEP)),
+}
+
+
+class MutantMove(Move):
+    """A move of the package with another kernel, and a step that needs deep trees."""
+
+    name = "mutant"
+
+    def __init__(self, original, kind):
+        object.__setattr__(self, "original", original)
+        object.__setattr__(self, "kind", kind)
+
+    def kernel(self, covariance, step):
+        return self.kind(*self.original.kernel(covariance, step))
+
+    def first_step(self, dim):
+        return 0.5
+
+    def target_acceptance(self, dim):
+        return 0.8
+
+
+def test_leapfrog_without_its_final_half_kick_is_not_reversible():
+    assert np.abs(returned(unkicked) - PHASE).max() > 0.01
+
+
+@pytest.mark.parametrize("kind", [None, *MUTANTS], ids=lambda kind: kind.__name__ if kind else "NoUTurn")
+def test_mutants_are_rejected_and_the_original_is_not(kind, small):
+    original, function = MUTANTS[kind] if kind else (tb.moves.nuts(), no_u_turn._move)
+    kernel = kind or no_u_turn.NoUTurn
+    start.register(kernel)(hamiltonian._start)
+    move.register(kernel)(function)
+    sampler = FullData(MutantMove(original, kernel))
+    scores = invariance_scores(sampler, small.model, small.posterior, starts=8000, mode=small.mode)
+    assert (np.abs(scores).max() > THRESHOLD) == (kind is not None)
