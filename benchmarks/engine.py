@@ -1,8 +1,9 @@
 """Nanoseconds per row of the engine beside C, NumPy with BLAS, and JAX: logistic regression, one thread each.
 
 C and tallbayes read the same packed records; NumPy and JAX get contiguous arrays of their own. Four kernels: differences of
-Taylor residuals of random rows at two thetas, and the value, gradient and Hessian of a full pass. Repetitions of all
-contenders alternate and the fastest of each counts. Every number computed is compared with C's before it is timed.
+Taylor residuals of random rows at two thetas, and the value, gradient and Hessian of a full pass. Contenders
+take turns, in an order drawn anew for every repetition because each finds the caches as another left them, and the fastest
+repetition of each counts. Results are compared with C's before anything is timed.
 
     python -m benchmarks.engine [--quick] [--json FILE]
 """
@@ -13,8 +14,6 @@ import os
 
 os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1"))
 os.environ["JAX_PLATFORMS"] = "cpu"
-if hasattr(os, "sched_setaffinity"):  # XLA has no reliable switch for one thread: one core leaves it no choice
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 import argparse
 import ctypes
@@ -198,9 +197,10 @@ def jax_kernels(p: Problem) -> Kernels:
 
 def disagreement(got: Any, expected: Any) -> float:
     """Largest difference of any part of two results, relative to the largest element of the part."""
-    got, expected = (part if isinstance(part, tuple) else (part,) for part in (got, expected))
-    pairs = [tuple(np.tril(np.atleast_2d(a)) if np.ndim(a) == 2 else np.asarray(a) for a in pair) for pair in zip(got, expected, strict=True)]
-    return max(float(np.max(np.abs(a - b)) / np.max(np.abs(b))) for a, b in pairs)
+    if isinstance(expected, tuple):
+        return max(map(disagreement, got, expected))
+    got, expected = (np.tril(part) if np.ndim(part) == 2 else np.asarray(part) for part in (got, expected))
+    return float(np.max(np.abs(got - expected)) / np.max(np.abs(expected)))
 
 
 def measure(d: int, n: int, dtype: str, library: ctypes.CDLL, repetitions: int) -> list[dict[str, Any]]:
@@ -208,7 +208,7 @@ def measure(d: int, n: int, dtype: str, library: ctypes.CDLL, repetitions: int) 
     contenders = {"C": c_kernels(p, library), "tallbayes": tallbayes_kernels(p), "numpy": numpy_kernels(p)}
     if importlib.util.find_spec("jax") is not None:
         contenders["jax"] = jax_kernels(p)
-    lines = []
+    lines, order = [], np.random.default_rng(0)
     for kernel in KERNELS:
         expected = contenders["C"][kernel]()
         for name, kernels in contenders.items():
@@ -217,9 +217,9 @@ def measure(d: int, n: int, dtype: str, library: ctypes.CDLL, repetitions: int) 
                 sys.exit(f"{name} and C disagree on {kernel}, d = {d}, {dtype}: relative difference {error:.1e}")
         fastest = dict.fromkeys(contenders, np.inf)
         for _ in range(repetitions):
-            for name, kernels in contenders.items():
+            for name in order.permutation(list(contenders)):
                 start = time.perf_counter()
-                kernels[kernel]()
+                contenders[name][kernel]()
                 fastest[name] = min(fastest[name], time.perf_counter() - start)
         times = {name: seconds / n * 1e9 for name, seconds in fastest.items()}
         ratio = times["tallbayes"] / times["C"]
@@ -243,6 +243,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="d = 10 and 200,000 rows only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the measurements to FILE")
     options = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):  # XLA has no reliable switch for one thread: a single core leaves it no choice
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     sizes = [(10, 200_000)] if options.quick else [(10, 1_000_000), (30, 1_000_000), (100, 300_000)]
     console, lines = Console(), []
     with tempfile.TemporaryDirectory() as folder:
@@ -250,7 +252,7 @@ def main() -> None:
         for d, n in sizes:
             for dtype, library in libraries.items():
                 with console.status(f"d = {d}, {dtype}"):
-                    lines += measure(d, n, dtype, library, repetitions=5)
+                    lines += measure(d, n, dtype, library, repetitions=8)
     show(lines, console)
     if options.json:
         options.json.write_text(json.dumps(lines, indent=1) + "\n")

@@ -1,16 +1,31 @@
 /* Reference kernels: logistic regression on packed records (x, y, offset, weight, padding), one thread.
 
-   Compiled with -DT=double or -DT=float: the type of the records. All arithmetic is in double, as in tallbayes.
-   Kernels work on tiles: linear predictors of a tile first, then the scalar functions in one loop over the tile, which
-   gcc vectorises with the exp and log1p of libmvec. */
+   Compiled with -DT=double or -DT=float, the type of the records; all arithmetic is in double, as in tallbayes. A kernel
+   works on tiles: linear predictors of a tile first, then the scalar functions in one loop over the tile, which gcc
+   vectorises with exp and log1p of libmvec. */
 
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 
 #define TILE 256
+#define STRIDE (TILE + 8) /* columns a power of two apart would fall into the same few sets of the cache */
 #define AHEAD 16
 #define WIDEST 256
+
+#ifdef __AVX512F__
+#define LANES 8
+#else
+#define LANES 4
+#endif
+typedef double vector __attribute__((vector_size(8 * LANES)));
+
+/* gcc 12 loads a value again for each of its uses unless told that it may have changed in its register. */
+#if defined(__x86_64__)
+#define KEEP(x) __asm__("" : "+v"(x))
+#else
+#define KEEP(x) ((void)0)
+#endif
 
 static inline double softplus(double eta) { return fmax(eta, 0.0) + log1p(exp(-fabs(eta))); }
 
@@ -91,12 +106,13 @@ double gradient(const T *records, int width, int d, int64_t n, const double *the
   return total;
 }
 
-/* Gradient and lower triangle of the Hessian, by blocks of 4 x 4 entries held in registers. */
+/* Gradient and lower triangle of the Hessian, by blocks of 2 x 4 entries that stay in registers. */
 double hessian(const T *records, int width, int d, int64_t n, const double *theta, double *restrict out,
                double *restrict gram) {
   int padded = (d + 3) / 4 * 4;
-  double eta[TILE], y[TILE], weight[TILE], curvature[TILE], scaled[4][TILE], total = 0.0;
-  double(*columns)[TILE] = aligned_alloc(64, (size_t)padded * sizeof *columns);
+  double eta[TILE], y[TILE], weight[TILE], curvature[TILE], total = 0.0;
+  _Alignas(64) double scaled[2][STRIDE];
+  double(*columns)[STRIDE] = aligned_alloc(64, padded * sizeof *columns);
   for (int c = 0; c < padded; c++)
     for (int j = 0; j < TILE; j++) columns[c][j] = 0.0;
   for (int64_t start = 0; start < n; start += TILE) {
@@ -116,16 +132,26 @@ double hessian(const T *records, int width, int d, int64_t n, const double *thet
       for (int j = 0; j < TILE; j++) sum += eta[j] * columns[c][j];
       out[c] += sum;
     }
-    for (int a = 0; a < d; a += 4) {
-      for (int k = 0; k < 4; k++)
+    for (int a = 0; a < d; a += 2) {
+      for (int k = 0; k < 2; k++)
         for (int j = 0; j < TILE; j++) scaled[k][j] = curvature[j] * columns[a + k][j];
-      for (int b = 0; b <= a; b += 4) {
-        double sums[4][4] = {{0.0}};
-        for (int j = 0; j < TILE; j++)
-          for (int k = 0; k < 4; k++)
-            for (int l = 0; l < 4; l++) sums[k][l] += scaled[k][j] * columns[b + l][j];
-        for (int k = 0; k < 4 && a + k < d; k++)
-          for (int l = 0; l < 4 && b + l <= a + k; l++) gram[(a + k) * d + b + l] += sums[k][l];
+      for (int b = 0; b < a + 2; b += 4) {
+        vector sums[2][4] = {{{0.0}}};
+        for (int j = 0; j < TILE; j += LANES) {
+          vector left[2], right[4];
+          for (int k = 0; k < 2; k++) left[k] = *(vector *)&scaled[k][j];
+          for (int l = 0; l < 4; l++) right[l] = *(vector *)&columns[b + l][j];
+          for (int k = 0; k < 2; k++) KEEP(left[k]);
+          for (int l = 0; l < 4; l++) KEEP(right[l]);
+          for (int k = 0; k < 2; k++)
+            for (int l = 0; l < 4; l++) sums[k][l] += left[k] * right[l];
+        }
+        for (int k = 0; k < 2 && a + k < d; k++)
+          for (int l = 0; l < 4 && b + l <= a + k; l++) {
+            double sum = 0.0;
+            for (int i = 0; i < LANES; i++) sum += sums[k][l][i];
+            gram[(a + k) * d + b + l] += sum;
+          }
       }
     }
   }

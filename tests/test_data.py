@@ -328,7 +328,9 @@ def test_a_foreign_description_is_refused(store, content):
         open_store(store)
 
 
-@pytest.mark.parametrize("key", ["n", "width", "dtype", "columns", "response", "moments", "recipe", "fingerprint", "has_offset"])
+@pytest.mark.parametrize(
+    "key", ["n", "width", "dtype", "columns", "response", "moments", "recipe", "fingerprint", "has_offset"]
+)
 def test_an_incomplete_description_is_refused(store, key):
     description = json.loads((store / "store.json").read_text())
     del description[key]
@@ -342,7 +344,7 @@ def test_a_nonsensical_description_is_refused(store, key, wrong):
     description = json.loads((store / "store.json").read_text())
     description[key] = wrong
     (store / "store.json").write_text(json.dumps(description))
-    with pytest.raises(StoreError, match="damaged|truncated"):
+    with pytest.raises(StoreError, match=r"damaged|truncated"):
         open_store(store)
 
 
@@ -389,7 +391,7 @@ def test_bad_rows_leave_no_store(stores):
 
 def test_an_unwritable_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot write a store in .*Choose another folder with store="):
+    with pytest.raises(StoreError, match=r"cannot write a store in .*Choose another folder with store="):
         read(pa.table(columns_of(5)), "y ~ .", store=tmp_path / "file")
 
 
@@ -403,9 +405,7 @@ def test_values_that_are_no_numbers_are_named(bad, column, row):
     with pytest.raises(DataError, match=message):
         read(pa.table(columns), "y ~ age", offset="exposure", weights="count")
     with pytest.raises(DataError, match=message.replace("exposure", "offset").replace("count", "weights")):
-        Dataset.from_arrays(
-            columns["age"], columns["y"], offset=columns["exposure"], weights=columns["count"], columns=["age"]
-        )
+        Dataset.from_arrays(columns["age"], columns["y"], offset=columns["exposure"], weights=columns["count"], columns=["age"])
 
 
 @pytest.mark.parametrize("row", [0, LATE])
@@ -443,7 +443,7 @@ def test_masked_elements_are_refused():
 def test_columns_that_are_not_numbers_are_named(values):
     table = pa.table({"y": [0, 1], "region": values})
     for action in (lambda: read(table, "y ~ ."), lambda: Dataset.from_arrays(table, "y")):
-        with pytest.raises(DataError, match="column 'region' has type .*, not a number. Leave it out"):
+        with pytest.raises(DataError, match=r"column 'region' has type .*, not a number. Leave it out"):
             action()
     assert read(table, "y ~ 1").columns == ("Intercept",)
 
@@ -479,7 +479,11 @@ DOUBLE = pa.table([[1.0, 2.0], [3.0, 4.0], [0, 1]], names=["a", "a", "y"])
     [
         (lambda: read(DOUBLE, "y ~ ."), DataError, "2 columns called 'a'"),
         (lambda: Dataset.from_arrays(DOUBLE, "y"), DataError, "2 columns called 'a'"),
-        (lambda: read(pa.table({"y": [0], "a": [1]}), response="y", columns=["a", "a"]), DataError, "predictors are called 'a'"),
+        (
+            lambda: read(pa.table({"y": [0], "a": [1]}), response="y", columns=["a", "a"]),
+            DataError,
+            "predictors are called 'a'",
+        ),
         (lambda: read(pa.table({"y": [0], "Intercept": [1]}), "y ~ ."), DataError, "called 'Intercept'.*leaves out with \\+ 0"),
         (lambda: Dataset.from_arrays(np.ones((2, 2)), [0, 1], columns=["a", "a"]), DataError, "2 different names"),
         (lambda: Dataset.from_arrays(np.ones((2, 2)), [0, 1], columns=["a"]), DataError, "2 different names.*got 1"),
@@ -541,7 +545,13 @@ def moments_in_chunks(values, sizes):
 def test_moments_agree_with_numpy_over_chunks(sizes):
     rng = np.random.default_rng(3)
     values = np.column_stack(
-        [rng.normal(size=1000), 1e6 + rng.normal(size=1000), np.full(1000, 0.1), rng.integers(0, 2, 1000), np.sort(rng.random(1000))]
+        [
+            rng.normal(size=1000),
+            1e6 + rng.normal(size=1000),
+            np.full(1000, 0.1),
+            rng.integers(0, 2, 1000),
+            np.sort(rng.random(1000)),
+        ]
     )
     moments = moments_in_chunks(values, sizes)
     assert moments.n == 1000

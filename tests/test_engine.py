@@ -1,5 +1,6 @@
 """Row verbs and full passes against dense NumPy; the scalar functions against the C library."""
 
+import itertools
 import math
 import threading
 from functools import cache
@@ -188,7 +189,7 @@ def test_blocks_cover_the_rows_once_in_whole_tiles(n):
     bounds = passes.block_bounds(n)
     assert bounds[0][0] == 0
     assert bounds[-1][1] == n
-    assert all(a[1] == b[0] and b[0] % 256 == 0 for a, b in zip(bounds, bounds[1:], strict=False))
+    assert all(a[1] == b[0] and b[0] % 256 == 0 for a, b in itertools.pairwise(bounds))
     assert len(bounds) <= passes.BLOCKS
 
 

@@ -181,7 +181,7 @@ def test_improper_priors_cannot_be_drawn_from():
     rng = np.random.default_rng(5)
     unknown_sigma = gaussian(dataset(), priors.normal(1.0))
     for prior, terms in ((priors.flat(), terms_of("flat")), (unknown_sigma.prior, unknown_sigma.prior_terms)):
-        with pytest.raises(OptionError, match="needs a proper prior.*Use init='laplace'"):
+        with pytest.raises(OptionError, match=r"needs a proper prior.*Use init='laplace'"):
             prior.sample(terms, rng)
     assert [prior.proper for prior in PRIORS.values()] == [name != "flat" for name in PRIORS]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes import models, samplers
+from tallbayes import auto, models, samplers
 from tallbayes.compile import source_stamp
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.read import from_recipe, read
@@ -25,6 +25,7 @@ from tallbayes.run.driver import Limits, drive
 from tallbayes.samplers.base import KINDS, Sampler, Setup
 from tallbayes.version import __version__
 
+REFERENCE_TOLERANCE = 1e-3  # posterior sds between reference and mode: exactness needs a frozen reference, not the mode
 DISPERSION = 2.0  # chains start at Laplace draws with doubled standard deviations, so that R-hat can see disagreement
 
 
@@ -94,11 +95,15 @@ def sample(
     """
     _check_options(model, draws, warmup, chains, thin, seed, max_seconds, until_ess, cores)
     begun = time.perf_counter()
-    chosen = samplers.resolve("nuts" if sampler == "auto" else sampler)
-    _check_guarantee(chosen, guarantee)
-    entropy = np.random.SeedSequence(seed).entropy if seed is None else seed
-    assert isinstance(entropy, int)
-    mode = mode if mode is not None else find_mode(model, seed=0, progress=progress, cores=cores)
+    fixed = None if sampler == "auto" else samplers.resolve(sampler)
+    _check_guarantee(fixed, guarantee)
+    entropy = int(np.random.SeedSequence().entropy) if seed is None else int(seed)  # type: ignore[arg-type]
+    mode = mode if mode is not None else find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
+    setup, why = None, ""
+    if fixed is None:
+        chosen, setup, why = auto.choose(model, mode, guarantee, entropy, progress)
+    else:
+        chosen = fixed
     starts = _starts(model, mode, init, chains, entropy)
     description = {
         "model": model.describe(),
@@ -111,13 +116,13 @@ def sample(
         "draws": draws,
         "starts": starts.tolist(),
         "until_ess": until_ess,
-        "why": "auto: full-data NUTS" if sampler == "auto" else "",
+        "why": why,
     }
     saver = None
     if checkpoint is not None:
         saver = Checkpoint(checkpoint)
         saver.create({**description, "mode": _mode_as_dict(mode)})
-    return _run(model, chosen, mode, description, saver, cores, max_seconds, progress, begun)
+    return _run(model, chosen, mode, setup, description, saver, cores, max_seconds, progress, begun)
 
 
 def resume(
@@ -156,13 +161,14 @@ def resume(
         description = saver.change(draws=draws, until_ess=None)
     chosen = samplers.from_dict(description["sampler"])
     mode = _mode_from_dict(model, description["mode"])
-    return _run(model, chosen, mode, description, saver, cores, max_seconds, progress, begun)
+    return _run(model, chosen, mode, None, description, saver, cores, max_seconds, progress, begun)
 
 
 def _run(
     model: Model,
     sampler: Sampler,
     mode: Mode,
+    setup: Setup | None,
     description: dict[str, Any],
     saver: Checkpoint | None,
     cores: int | None,
@@ -170,7 +176,7 @@ def _run(
     progress: bool,
     begun: float,
 ) -> Fit:
-    setup = sampler.setup(model, mode, description["seed"], progress)
+    setup = sampler.setup(model, mode, description["seed"], progress) if setup is None else setup
     seeds = np.random.SeedSequence(description["seed"]).spawn(description["chains"])
     chains = [
         Chain(c, sampler, setup, seeds[c], np.asarray(description["starts"][c], float), description["warmup"], description["thin"])
@@ -262,13 +268,13 @@ def _check_options(
             raise OptionError(f"{name} must be positive; got {limit!r}.")
 
 
-def _check_guarantee(sampler: Sampler, wanted: str | None) -> None:
+def _check_guarantee(sampler: Sampler | None, wanted: str | None) -> None:
     if wanted is None:
         return
     kind = wanted.upper()
     if kind not in KINDS:
         raise unknown("guarantee", wanted, [k.lower() for k in KINDS])
-    if KINDS.index(sampler.guarantee.kind) > KINDS.index(kind):
+    if sampler is not None and KINDS.index(sampler.guarantee.kind) > KINDS.index(kind):
         raise OptionError(
             f"{sampler.name} is {sampler.guarantee.kind}, weaker than guarantee={wanted!r}. Use 'auto' or an exact sampler."
         )

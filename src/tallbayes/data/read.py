@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.data import arrow, formula as formulas, records as packed
+from tallbayes.data import arrow
+from tallbayes.data import formula as formulas
+from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, Packer, _float_type
 from tallbayes.data.store import Writer, default_folder, open_store
 from tallbayes.errors import DataError, OptionError, unknown

@@ -90,8 +90,12 @@ class Laplace:
         return solve_triangular(self.factor, flat.T, lower=True).T.reshape(shifted.shape)
 
 
-def find_mode(model: Model, *, seed: int = 0, progress: bool = True, cores: int | None = None) -> Mode:
+def find_mode(
+    model: Model, *, seed: int = 0, progress: bool = True, cores: int | None = None, tolerance: float = TOLERANCE
+) -> Mode:
     """The posterior mode, its precision and the Laplace approximation, in a few passes over the rows.
+
+    `tolerance` is the distance to the mode in posterior standard deviations at which Newton's method stops.
 
     >>> import numpy as np, tallbayes as tb
     >>> X = np.column_stack([np.ones(6), [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]])
@@ -116,7 +120,7 @@ def find_mode(model: Model, *, seed: int = 0, progress: bool = True, cores: int 
             value, gradient, hessian = passes.total_hessian(model.rows, at, cores)
             return value, gradient, hessian
 
-        result = _newton(model, full, theta, 1.0, TOLERANCE)
+        result = _newton(model, full, theta, 1.0, tolerance)
     mode = Mode(model, *result, passes=count)
     _check_separation(mode)
     return mode
@@ -127,9 +131,9 @@ def _start(model: Model) -> np.ndarray:
     theta = np.zeros(model.dim)
     d, moments = model.data.d, model.data.moments
     if model.nuisances:
-        if model.data.intercept is not None and moments.low[d] == moments.high[d]:
-            raise ModelError(_exact_fit(model))
         theta[-1] = _log_spread(model)
+        if theta[-1] == -np.inf:
+            raise ModelError(_exact_fit(model))
     if model.predictors == 1 and model.data.intercept is not None:
         mean = moments.mean[d]
         if model.family.name in ("logistic", "probit"):
@@ -143,10 +147,12 @@ def _start(model: Model) -> np.ndarray:
 
 
 def _log_spread(model: Model) -> float:
-    """Log standard deviation of the response; about zero if no intercept can take its mean."""
+    """Log spread of response less offset, about its mean if an intercept can take that, else about zero."""
     d, moments = model.data.d, model.data.moments
-    centre = moments.mean[d] if model.data.intercept is None else 0.0
-    return float(np.log(max(np.hypot(moments.sd[d], centre), 1e-300)))
+    centre = moments.mean[d] - moments.mean[d + 1] if model.data.intercept is None else 0.0
+    if (moments.low[d : d + 2] == moments.high[d : d + 2]).all() and centre == 0.0:
+        return -np.inf
+    return float(np.log(np.hypot(np.hypot(moments.sd[d], moments.sd[d + 1]), centre)))
 
 
 def _subsample_size(model: Model) -> int:
@@ -273,8 +279,8 @@ def _divergence(model: Model, theta: np.ndarray) -> str:
 
 def _exact_fit(model: Model) -> str:
     return (
-        f"{', '.join(map(repr, model.nuisances))} has no finite mode: the columns fit the response exactly (or it is constant). "
-        "Give sigma=, or leave out the column that repeats the response."
+        f"{', '.join(map(repr, model.nuisances))} has no finite mode: the columns fit the response exactly (or it is "
+        "constant). Give sigma=, or leave out the column that repeats the response."
     )
 
 
@@ -285,7 +291,7 @@ def _no_maximum(model: Model, culprit: str) -> str:
     elif model.family.name in ("logistic", "probit"):
         why = f"the response is separable (first by {culprit!r}): some combination of columns tells 0 from 1 without error"
     else:
-        why = f"{culprit!r} has no finite estimate: the responses of the rows that tell about it are all at the edge of their range"
+        why = f"{culprit!r} has no finite estimate: the rows that tell about it all have extreme responses"
     return f"{why}, so a flat prior has no posterior. Use tallbayes.priors.weakly_informative() or normal(2.5)."
 
 

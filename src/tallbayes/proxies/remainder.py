@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import declared, generic, inlinable
+from tallbayes.compile import declared, generic, inlinable, jit
 from tallbayes.engine import passes
 from tallbayes.engine.passes import row_count
 from tallbayes.errors import ModelError, unknown
@@ -303,6 +303,13 @@ def _classed_row(bound, rates, row):
     while bound.local.start[bound.chunk[k + 1]] <= item:
         k += 1
     return _classed_item(bound, rates, k, item)
+
+
+@jit
+def row_rates(bound, rates, start, out):
+    """lambda_i of consecutive rows."""
+    for k in range(out.size):
+        out[k] = row_rate(bound, rates, start + k)
 
 
 NAMES = ("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9")

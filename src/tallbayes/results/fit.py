@@ -130,6 +130,21 @@ class Fit:
 
         return summarise(self, prob)
 
+    def audit(self, model: Any, pairs: int = 20, repeats: int = 1000, seed: int = 0) -> Any:
+        """Check the run again on full data: replay random decisions, bounds on all rows, stored densities.
+
+        >>> import numpy as np, tallbayes as tb
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.column_stack([np.ones(5000), rng.standard_normal(5000)])
+        >>> model = tb.models.logistic(tb.Dataset.from_arrays(X, rng.integers(0, 2, 5000)))
+        >>> fit = tb.sample(model, "exact-minibatch", draws=200, chains=2, seed=1, progress=False)
+        >>> fit.audit(model, pairs=3).passed
+        True
+        """
+        from tallbayes.results.audit import audit
+
+        return audit(self, model, pairs, repeats, seed)
+
     def save(self, path: str | Path) -> Path:
         """Write the fit to a netCDF file, aside and renamed; read it with `tallbayes.load`."""
         from tallbayes.results.files import save

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import declared, generic, inlinable
+from tallbayes.compile import declared, generic, inlinable, jit
 from tallbayes.errors import OptionError, unknown
 from tallbayes.models.base import Model
 from tallbayes.models.gaussian import GaussianScale
@@ -287,3 +287,14 @@ class ExactMinibatch(Sampler):
 
 
 RATES: dict[str, Any] = {"mh-ss": lambda chi: MHSS(), "smh": lambda chi: SMH(), "tuna": Tuna}
+
+
+@jit
+def replay(rng, target, options, white, other_white, out):
+    """Fill `out` with independent log ratios of one pair of whitened positions: what a decision would have used."""
+    d = white.size
+    theta, other, info = np.empty(d), np.empty(d), np.zeros(8)
+    unwhiten(target.proxy.whitening, white, theta)
+    unwhiten(target.proxy.whitening, other_white, other)
+    for k in range(out.size):
+        out[k] = _residual_ratio(rng, target, options, theta, other, white, other_white, info)

@@ -1,0 +1,116 @@
+"""`sampler="auto"`: predict what each method would cost on this posterior, and take the cheapest that meets the guarantee.
+
+Predictions come from a pilot around the mode: the rate of rows on pairs of Laplace draws, then a few hundred iterations of
+the method itself if that rate is affordable. Costs are compared in nanoseconds, because a random row costs more than a
+sequential one, and reported in evaluations per effective draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tallbayes.errors import ModelError, OptionError
+from tallbayes.models.base import Model
+from tallbayes.models.mode import Mode
+from tallbayes.moves import nuts
+from tallbayes.proxies.remainder import rate_count, total_rate
+from tallbayes.samplers import KINDS, ExactMinibatch, FullData
+from tallbayes.samplers.base import Sampler, Setup, advance
+
+PAIRS = 50  # pairs of Laplace draws on which the rate is predicted
+PILOT = 400  # iterations of the method itself
+_AFFORDABLE = 0.2  # share of n up to which a pilot is worth running
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a method is expected to cost."""
+
+    sampler: Sampler
+    evals_per_ess: float
+    nanoseconds_per_ess: float
+    facts: str
+    setup: Setup | None = None
+
+
+def choose(model: Model, mode: Mode, guarantee: str | None, seed: int, progress: bool) -> tuple[Sampler, Setup | None, str]:
+    """The cheapest sampler that meets the guarantee, its setup if there is one already, and why.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> from tallbayes.auto import choose
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.column_stack([np.ones(50_000), rng.standard_normal(50_000)])
+    >>> y = (rng.random(50_000) < 1 / (1 + np.exp(-X[:, 1]))).astype(float)
+    >>> model = tb.models.logistic(tb.Dataset.from_arrays(X, y))
+    >>> choose(model, tb.find_mode(model), None, 0, False)[0].name
+    'exact-minibatch'
+    """
+    candidates = [_full_data(model), *_exact_minibatch(model, mode, seed, progress)]
+    if guarantee is not None:
+        allowed = KINDS[: KINDS.index(guarantee.upper()) + 1]
+        candidates = [c for c in candidates if c.sampler.guarantee.kind in allowed]
+        if not candidates:
+            raise OptionError(f"no method offers guarantee={guarantee!r} for this model.")
+    best = min(candidates, key=lambda c: c.nanoseconds_per_ess)
+    others = [c for c in candidates if c is not best]
+    why = f"auto chose {best.sampler.name}: {best.facts}"
+    for other in others:
+        times = other.nanoseconds_per_ess / max(best.nanoseconds_per_ess, 1e-9)
+        why += f"; {other.sampler.name} would take about {times:,.3g} times as long ({other.facts})"
+    return best.sampler, best.setup, why + _turning_point(best, model)
+
+
+def _turning_point(best: Prediction, model: Model) -> str:
+    if isinstance(best.sampler, ExactMinibatch):
+        return "; a much larger dimension, a small n or a posterior far from normal would change the choice"
+    return "; more rows for the same columns, or a posterior closer to normal, would favour exact-minibatch"
+
+
+def _full_data(model: Model) -> Prediction:
+    """NUTS on a whitened posterior: about 3 d^(1/4) gradients for an effective draw, each a pass over the rows."""
+    gradients = 3.0 * model.dim**0.25
+    evals = model.data.n * gradients
+    nanoseconds = evals * (4.0 + 0.5 * model.dim)
+    return Prediction(FullData(nuts()), evals, nanoseconds, f"{evals:,.3g} evaluations per effective draw predicted")
+
+
+def _exact_minibatch(model: Model, mode: Mode, seed: int, progress: bool) -> list[Prediction]:
+    sampler = ExactMinibatch()
+    try:
+        setup = sampler.setup(model, mode, seed, progress)
+    except ModelError:
+        return []
+    n, rng = model.data.n, np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 21,)))
+    bound = setup.proxy.bound
+    rates = np.zeros(rate_count(bound))
+    pairs = rng.standard_normal((PAIRS, 2, model.dim))
+    rate = float(np.mean([min(total_rate(bound, a, b, rates), n) for a, b in pairs]))
+    if rate > _AFFORDABLE * n:
+        evals = 2.0 * rate * 3.0
+        facts = f"{rate:,.3g} rows an iteration predicted, {100 * rate / n:.3g} % of n"
+        return [Prediction(sampler, evals, evals * (30.0 + model.dim), facts, setup)]
+    return [_pilot(sampler, setup, mode, rate, rng)]
+
+
+def _pilot(sampler: ExactMinibatch, setup: Setup, mode: Mode, rate: float, rng: np.random.Generator) -> Prediction:
+    model = setup.model
+    options = setup.policy.options(setup.policy.begin(), True)
+    theta = np.empty((PILOT, model.dim))
+    info = np.zeros((PILOT, len(sampler.columns)))
+    start = setup.policy.blank(mode.laplace().draw(rng, 1)[0])
+    advance(rng, setup.target(), options, start, True, theta, info, 1)
+    table = dict(zip(sampler.columns, info.T, strict=True))
+    moved = (table["component"] == 0) & (table["accepted"] == 1)
+    acceptance = max(float(moved.mean()), 1.0 / PILOT)  # share of iterations that end at an independent draw
+    inefficiency = (2.0 - acceptance) / acceptance
+    evals = float(table["evals"].mean()) * inefficiency
+    nanoseconds = evals * (30.0 + model.dim) + inefficiency * (1000.0 + 4.0 * model.dim**2)
+    share = 100.0 * rate / model.data.n
+    facts = (
+        f"{rate:,.3g} rows an iteration predicted ({share:.2g} % of n), acceptance {table['accepted'].mean():.2f} in a pilot, "
+        f"{evals:,.3g} evaluations per effective draw"
+    )
+    return Prediction(sampler, evals, nanoseconds, facts, setup)
+

@@ -1,0 +1,140 @@
+"""`Fit.audit`: what a run claimed, checked again on the full data for a random few iterations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tallbayes import samplers
+from tallbayes.engine import passes
+from tallbayes.errors import StoreError
+from tallbayes.models.base import Model
+from tallbayes.models.mode import Laplace, Mode
+from tallbayes.moves.proposals import propose
+from tallbayes.proxies.remainder import Zero, certify, rate_count, row_rates, total_rate
+from tallbayes.samplers.exact_minibatch import ExactMinibatch, replay
+
+if TYPE_CHECKING:
+    from tallbayes.results.fit import Fit
+
+_BLOCK = 1 << 20  # rows replayed at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """Findings of an audit: `facts` by name, and `problems`, empty if nothing is wrong."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether no problem was found."""
+        return not self.problems
+
+    def __repr__(self) -> str:
+        lines = ["audit passed" if self.passed else "audit FAILED"]
+        lines += [f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}" for name, value in self.facts.items()]
+        return "\n".join(lines + [f"  PROBLEM: {p}" for p in self.problems])
+
+
+def audit(fit: Fit, model: Model, pairs: int, repeats: int, seed: int) -> Audit:
+    """Replay a random few decisions or densities on the full data."""
+    if model.data.fingerprint != fit.meta["fingerprint"]:
+        raise StoreError("these are not the rows of the fit; audit it with the model it was made from.")
+    rng = np.random.default_rng(seed)
+    sampler = samplers.from_dict(fit.meta["sampler"])
+    facts: dict[str, Any] = {}
+    problems: list[str] = []
+    if isinstance(sampler, ExactMinibatch):
+        _minibatch(fit, model, sampler, pairs, repeats, rng, facts, problems)
+    else:
+        _density(fit, model, pairs, rng, facts, problems)
+    white = Laplace(fit.laplace_mean, fit.laplace_factor, fit.names).whiten(fit.theta).reshape(-1, len(fit.names))
+    facts["largest |mean| in Laplace sds"] = float(np.abs(white.mean(0)).max())
+    facts["variances over Laplace variances"] = f"{white.var(0).min():.3f} to {white.var(0).max():.3f}"
+    return Audit(facts, tuple(problems))
+
+
+def _density(fit: Fit, model: Model, count: int, rng: np.random.Generator, facts: dict[str, Any], problems: list[str]) -> None:
+    chains, draws, _ = fit.theta.shape
+    worst = 0.0
+    for _ in range(count):
+        c, k = rng.integers(chains), rng.integers(draws)
+        exact = model.log_posterior(fit.theta[c, k])
+        worst = max(worst, abs(exact - fit.stats["lp"][c, k]) / (1.0 + abs(exact)))
+    facts["draws recomputed on all rows"] = count
+    facts["largest relative error of log density"] = worst
+    if worst > 1e-9:
+        problems.append("a stored log density differs from its recomputation: the data or the code changed")
+
+
+def _minibatch(
+    fit: Fit,
+    model: Model,
+    sampler: ExactMinibatch,
+    pairs: int,
+    repeats: int,
+    rng: np.random.Generator,
+    facts: dict[str, Any],
+    problems: list[str],
+) -> None:
+    decided = fit.stats["stage_one"] == 1 if sampler.two_stage else np.ones(fit.theta.shape[:2], bool)
+    facts["largest residual / bound in the run"] = float(fit.stats["largest_ratio"].max())
+    facts["decisions that read no row"] = float((fit.stats["rows"][decided] == 0).mean()) if decided.any() else 1.0
+    facts["iterations that read all rows"] = float(fit.stats["full_read"].mean())
+    mode = Mode(model, fit.laplace_mean, *_curvature(model, fit.laplace_mean), passes=1)
+    setup = sampler.setup(model, mode, fit.meta["seed"], False)
+    options, target = setup.policy.options(setup.policy.begin(), True), setup.target()
+    if isinstance(setup.proxy.bound, Zero):
+        facts["rows read"] = "none: the likelihood is known from sufficient statistics"
+        return
+    bound, _ = certify(mode, sampler.bound, indexed=True, seed=fit.meta["seed"])
+    chains, draws, d = fit.theta.shape
+    laplace = mode.laplace()
+    ratio, score, lost = 0.0, 0.0, []
+    for _ in range(pairs):
+        white = laplace.whiten(fit.theta[rng.integers(chains), rng.integers(draws)])
+        other = np.empty(d)
+        propose(rng, options.kernel, white, other)
+        exact, worst = _full_gap(model, mode, bound, white, other)
+        ratio = max(ratio, worst)
+        estimates = np.empty(repeats)
+        replay(rng, target, options, white, other, estimates)
+        if sampler.rate != "smh":
+            values = np.exp(np.minimum(estimates - exact, 50.0))
+            error = values.std(ddof=1) / np.sqrt(repeats)
+            score = max(score, abs(values.mean() - 1.0) / max(error, 1e-9))
+        lost.append(min(1.0, np.exp(exact)) - np.minimum(1.0, np.exp(estimates)).mean())
+    facts["pairs replayed on all rows"] = pairs
+    facts["largest residual / bound over all rows of them"] = ratio
+    if sampler.rate != "smh":
+        facts["largest z of the estimated ratio against the exact one"] = score
+    facts["acceptance lost to subsampling"] = float(np.mean(lost))
+    if max(ratio, facts["largest residual / bound in the run"]) > 1.0 + 1e-9:
+        problems.append("a residual exceeds its certified bound")
+    if score > 6.0:
+        problems.append("the minibatch ratio is not unbiased for the full-data ratio")
+
+
+def _curvature(model: Model, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+    return model.curvature(theta)
+
+
+def _full_gap(model: Model, mode: Mode, bound: Any, white: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    """Sum of residual differences over all rows, and the largest ratio of one to its bound."""
+    theta, proposal = mode.reference + mode.factor @ white, mode.reference + mode.factor @ other
+    rates = np.zeros(rate_count(bound))
+    total_rate(bound, white, other, rates)
+    total, worst = 0.0, 0.0
+    for start in range(0, model.data.n, _BLOCK):
+        index = np.arange(start, min(model.data.n, start + _BLOCK))
+        gaps = passes.residuals_at(model.rows, index, theta, proposal, mode.reference)
+        limits = np.empty(index.size)
+        row_rates(bound, rates, start, limits)
+        total += float(gaps.sum())
+        known = limits > 0.0
+        worst = max(worst, float((np.abs(gaps[known]) / limits[known]).max(initial=0.0)))
+    return total, worst
