@@ -252,7 +252,7 @@ def main() -> None:
         for d, n in sizes:
             for dtype, library in libraries.items():
                 with console.status(f"d = {d}, {dtype}"):
-                    lines += measure(d, n, dtype, library, repetitions=8)
+                    lines += measure(d, n, dtype, library, repetitions=30 if options.quick else 8)
     show(lines, console)
     if options.json:
         options.json.write_text(json.dumps(lines, indent=1) + "\n")

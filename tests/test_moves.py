@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from support import logistic_arrays, run_chunks
 
 import tallbayes as tb
 from tallbayes.compile import inlinable
-from tallbayes.moves import MOVES, Move
+from tallbayes.moves import MOVES, PROPOSALS, Move
 from tallbayes.moves.base import log_density_gradient, move, start
+from tallbayes.moves.proposals import propose
 from tallbayes.samplers import FullData
 from tallbayes.testing import THRESHOLD, invariance_scores
 
@@ -32,8 +34,8 @@ def test_every_move_of_the_package_has_a_name():
     kinds = {kind for module in MODULES.values() for kind in vars(module).values() if inspect.isclass(kind)}
     concrete = {kind for kind in kinds if issubclass(kind, Move) and not inspect.isabstract(kind)}
     assert {"random_walk", "hmc", "nuts"} <= set(MOVES)
-    assert {kind.name for kind in concrete} == set(MOVES)
-    assert all(MOVES[kind.name]() == kind() for kind in concrete)
+    assert {kind.name for kind in concrete} == {*MOVES, *PROPOSALS}
+    assert all(MOVES[kind.name]() == kind() for kind in concrete if kind.name in MOVES)
 
 
 @every_move
@@ -94,6 +96,21 @@ def test_a_hopeless_step_is_reported_as_diverging_and_never_taken(small):
         moved = move(np.random.default_rng(0), kernel, density, point, info)
         np.testing.assert_array_equal(moved.theta, small.mode.reference)
         assert info[3] == 1.0 and info[1] < 1e-6
+
+
+@pytest.mark.parametrize("proposal", [tb.moves.independence(), tb.moves.pcn(0.7), tb.moves.pcn(0.7, share=0.3)], ids=repr)
+def test_the_ratio_of_a_proposal_is_that_of_its_densities(proposal):
+    kernel, rng, white = proposal.kernel(np.eye(2), 0.9), np.random.default_rng(4), np.array([0.4, -1.3])
+    used = set()
+    for _ in range(30):
+        other = np.empty(2)
+        ratio, component = propose(rng, kernel, white, other)
+        used.add(component)
+        centre, sd = (proposal.rho, (1 - proposal.rho**2) ** 0.5) if component == 0 else (1.0, 0.9 * 2.38 / 2**0.5)
+        backward, forward = norm(centre * other, sd).logpdf(white).sum(), norm(centre * white, sd).logpdf(other).sum()
+        assert abs(ratio - (backward - forward)) < 1e-12
+        assert np.abs((other - centre * white) / sd).max() < 6.0
+    assert used == {0, 1}
 
 
 class Banana(NamedTuple):

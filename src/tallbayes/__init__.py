@@ -5,7 +5,7 @@
 ['hmc', 'mh']
 """
 
-from tallbayes import models, moves, samplers
+from tallbayes import auto, models, moves, samplers
 from tallbayes.api import fit, resume, sample
 from tallbayes.data import Dataset, read
 from tallbayes.errors import (
@@ -33,6 +33,7 @@ __all__ = [
     "TallbayesError",
     "TallbayesWarning",
     "__version__",
+    "auto",
     "find_mode",
     "fit",
     "load",

@@ -95,10 +95,17 @@ def sample(
     """
     _check_options(model, draws, warmup, chains, thin, seed, max_seconds, until_ess, cores)
     begun = time.perf_counter()
+    draws, warmup, chains, thin = int(draws), int(warmup), int(chains), int(thin)
     fixed = None if sampler == "auto" else samplers.resolve(sampler)
     _check_guarantee(fixed, guarantee)
+    saver = None if checkpoint is None else Checkpoint(checkpoint)
+    if saver is not None:
+        saver.require_vacant()
     entropy = int(np.random.SeedSequence().entropy) if seed is None else int(seed)  # type: ignore[arg-type]
-    mode = mode if mode is not None else find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
+    if mode is None:
+        mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
+    elif not _same(mode.model, model):
+        raise OptionError("mode= is that of another model; give tallbayes.find_mode(model), or leave it out.")
     setup, why = None, ""
     if fixed is None:
         chosen, setup, why = auto.choose(model, mode, guarantee, entropy, progress)
@@ -117,12 +124,9 @@ def sample(
         "starts": starts.tolist(),
         "until_ess": until_ess,
         "why": why,
+        "default_prior": model.default_prior,
     }
-    saver = None
-    if checkpoint is not None:
-        saver = Checkpoint(checkpoint)
-        saver.create({**description, "mode": _mode_as_dict(mode)})
-    return _run(model, chosen, mode, setup, description, saver, cores, max_seconds, progress, begun)
+    return _run(model, chosen, mode, setup, description, saver, True, cores, max_seconds, progress, begun)
 
 
 def resume(
@@ -156,12 +160,12 @@ def resume(
     if model.describe() != description["model"]:
         raise StoreError(f"the model differs from that of the run in {folder}: it was {description['model']}.")
     if draws is not None:
-        if draws < description["draws"]:
+        if not isinstance(draws, int | np.integer) or draws < description["draws"]:
             raise OptionError(f"the run in {folder} has {description['draws']} draws a chain; draws= can only extend it.")
-        description = saver.change(draws=draws, until_ess=None)
+        description = saver.change(draws=int(draws), until_ess=None)
     chosen = samplers.from_dict(description["sampler"])
     mode = _mode_from_dict(model, description["mode"])
-    return _run(model, chosen, mode, None, description, saver, cores, max_seconds, progress, begun)
+    return _run(model, chosen, mode, None, description, saver, False, cores, max_seconds, progress, begun)
 
 
 def _run(
@@ -171,6 +175,7 @@ def _run(
     setup: Setup | None,
     description: dict[str, Any],
     saver: Checkpoint | None,
+    new: bool,
     cores: int | None,
     max_seconds: float | None,
     progress: bool,
@@ -182,13 +187,15 @@ def _run(
         Chain(c, sampler, setup, seeds[c], np.asarray(description["starts"][c], float), description["warmup"], description["thin"])
         for c in range(description["chains"])
     ]
-    if saver is not None:
+    if saver is not None and new:
+        saver.create({**description, "mode": _mode_as_dict(mode)})
+    elif saver is not None:
         for chain in chains:
             saver.restore(chain)
     chains[0].compile()
     prepared = time.perf_counter() - begun
     limits = Limits(description["draws"], max_seconds, description["until_ess"])
-    status = drive(chains, limits, cores, progress, saver, lambda theta: float(np.nanmin(effective_sizes(theta))))
+    status = drive(chains, limits, cores, progress, saver, lambda theta: float(np.nan_to_num(effective_sizes(theta)).min()))
     return _collect(model, sampler, setup, mode, description, chains, status, prepared, time.perf_counter() - begun)
 
 
@@ -263,15 +270,17 @@ def _check_options(
             raise OptionError(f"{name} must be a whole number of at least {least}; got {value!r}.")
     if seed is not None and (not isinstance(seed, int | np.integer) or seed < 0):
         raise OptionError(f"seed must be a whole number >= 0, or None for a fresh one; got {seed!r}.")
-    for name, limit in (("max_seconds", max_seconds), ("until_ess", until_ess), ("cores", cores)):
-        if limit is not None and not limit > 0:
+    if cores is not None and (not isinstance(cores, int | np.integer) or cores < 1):
+        raise OptionError(f"cores must be a whole number of at least 1, or None for all; got {cores!r}.")
+    for name, limit in (("max_seconds", max_seconds), ("until_ess", until_ess)):
+        if limit is not None and (not isinstance(limit, int | float | np.number) or not limit > 0):
             raise OptionError(f"{name} must be positive; got {limit!r}.")
 
 
 def _check_guarantee(sampler: Sampler | None, wanted: str | None) -> None:
     if wanted is None:
         return
-    kind = wanted.upper()
+    kind = str(wanted).upper()
     if kind not in KINDS:
         raise unknown("guarantee", wanted, [k.lower() for k in KINDS])
     if sampler is not None and KINDS.index(sampler.guarantee.kind) > KINDS.index(kind):
@@ -289,7 +298,10 @@ def _starts(model: Model, mode: Mode, init: str | np.ndarray, chains: int, entro
             assert model.prior is not None
             return np.stack([model.prior.sample(model.prior_terms, rng) for _ in range(chains)])
         raise unknown("init", init, ("laplace", "prior"))
-    array = np.asarray(init, float)
+    try:
+        array = np.asarray(init, float)
+    except (TypeError, ValueError):
+        raise OptionError(f"init must be 'laplace', 'prior' or an array of numbers; got {init!r}.") from None
     if array.shape == (model.dim,):
         array = np.tile(array, (chains, 1))
     if array.shape != (chains, model.dim):
@@ -308,7 +320,12 @@ def _rebuild(description: dict[str, Any], folder: str | Path, progress: bool) ->
     if data["store"] is None and not data["recipe"].get("source"):
         raise StoreError(f"the rows of the run in {folder} were only in memory; call resume(folder, model=...) with the same model.")
     rows = from_recipe(data["recipe"], data["store"], progress)
-    return models.build(spec["family"], rows, priors.from_dict(spec["prior"]), **spec["options"])
+    prior = None if description["default_prior"] else priors.from_dict(spec["prior"])
+    return models.build(spec["family"], rows, prior, **spec["options"])
+
+
+def _same(model: Model, other: Model) -> bool:
+    return model is other or (model.data.fingerprint == other.data.fingerprint and model.describe() == other.describe())
 
 
 def _mode_as_dict(mode: Mode) -> dict[str, Any]:

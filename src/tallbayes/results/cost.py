@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def effective_sizes(theta: np.ndarray) -> np.ndarray:
-    """Bulk effective sample size of each coordinate of (chains, draws, dim).
+    """Bulk effective sample size of each coordinate of (chains, draws, dim); 0 for one that never moved.
 
     >>> float(effective_sizes(np.random.default_rng(0).standard_normal((4, 500, 1)))[0]) > 1500
     True
     """
     if theta.shape[1] < 4:
         return np.full(theta.shape[2], np.nan)
-    return _by_coordinate("ess", theta)
+    return np.where(np.ptp(theta, axis=1).any(axis=0), _by_coordinate("ess", theta), 0.0)
 
 
 def r_hats(theta: np.ndarray) -> np.ndarray:

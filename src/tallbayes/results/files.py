@@ -45,7 +45,7 @@ def load(path: str | Path) -> Fit:
     if not path.exists():
         raise StoreError(f"{path} does not exist.")
     try:
-        with xarray.open_datatree(path, engine="h5netcdf") as tree:
+        with xarray.open_datatree(path, engine="h5netcdf", phony_dims="access") as tree:
             attributes = dict(tree.attrs)
             if "posterior" not in tree.children or "format" not in attributes:
                 raise StoreError(f"{path} is not a fit saved by tallbayes.")
@@ -59,8 +59,8 @@ def load(path: str | Path) -> Fit:
                 "laplace_mean": np.asarray(laplace["mean"].values, float),
                 "laplace_factor": np.asarray(laplace["factor"].values, float),
             }
-    except (OSError, KeyError, ValueError) as error:
+        return from_attributes(attributes, **arrays)
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         if isinstance(error, StoreError):
             raise
         raise StoreError(f"{path} cannot be read as a saved fit: it is truncated, damaged or not one ({error}).") from error
-    return from_attributes(attributes, **arrays)

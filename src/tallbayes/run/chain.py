@@ -14,7 +14,7 @@ import numpy as np
 
 from tallbayes.run.pack import flatten, unflatten
 from tallbayes.samplers.base import Sampler, Setup, advance
-from tallbayes.target import RUNNING, STATUS
+from tallbayes.target import EVALS, RUNNING, STATUS
 
 CHUNK_SECONDS = 0.2  # so that progress, Ctrl-C and checkpoints are prompt
 
@@ -71,16 +71,19 @@ class Chain:
             rows, thin = min(max(1, limit // self.thin), goal - self.draws), self.thin
         theta = np.empty((rows, self.state.theta.size))
         info = np.zeros((rows, len(self.sampler.columns)))
-        begun = time.perf_counter()
+        read, begun = int(self.target.counters[EVALS]), time.perf_counter()
         self.state, made = advance(self.rng, self.target, self.options, self.state, self.fresh, theta, info, thin)
         elapsed = time.perf_counter() - begun
         self.fresh = False
         self.per_second = max(made, 1) * thin / max(elapsed, 1e-9)
+        read = int(self.target.counters[EVALS]) - read
         if self.warming:
             self.seconds["warmup"] += elapsed
+            self.warmup_evaluations += read
             self._warmed(theta[:made], info[:made])
         else:
             self.seconds["draws"] += elapsed
+            self.warmup_evaluations += read - float(info[:made, 0].sum())  # what `init` read, without warm-up
             self.theta.append(theta[:made])
             self.info.append(info[:made])
             self.draws += made
@@ -89,7 +92,6 @@ class Chain:
     def _warmed(self, theta: np.ndarray, info: np.ndarray) -> None:
         self.iteration += theta.shape[0]
         self.window.append((theta, info))
-        self.warmup_evaluations += float(info[:, 0].sum())
         if self.iteration not in self.setup.policy.window_ends(self.warmup) or self.failed:
             return
         draws = np.concatenate([w[0] for w in self.window])

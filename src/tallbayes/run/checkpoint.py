@@ -31,13 +31,17 @@ class Checkpoint:
         self.folder = Path(folder)
         self._saved: dict[int, int] = {}
 
-    def create(self, description: dict[str, Any]) -> None:
-        """Start a new run; refuses a folder that already holds one."""
+    def require_vacant(self) -> None:
+        """Refuse a folder that already holds a run."""
         if (self.folder / "run.json").exists():
             raise StoreError(
                 f"{self.folder} already holds a run; continue it with tallbayes.resume({str(self.folder)!r}), or choose another "
                 "folder or delete it."
             )
+
+    def create(self, description: dict[str, Any]) -> None:
+        """Start a new run; refuses a folder that already holds one."""
+        self.require_vacant()
         self.folder.mkdir(parents=True, exist_ok=True)
         self._describe({**description, "format": FORMAT, "version": __version__, "sources": source_stamp()})
 

@@ -42,6 +42,8 @@ def drive(
 ) -> str:
     """Run all chains to the limits; returns the status: complete, interrupted, time limit or ess limit."""
     start, goal, status = time.monotonic(), limits.draws, "complete"
+    if limits.until_ess is not None:  # a resumed run may be in a later block
+        goal *= max(1, -(-max(c.draws for c in chains) // limits.draws))
     total = sum(c.warmup - c.iteration + (goal - c.draws) * c.thin for c in chains)
     workers = max(1, min(len(chains), cores or os.cpu_count() or 1))
     with ThreadPoolExecutor(workers) as pool, Progress("sampling", total, progress) as bar:

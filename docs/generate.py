@@ -1,0 +1,134 @@
+"""Rewrite the generated parts of README.md and docs/: the table of samplers, the layers, a family file, the reference.
+
+    python docs/generate.py
+
+A generated part stands between `<!-- name:begin -->` and `<!-- name:end -->`; everything else in a page is written by hand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import tomllib
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import tallbayes as tb
+from tallbayes import testing
+from tallbayes.models import logistic, mode
+from tallbayes.moves import Move
+from tallbayes.results import audit
+from tallbayes.samplers import SAMPLERS, Sampler
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def sampler_table(folder: str = "docs/samplers") -> str:
+    """The samplers in Markdown: name, class call, guarantee, rows an iteration, page; `folder` holds the pages."""
+    objects = {name: make() for name, make in SAMPLERS.items()}
+    uses = Counter(type(sampler) for sampler in objects.values())
+    lines = ["| name | object | guarantee | rows read an iteration | page |", "|---|---|---|---|---|"]
+    for name, sampler in objects.items():
+        module = type(sampler).__module__.rpartition(".")[2]
+        page = f"[{module.replace('_', ' ')}]({folder}/{module.replace('_', '-')}.md)"
+        call = _call(sampler, uses[type(sampler)] > 1)
+        lines.append(f'| `"{name}"` | `{call}` | {sampler.guarantee.kind} | {sampler.cost} | {page} |')
+    return "\n".join(lines)
+
+
+def _call(sampler: Sampler, with_move: bool) -> str:
+    """How the object is made; a class with several names shows the move that tells them apart."""
+    moves = [f for f in dataclasses.fields(sampler) if isinstance(getattr(sampler, f.name), Move)] if with_move else []
+    arguments = ", ".join(f"{f.name}=tb.moves.{getattr(sampler, f.name).name}()" for f in moves)
+    return f"tb.samplers.{type(sampler).__name__}({arguments})"
+
+
+def layers() -> str:
+    """The order of imports that import-linter enforces, top first."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    order = next(c["layers"] for c in contracts if c["type"] == "layers")
+    return "\n".join(["```text", *(layer.replace("tallbayes.", "") for layer in order), "```"])
+
+
+def family_file() -> str:
+    """The source of the logistic family."""
+    return f"```python\n{Path(inspect.getfile(logistic)).read_text().rstrip()}\n```"
+
+
+def reference() -> str:
+    """Every public name with the first line of its docstring."""
+    groups: list[tuple[str, str, Iterable[tuple[str, Any]]]] = [
+        ("Fitting", "tb", _named(tb, ("fit", "sample", "resume", "load", "read", "find_mode"))),
+        ("Data", "tb.Dataset", _members(tb.Dataset)),
+        ("Families", "tb.models", _named(tb.models, (*tb.models.FAMILIES, "build", "Model", "Family"))),
+        ("Model", "model", _members(tb.models.Model)),
+        ("Mode", "mode", [*_members(mode.Mode), *((f"laplace().{k}", v) for k, v in _members(mode.Laplace))]),
+        ("Priors", "tb.priors", _named(tb.priors, _made_here(tb.priors, tb.priors.Prior))),
+        ("Samplers", "tb.samplers", _named(tb.samplers, sorted(tb.samplers.CLASSES))),
+        ("Moves", "tb.moves", _named(tb.moves, (*tb.moves.MOVES, *tb.moves.PROPOSALS))),
+        ("Fit", "fit", _members(tb.Fit)),
+        ("Audit", "audit", _members(audit.Audit)),
+        ("Errors", "tb", _named(tb, [k for k in tb.__all__ if k.endswith(("Error", "Warning"))])),
+        ("Testing", "tallbayes.testing", _named(testing, [k for k in testing.__all__ if callable(getattr(testing, k))])),
+    ]
+    parts = []
+    for title, prefix, members in groups:
+        rows = [f"| `{prefix}.{name}` | {_first_line(thing)} |" for name, thing in members]
+        parts.append("\n".join([f"## {title}", "", "| name | what it is |", "|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
+def _named(owner: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
+    return [(name, getattr(owner, name)) for name in names]
+
+
+def _members(kind: type) -> list[tuple[str, Any]]:
+    """Public methods and properties of a class in the order of its source, those without a docstring left out."""
+    found = [(k, getattr(kind, k) if isinstance(v, classmethod) else v) for k, v in vars(kind).items() if k[0] != "_"]
+    return [(k, v) for k, v in found if (callable(v) or hasattr(v, "__get__")) and inspect.getdoc(v) and not isinstance(v, type)]
+
+
+def _made_here(module: Any, result: type) -> list[str]:
+    """Functions of a module that are declared to return a class of it."""
+    functions = inspect.getmembers(module, inspect.isfunction)
+    return [k for k, f in functions if f.__annotations__.get("return") == result.__name__ and k != "from_dict"]
+
+
+def _first_line(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0].replace("|", "\\|")
+
+
+def replaced(text: str, name: str, content: str) -> str:
+    """The text with the part between the markers of `name` replaced."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise SystemExit(f"the markers {begin} and {end} are missing")
+    return f"{before}{begin}\n{content}\n{end}{after}"
+
+
+def pages() -> dict[Path, str]:
+    """What every page with a generated part should hold."""
+    parts = {
+        ROOT / "README.md": ("samplers", sampler_table()),
+        ROOT / "docs" / "how-to-choose.md": ("samplers", sampler_table("samplers")),
+        ROOT / "docs" / "architecture.md": ("layers", layers()),
+        ROOT / "docs" / "write-a-model.md": ("logistic", family_file()),
+        ROOT / "docs" / "reference.md": ("reference", reference()),
+    }
+    return {path: replaced(path.read_text(), *part) for path, part in parts.items()}
+
+
+def main() -> None:
+    """Write the pages that changed."""
+    for path, text in pages().items():
+        if path.read_text() != text:
+            path.write_text(text)
+            print(f"rewrote {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The documentation is current, its links resolve, and every Python block in it runs."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from tallbayes.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "VISION.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+RUNNABLE = [page for page in PAGES if BLOCK.search(page.read_text())]
+
+
+def label(page):
+    return str(page.relative_to(ROOT))
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=label)
+def test_every_python_block_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TALLBAYES_STORE", str(tmp_path / "stores"))
+    text, namespace = page.read_text(), {"__name__": "page"}
+    for block in BLOCK.finditer(text):
+        line = text.count("\n", 0, block.start(1))
+        exec(compile("\n" * line + block[1], str(page), "exec"), namespace)
+
+
+def test_generated_parts_are_current():
+    for page, text in generator().pages().items():
+        assert page.read_text() == text, f"{label(page)} is out of date: run python docs/generate.py"
+
+
+def test_the_table_of_samplers_lists_all_of_them():
+    import tallbayes as tb
+
+    table = generator().sampler_table()
+    for name, make in tb.samplers.SAMPLERS.items():
+        row = next(line for line in table.splitlines() if f'`"{name}"`' in line)
+        call = re.search(r"`(tb\.samplers[^`]*)`", row)[1]
+        assert eval(call, {"tb": tb}) == make()
+        assert make().guarantee.kind in row
+
+
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_relative_links_resolve(page):
+    for link in LINK.findall(FENCED.sub("", page.read_text())):
+        target, _, anchor = link.partition("#")
+        if "://" in target:
+            continue
+        path = page.parent / target if target else page
+        assert path.exists(), f"{label(page)} links to {link}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", FENCED.sub("", path.read_text()), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings], link
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert f": {page.relative_to(ROOT / 'docs')}\n" in navigation
+
+
+def test_the_readme_is_short_and_starts_with_an_example():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 80
+    assert text.count("\n", 0, BLOCK.search(text).start()) < 30
+
+
+def test_the_command_line_page_names_every_command_and_option():
+    text = (ROOT / "docs" / "command-line.md").read_text()
+    for name, command in typer.main.get_command(app).commands.items():
+        assert f"tallbayes {name}" in text
+        for option in command.params:
+            if option.param_type_name == "option":
+                assert f"`{option.opts[0]}" in text, f"{option.opts[0]} of tallbayes {name}"
