@@ -3,7 +3,7 @@
 C and tallbayes read the same packed records; NumPy and JAX get contiguous arrays of their own. Four kernels: differences of
 Taylor residuals of random rows at two thetas, and the value, gradient and Hessian of a full pass. Contenders
 take turns, in an order drawn anew for every repetition because each finds the caches as another left them, and the fastest
-repetition of each counts. Results are compared with C's before anything is timed.
+repetition of each counts, in processor time. Results are compared with C's before anything is timed.
 
     python -m benchmarks.engine [--quick] [--json FILE]
 """
@@ -218,9 +218,9 @@ def measure(d: int, n: int, dtype: str, library: ctypes.CDLL, repetitions: int) 
         fastest = dict.fromkeys(contenders, np.inf)
         for _ in range(repetitions):
             for name in order.permutation(list(contenders)):
-                start = time.perf_counter()
+                start = time.process_time()
                 contenders[name][kernel]()
-                fastest[name] = min(fastest[name], time.perf_counter() - start)
+                fastest[name] = min(fastest[name], time.process_time() - start)
         times = {name: seconds / n * 1e9 for name, seconds in fastest.items()}
         ratio = times["tallbayes"] / times["C"]
         lines.append({"kernel": kernel, "d": d, "dtype": dtype, "n": n, "nanoseconds": times, "ratio": ratio})
@@ -228,7 +228,7 @@ def measure(d: int, n: int, dtype: str, library: ctypes.CDLL, repetitions: int) 
 
 
 def show(lines: list[dict[str, Any]], console: Console) -> None:
-    table = Table(title="ns per row, one thread", caption=f"ratio: tallbayes / C, goal at most {GOAL}")
+    table = Table(title="processor ns per row, one thread", caption=f"ratio: tallbayes / C, goal at most {GOAL}")
     for heading in ("kernel", "d", "type", *CONTENDERS, "ratio"):
         table.add_column(heading, justify="left" if heading in ("kernel", "type") else "right")
     for line in sorted(lines, key=lambda line: KERNELS.index(line["kernel"])):

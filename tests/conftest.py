@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from support import logistic_arrays
+from support import logistic_arrays, medium_model
 
 import tallbayes as tb
 from tallbayes.models.base import Model
@@ -35,8 +35,7 @@ def small():
 
 @pytest.fixture(scope="session")
 def medium():
-    """20,000 rows: an iteration of the random walk takes about a tenth of a millisecond."""
-    return tb.models.logistic(tb.Dataset.from_arrays(*logistic_arrays(20_000)), PRIOR)
+    return medium_model()
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-import tallbayes
+import tallbayes as tb
 from tallbayes.run.pack import flatten
 from tallbayes.samplers import advance
 
@@ -17,6 +17,11 @@ def logistic_arrays(rows, effects=(-0.5, 1.0), seed=7):
     rng = np.random.default_rng(seed)
     X = np.column_stack([np.ones(rows), rng.standard_normal((rows, len(effects) - 1))])
     return X, (rng.random(rows) < 1.0 / (1.0 + np.exp(-X @ np.asarray(effects)))).astype(float)
+
+
+def medium_model():
+    """20,000 rows: an iteration of the random walk takes about a tenth of a millisecond."""
+    return tb.models.logistic(tb.Dataset.from_arrays(*logistic_arrays(20_000)), tb.priors.normal(2.0))
 
 
 def run_chunks(sampler, model, mode, sizes, seed=3, thin=1, compiled=True):
@@ -37,6 +42,7 @@ def run_chunks(sampler, model, mode, sizes, seed=3, thin=1, compiled=True):
 
 
 def start_python(*arguments, **options):
-    """A new interpreter that imports the same package as this one."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(tallbayes.__file__).parents[1])}
+    """A new interpreter that imports the same package as this one, and this file."""
+    folders = Path(tb.__file__).parents[1], Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
     return subprocess.Popen([sys.executable, *map(str, arguments)], env=environment, **options)

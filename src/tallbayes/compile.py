@@ -27,13 +27,13 @@ from numba.extending import overload, register_jitable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-STRICT: dict[str, Any] = {"error_model": "numpy", "nogil": True}
+STRICT: Any = {"error_model": "numpy", "nogil": True}
 """Options of code whose roundings matter: no algebraic rewriting."""
 
-SUMS: dict[str, Any] = {**STRICT, "fastmath": {"reassoc", "contract", "nsz"}}
+SUMS: Any = {**STRICT, "fastmath": {"reassoc", "contract", "nsz"}}
 """Options of dot products and sums: they may be reordered for vector registers; NaN and infinity keep their meaning."""
 
-SCALAR: dict[str, Any] = {**STRICT, "forceinline": True}
+SCALAR: Any = {**STRICT, "forceinline": True}
 """Options of functions of one number: a call that LLVM declines to inline stops its loop from being vectorised."""
 
 
@@ -74,31 +74,31 @@ def _mentions_outsider(sig: Any) -> bool:
     def outsider(kind: Any) -> bool:
         if hasattr(kind, "instance_class") and _outside(kind.instance_class):
             return True
-        return isinstance(kind, types.BaseTuple) and any(outsider(part) for part in kind)
+        return isinstance(kind, types.BaseTuple) and any(outsider(part) for part in iter(kind))  # type: ignore[call-overload]
 
     return any(outsider(kind) for kind in normalize_signature(sig)[0])
 
 
-def jit(function: Function | None = None, *, options: dict[str, Any] = STRICT) -> Any:
+def jit(function: Function | None = None, *, options: Any = STRICT) -> Any:
     """Compile an entry point: no GIL, cached on disk under the hash of the package's sources.
 
     `options=SUMS` lets additions be reordered (for row kernels). The uncompiled function stays at `.py_func`.
     """
     if function is None:
         return functools.partial(jit, options=options)
-    dispatcher = numba.njit(**options)(function)
+    dispatcher: Any = numba.njit(**options)(function)
     dispatcher._cache = _StampedCache(dispatcher.py_func)
     return dispatcher
 
 
-def inlinable(function: Function | None = None, *, options: dict[str, Any] = STRICT) -> Any:
+def inlinable(function: Function | None = None, *, options: Any = STRICT) -> Any:
     """Mark a helper: plain Python when interpreted, compiled into its caller otherwise."""
     if function is None:
         return functools.partial(inlinable, options=options)
     return register_jitable(**options)(function)
 
 
-def generic(declaration: Function | None = None, *, options: dict[str, Any] = STRICT, argument: int = 0) -> Any:
+def generic(declaration: Function | None = None, *, options: Any = STRICT, argument: int = 0) -> Any:
     """Turn a declaration into a function dispatched on the type of one argument, the first unless `argument` says else.
 
     Implementations are added with `.register(Type)`, Type a NamedTuple class, and must be compilable. The body of the

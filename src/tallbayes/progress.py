@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
+from typing import Any
 
 PATIENCE = 2.0  # seconds before a bar appears
 
@@ -21,17 +22,17 @@ class Progress:
         self.label = label
         self.total = total
         self.enabled = enabled
-        self.done = 0.0 if isinstance(total, float) else 0
+        self.done: Any = 0
         self._start = time.monotonic()
-        self._bar: object | None = None
-        self._task: object | None = None
+        self._bar: Any = None
+        self._task: Any = None
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:
-            self._bar.stop()  # type: ignore[attr-defined]
+            self._bar.stop()
 
     def advance(self, amount: float = 1, note: str = "") -> None:
         """Move on by `amount`; `note` is shown at the end of the line."""
@@ -44,7 +45,7 @@ class Progress:
             return
         if self._bar is None:
             self._open()
-        self._bar.update(self._task, completed=self.done, note=note)  # type: ignore[union-attr, attr-defined]
+        self._bar.update(self._task, completed=self.done, note=note)
 
     def _open(self) -> None:
         from rich.console import Console

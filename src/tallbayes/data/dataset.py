@@ -170,7 +170,7 @@ class Packer:
 def _plain(values: Any) -> np.ndarray:
     """An array; masked elements become NaN, so that they are refused like any missing value."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        return values.astype(float).filled(np.nan)
+        return np.ma.filled(values.astype(float), np.nan)
     return np.asarray(values)
 
 

@@ -48,7 +48,7 @@ class Writer:
 
     def write(self, chunk: np.ndarray) -> None:
         """Append packed rows."""
-        view = memoryview(np.ascontiguousarray(chunk)).cast("B")
+        view = memoryview(np.ascontiguousarray(chunk).data).cast("B")
         try:
             while view:
                 view = view[self.file.write(view) :]

@@ -122,6 +122,6 @@ def _prefetch(typing_context: Any, records: Any, index: Any) -> Any:
 @overload(prefetch, jit_options=SCALAR, strict=False)
 def _prefetch_compiled(records: Any, index: Any) -> Any:
     def implementation(records: np.ndarray, index: int) -> None:
-        _prefetch(records, index)
+        _prefetch(records, index)  # type: ignore[call-arg]
 
     return implementation

@@ -15,6 +15,7 @@ from tallbayes.engine.rows import (
     AHEAD,
     dot,
     prefetch_row,
+    proxy_values,
     range_gradient,
     range_hessian,
     range_norms,
@@ -147,6 +148,24 @@ def _residual_differences(rows, index, theta, other, reference, out):
         before = vector_value(rows.family, first, y) - _taylor(f, g, h, first - base)
         after = vector_value(rows.family, second, y) - _taylor(f, g, h, second - base)
         out[j] = x[rows.columns + 2] * (after - before)
+
+
+@proxy_values.register(MultiIndex)
+def _proxy_values(rows, index, theta, reference, order, out):
+    q = rows.predictors + rows.nuisances
+    base, shift, g, h = np.empty(q), np.empty(q), np.empty(q), np.empty((q, q))
+    for j in range(index.size):
+        x = rows.records[index[j]]
+        _indices(rows, x, reference, base)
+        _indices(rows, x, theta, shift)
+        f = vector_hessian(rows.family, base, x[rows.columns], g, h)
+        for k in range(q):
+            shift[k] -= base[k]
+        if order < 2:
+            h[:] = 0.0
+        if order < 1:
+            g[:] = 0.0
+        out[j] = x[rows.columns + 2] * _taylor(f, g, h, shift)
 
 
 @range_value.register(MultiIndex)

@@ -16,6 +16,7 @@ import numpy as np
 from tallbayes.compile import SUMS, jit
 from tallbayes.engine.rows import (
     TILE,
+    proxy_values,
     range_curvatures,
     range_gradient,
     range_hessian,
@@ -135,6 +136,14 @@ def residuals_at(
     return out
 
 
+def proxies_at(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int) -> np.ndarray:
+    """Taylor proxies of the indexed rows."""
+    out = np.empty(index.size)
+    points = [np.ascontiguousarray(p, np.float64) for p in (theta, reference)]
+    _proxies(rows, np.ascontiguousarray(index, np.int64), *points, order, out)
+    return out
+
+
 def row_count(rows: Any) -> int:
     """Number of rows."""
     return int(rows.records.shape[0])
@@ -174,6 +183,11 @@ def _values(rows, index, theta, out):
 @jit(options=SUMS)
 def _indexed_gradient(rows, index, factors, theta, gradient):
     return weighted_gradient(rows, index, factors, theta, gradient)
+
+
+@jit(options=SUMS)
+def _proxies(rows, index, theta, reference, order, out):
+    proxy_values(rows, index, theta, reference, order, out)
 
 
 @jit(options=SUMS)

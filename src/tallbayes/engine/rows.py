@@ -51,6 +51,14 @@ def residual_differences(
 
 @generic(options=SUMS)
 @declared
+def proxy_values(
+    rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
+) -> None:
+    """out[j] = Taylor expansion at `reference` to `order` 0, 1 or 2 of the weighted log-likelihood of row index[j]."""
+
+
+@generic(options=SUMS)
+@declared
 def range_value(rows: Any, start: int, stop: int, theta: np.ndarray) -> float:
     """Sum of l_i(theta) over a range of rows."""
     raise TypeError
@@ -187,6 +195,24 @@ def _residual_differences(rows, index, theta, other, reference, out):
         for j in range(size):
             gap = residual(rows.family, base[j], y[j], second[j]) - residual(rows.family, base[j], y[j], first[j])
             out[start + j] = weight[j] * gap
+
+
+@proxy_values.register(SingleIndex)
+def _proxy_values(rows, index, theta, reference, order, out):
+    records, d = rows.records, rows.columns
+    for j in range(index.size):
+        if j + AHEAD < index.size:
+            prefetch_row(records, index[j + AHEAD])
+        x = records[index[j]]
+        base = dot(x, reference, d)
+        shift = dot(x, theta, d) - base
+        f, slope, curvature = jet2(rows.family, base + x[d + 1], x[d])
+        total = f
+        if order >= 1:
+            total += slope * shift
+        if order >= 2:
+            total += 0.5 * curvature * shift * shift
+        out[j] = x[d + 2] * total
 
 
 @range_value.register(SingleIndex)

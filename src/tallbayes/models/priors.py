@@ -131,11 +131,11 @@ class Prior:
         if intercept >= 0 and predictors > 1:
             centre, intercept = np.zeros(d), -1  # one centred intercept only; the others are judged as they are
         pad = np.zeros(nuisances)
-        tiled = [np.concatenate([np.tile(v, predictors), pad + 1.0]) for v in (location, scale, df)]
+        place, width, tails = (np.concatenate([np.tile(v, predictors), pad + 1.0]) for v in (location, scale, df))
         kinds = np.concatenate([np.full(d * predictors, code), np.full(nuisances, FLAT)]).astype(np.int64)
         wide = np.zeros(d * predictors + nuisances)
         wide[:d] = centre
-        return PriorTerms(kinds, *tiled, wide, intercept)
+        return PriorTerms(kinds, place, width, tails, wide, intercept)
 
     def sample(self, terms: PriorTerms, rng: np.random.Generator) -> np.ndarray:
         """A draw of theta from the prior; refuses an improper one."""

@@ -26,7 +26,7 @@ class Tuning(NamedTuple):
     log_step: float
     log_average: float
     error: float
-    count: int
+    collected: int
     mean: np.ndarray
     scatter: np.ndarray
     covariance: np.ndarray
@@ -87,21 +87,21 @@ def _step_size(move: Move, tuning: Tuning, acceptance: float) -> Tuning:
 
 def _collect(tuning: Tuning, draws: np.ndarray) -> Tuning:
     m = draws.shape[0]
-    total = tuning.count + m
+    total = tuning.collected + m
     mean = draws.mean(0)
     gap = mean - tuning.mean
     centred = draws - mean
-    scatter = tuning.scatter + centred.T @ centred + np.outer(gap, gap) * (tuning.count * m / total)
-    return tuning._replace(count=total, mean=tuning.mean + gap * (m / total), scatter=scatter)
+    scatter = tuning.scatter + centred.T @ centred + np.outer(gap, gap) * (tuning.collected * m / total)
+    return tuning._replace(collected=total, mean=tuning.mean + gap * (m / total), scatter=scatter)
 
 
 def _renew_covariance(tuning: Tuning) -> Tuning:
     d = tuning.mean.size
-    if tuning.count <= d + 1:
+    if tuning.collected <= d + 1:
         return tuning
-    weight = tuning.count / (tuning.count + 10.0 * d)
-    sample = tuning.scatter / (tuning.count - 1)
+    weight = tuning.collected / (tuning.collected + 10.0 * d)
+    sample = tuning.scatter / (tuning.collected - 1)
     covariance = weight * sample + (1 - weight) * tuning.prior_covariance
-    fresh = {"count": 0, "mean": np.zeros(d), "scatter": np.zeros((d, d))}
     step = tuning.log_average
-    return tuning._replace(covariance=covariance, updates=0, error=0.0, centre=step, log_step=step, **fresh)
+    tuning = tuning._replace(collected=0, mean=np.zeros(d), scatter=np.zeros((d, d)))
+    return tuning._replace(covariance=covariance, updates=0, error=0.0, centre=step, log_step=step)

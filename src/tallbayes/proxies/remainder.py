@@ -217,6 +217,7 @@ def _local_total(bound, white, other, rates):
 
 
 @row_rate.register(Local)
+@inlinable
 def _local_row(bound, rates, row):
     if rates[1] < 0.0:
         return bound.globally.weight[row] * rates[0]
@@ -444,8 +445,8 @@ def _classed(mode: Mode, folder: Path | None, indexed: bool) -> Classed:
         position = np.empty(n, np.int64)
         position[order] = np.arange(n)
     bounds = np.asarray(start, np.int64)
-    tables = [build(_permuted(w, order, folder), bounds, folder) for w in (local, globally)]
-    return Classed(order, position, np.asarray(radius), np.asarray(chunk, np.int64), *tables, bounded)
+    near, far = (build(_permuted(w, order, folder), bounds, folder) for w in (local, globally))
+    return Classed(order, position, np.asarray(radius), np.asarray(chunk, np.int64), near, far, bounded)
 
 
 def _permuted(values: np.ndarray, order: np.ndarray, folder: Path | None) -> np.ndarray:

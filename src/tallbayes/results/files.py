@@ -42,11 +42,11 @@ def load(path: str | Path) -> Fit:
     import xarray
 
     path = Path(path)
-    if not path.exists():
-        raise StoreError(f"{path} does not exist.")
+    if not path.is_file():
+        raise StoreError(f"{path} does not exist or is a folder.")
     try:
         with xarray.open_datatree(path, engine="h5netcdf", phony_dims="access") as tree:
-            attributes = dict(tree.attrs)
+            attributes = {str(k): v for k, v in tree.attrs.items()}
             if "posterior" not in tree.children or "format" not in attributes:
                 raise StoreError(f"{path} is not a fit saved by tallbayes.")
             posterior = tree["posterior"].to_dataset()

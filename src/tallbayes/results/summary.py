@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from tallbayes.errors import OptionError
 from tallbayes.results.fit import DERIVED
 
 if TYPE_CHECKING:
@@ -32,16 +33,18 @@ class Summary(pd.DataFrame):
 
 def summarise(fit: Fit, prob: float = 0.89) -> Summary:
     """Weighted means, standard deviations and equal-tailed intervals, with effective sizes and R-hat."""
+    if not 0.0 < prob < 1.0:
+        raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")
     flat, w = fit.theta.reshape(-1, len(fit.names)), fit.weights.reshape(-1)
     names, columns = list(fit.names), [flat[:, j] for j in range(flat.shape[1])]
-    ess, tail, r_hat = list(fit.ess), list(_tail(fit)), list(fit.r_hat)
+    ess, tail, r_hat = fit.ess.tolist(), _tail(fit).tolist(), fit.r_hat.tolist()
     for name, derived in DERIVED.items():
         if name in fit.names:
             j = fit.names.index(name)
             names.append(derived)
             columns.append(np.exp(flat[:, j]))
-            for values in (ess, tail, r_hat):
-                values.append(values[j])
+            for diagnostic in (ess, tail, r_hat):
+                diagnostic.append(diagnostic[j])
     levels = (0.5 - prob / 2, 0.5 + prob / 2)
     rows = []
     for values in columns:

@@ -1,0 +1,496 @@
+"""The driver and checkpoints: draws depend on the seed alone, whatever happens to the run."""
+
+import json
+import os
+import shutil
+import signal
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support import logistic_arrays, start_python
+
+import tallbayes as tb
+from tallbayes import api, progress
+from tallbayes.run import chain as chains_module
+from tallbayes.run import checkpoint as checkpoints
+from tallbayes.run import driver
+from tallbayes.run.chain import Chain
+from tallbayes.samplers import SAMPLERS, advance
+
+DRAWS, WARMUP = 300, 60
+
+
+def sample(model, sampler="mh", **options):
+    return tb.sample(model, sampler, **{"draws": DRAWS, "warmup": WARMUP, "chains": 2, "seed": 5, "progress": False, **options})
+
+
+def resume(folder, model=None, **options):
+    return tb.resume(folder, model, **{"progress": False, **options})
+
+
+def assert_same(fit, expected):
+    """Draws and everything reported of them, bit for bit."""
+    np.testing.assert_array_equal(fit.theta, expected.theta)
+    assert fit.stats.keys() == expected.stats.keys()
+    for name, values in expected.stats.items():
+        np.testing.assert_array_equal(fit.stats[name], values)
+    assert fit.warmup["evals"] == expected.warmup["evals"]
+    assert fit.warmup["iterations"] == expected.warmup["iterations"]
+
+
+@pytest.fixture(scope="module")
+def reference(medium):
+    return sample(medium)
+
+
+@pytest.fixture(scope="module")
+def finished(medium, reference, tmp_path_factory):
+    """The folder of a run that is complete; tests work on copies of it."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    assert_same(sample(medium, checkpoint=folder), reference)
+    return folder
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Short chunks, and a save after each."""
+    monkeypatch.setattr(driver, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(chains_module, "CHUNK_SECONDS", 0.005)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("seconds", [1e-9, 0.003, 1e3])
+def test_cores_and_chunks_do_not_change_draws(medium, reference, monkeypatch, cores, seconds):
+    sizes = []
+    monkeypatch.setattr(chains_module, "CHUNK_SECONDS", seconds)
+    monkeypatch.setattr(Chain, "chunk", lambda chain, goal, chunk=Chain.chunk: sizes.append(made := chunk(chain, goal)) or made)
+    assert_same(sample(medium, cores=cores), reference)
+    assert sum(sizes) == 2 * (DRAWS + WARMUP)
+    assert max(sizes) == 1 if seconds < 1e-6 else max(sizes) > 1
+
+
+def test_progress_does_not_change_draws(medium, reference, monkeypatch, capfd):
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    assert_same(sample(medium, progress=True), reference)
+    assert "sampling" in capfd.readouterr().err
+    sample(medium)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_seeds_and_chains_differ(medium, reference):
+    other = sample(medium, seed=6)
+    assert (other.theta != reference.theta).any(axis=2).mean() > 0.99
+    assert (reference.theta[0] != reference.theta[1]).any(axis=1).mean() > 0.99
+
+
+def test_a_seed_of_any_integer_type_is_the_same_seed(medium, reference, tmp_path):
+    options = {"draws": np.int64(DRAWS), "warmup": np.int32(WARMUP), "chains": np.int8(2)}
+    assert_same(sample(medium, seed=np.uint32(5), checkpoint=tmp_path / "run", **options), reference)
+
+
+def test_without_a_seed_the_run_can_be_repeated_from_its_record(medium):
+    first, second = sample(medium, seed=None), sample(medium, seed=None)
+    assert (first.theta != second.theta).any()
+    assert_same(sample(medium, seed=first.meta["seed"]), first)
+
+
+def test_the_first_chains_do_not_depend_on_their_number(medium, reference):
+    np.testing.assert_array_equal(sample(medium, chains=1, init=[0.0, 0.0]).theta[0], sample(medium, init=[0.0, 0.0]).theta[0])
+
+
+def test_thin_keeps_every_third_draw(medium, reference):
+    thinned = sample(medium, thin=3, draws=DRAWS // 3)
+    np.testing.assert_array_equal(thinned.theta, reference.theta[:, 2::3])
+    np.testing.assert_array_equal(thinned.evals, np.full((2, DRAWS // 3), 3 * medium.data.n))
+    assert thinned.cost()["draws"]["iterations"] == 2 * DRAWS
+
+
+def test_without_warm_up_nothing_is_learned(medium):
+    fit = sample(medium, warmup=0, draws=5)
+    assert fit.theta.shape == (2, 5, 2)
+    assert fit.warmup == {"iterations": 0, "evals": 2.0 * medium.data.n, "seconds": 0.0}
+
+
+@pytest.fixture
+def starts(monkeypatch):
+    """Where chains begin, in order."""
+    seen = []
+
+    def watched(number, sampler, setup, seed, theta, *rest):
+        seen.append(theta)
+        return Chain(number, sampler, setup, seed, theta, *rest)
+
+    monkeypatch.setattr(api, "Chain", watched)
+    return seen
+
+
+@pytest.mark.parametrize("init", [[0.1, -0.2], np.array([[0.1, -0.2], [0.3, 0.4]])], ids=["one", "each"])
+def test_init_takes_one_or_all_starting_points(medium, starts, init):
+    sample(medium, warmup=0, draws=1, init=init)
+    np.testing.assert_array_equal(starts, np.broadcast_to(init, (2, 2)))
+
+
+def test_init_laplace_is_dispersed_around_the_mode(medium, starts):
+    sample(medium, warmup=0, draws=1, chains=200)
+    white = tb.find_mode(medium, progress=False).laplace().whiten(np.array(starts))
+    assert np.abs(white.mean(0)).max() < 4.9 * 2 / 200**0.5
+    assert 1.5 < white.std() < 2.5
+
+
+def test_init_prior_draws_from_the_prior(starts):
+    X, y = logistic_arrays(60)
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.normal(scale=[0.1, 1.0], location=[5.0, -3.0]))
+    sample(model, warmup=0, draws=1, chains=200, init="prior")
+    white = (np.array(starts) - [5.0, -3.0]) / [0.1, 1.0]
+    assert np.abs(white.mean(0)).max() < 4.9 / 200**0.5
+    assert (np.abs(white.std(0) - 1.0) < 0.25).all()
+
+
+def test_init_prior_needs_a_proper_prior():
+    model = tb.models.logistic(tb.Dataset.from_arrays(*logistic_arrays(60)), tb.priors.flat())
+    with pytest.raises(tb.OptionError, match="init='laplace'"):
+        sample(model, init="prior")
+
+
+def test_max_seconds_returns_the_draws_so_far(medium, reference):
+    begun = time.monotonic()
+    fit = sample(medium, draws=10_000_000, max_seconds=0.5)
+    assert fit.status == "time limit"
+    assert 0.5 < time.monotonic() - begun < 20.0
+    made = min(fit.theta.shape[1], DRAWS)
+    np.testing.assert_array_equal(fit.theta[:, :made], reference.theta[:, :made])
+
+
+def test_max_seconds_before_the_first_draw_names_the_remedy(medium):
+    with pytest.raises(tb.OptionError, match=r"time limit.*allow more time.*resume"):
+        sample(medium, warmup=10_000_000, max_seconds=0.01)
+
+
+def test_until_ess_goes_on_in_blocks(medium):
+    fit = sample(medium, draws=50, until_ess=100.0)
+    made = fit.theta.shape[1]
+    assert made % 50 == 0 and made > 50
+    assert fit.status == "complete" and fit.ess.min() >= 100.0
+    shorter = sample(medium, draws=made - 50)
+    assert shorter.ess.min() < 100.0
+    np.testing.assert_array_equal(fit.theta[:, : made - 50], shorter.theta)
+
+
+def test_until_ess_is_not_fooled_by_draws_too_few_to_judge(medium):
+    assert sample(medium, draws=2, until_ess=10.0).ess.min() >= 10.0
+
+
+def test_until_ess_gives_up(medium, monkeypatch):
+    monkeypatch.setattr(driver, "MOST_BLOCKS", 3)
+    fit = sample(medium, draws=10, until_ess=1e6)
+    assert fit.status == "ess limit" and fit.theta.shape[1] == 30
+
+
+def interrupting(monkeypatch, times, after=40):
+    """Chains that send this process SIGINT, as Ctrl-C does, once they have some draws."""
+    sent = []
+
+    def chunk(chain, goal, original=Chain.chunk):
+        made = original(chain, goal)
+        if chain.draws >= after and len(sent) < times:
+            sent.append(chain.number)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+        return made
+
+    monkeypatch.setattr(Chain, "chunk", chunk)
+    monkeypatch.setattr(chains_module, "CHUNK_SECONDS", 0.001)
+
+
+def test_control_c_returns_the_draws_so_far(medium, reference, monkeypatch, tmp_path):
+    interrupting(monkeypatch, 1)
+    fit = sample(medium, checkpoint=tmp_path / "run")
+    assert fit.status == "interrupted"
+    made = fit.theta.shape[1]
+    assert 0 < made < DRAWS
+    np.testing.assert_array_equal(fit.theta, reference.theta[:, :made])
+    assert fit.summary().shape[0] == 2
+    assert_same(resume(tmp_path / "run", medium), reference)
+
+
+def test_control_c_in_warm_up_names_the_remedy(medium, monkeypatch):
+    interrupting(monkeypatch, 1, after=0)
+    with pytest.raises(tb.OptionError, match=r"interrupted.*resume"):
+        sample(medium, cores=1)
+
+
+def test_a_second_control_c_stops_at_once(medium, monkeypatch):
+    interrupting(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        sample(medium, draws=10_000_000, cores=2)
+
+
+KILLED = """
+import sys, time
+import tallbayes as tb
+from support import medium_model
+from tallbayes.run import chain, driver
+
+driver.SAVE_SECONDS, chain.CHUNK_SECONDS = 0.0, 0.001
+
+def slow(self, goal, chunk=chain.Chain.chunk):
+    time.sleep(0.01)
+    return chunk(self, goal)
+
+chain.Chain.chunk = slow
+tb.sample(medium_model(), "mh", draws=1000, warmup=200, chains=2, seed=5, progress=False, checkpoint=sys.argv[1])
+"""
+
+
+def saved(folder):
+    """Iterations of warm-up and draws that the first chain has saved."""
+    path = folder / "chain-0.npz"
+    if not path.exists():
+        return -1 if not (folder / "run.json").exists() else 0
+    with np.load(path) as file:
+        meta = json.loads(str(file["meta"]))
+    return meta["iteration"] + meta["draws"]
+
+
+MOMENTS = [0, *np.random.default_rng(20).integers(10, 180, 1), *np.random.default_rng(21).integers(201, 900, 2)]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(medium):
+    return sample(medium, draws=1000, warmup=200)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_after_kill_nine_the_draws_are_those_of_a_run_never_interrupted(medium, uninterrupted, tmp_path, moment):
+    process = start_python("-c", KILLED, tmp_path / "run")
+    while saved(tmp_path / "run") < moment and process.poll() is None:
+        time.sleep(0.001)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert moment <= saved(tmp_path / "run") < 1200
+    assert_same(resume(tmp_path / "run", medium), uninterrupted)
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def crash_at(monkeypatch, number):
+    """End the process when it is about to write its file of this number; draws are on disk by then, the state is not."""
+    written = []
+
+    def write(path, content, original=checkpoints.write_synced):
+        written.append(path)
+        if len(written) > number:
+            raise Crash
+        original(path, content)
+
+    monkeypatch.setattr(checkpoints, "write_synced", write)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("number", [1, 2, 7, 13, 15, 18])
+def test_a_save_that_was_cut_short_is_harmless(medium, reference, monkeypatch, tmp_path, number):
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        crash_at(patch, number)
+        sample(medium, checkpoint=tmp_path)
+    assert_same(resume(tmp_path, medium), reference)
+
+
+@pytest.mark.usefixtures("eager")
+def test_draws_of_an_unfinished_save_are_cut_off(medium, reference, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        crash_at(patch, 17)
+        sample(medium, checkpoint=tmp_path)
+    behind = [path for path in tmp_path.glob("*.draws") if path.stat().st_size > counted_bytes(path)]
+    assert behind
+    sample_before = behind[0].read_bytes()
+    assert_same(resume(tmp_path, medium), reference)
+    assert behind[0].read_bytes().startswith(sample_before)
+
+
+def counted_bytes(path):
+    with np.load(path.with_suffix(".npz")) as file:
+        return json.loads(str(file["meta"]))["draws"] * (2 + len(SAMPLERS["mh"]().columns)) * 8
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_sampler_resumes_bit_for_bit(small, monkeypatch, tmp_path, name):
+    options = {"draws": 12, "warmup": 30, "mode": small.mode}
+    expected = sample(small.model, name, **options)
+    monkeypatch.setattr(driver, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(chains_module, "CHUNK_SECONDS", 1e-9)
+    for number in (3, 5, 16):  # after the first window of each chain, late in warm-up, among the draws
+        with monkeypatch.context() as patch, pytest.raises(Crash):
+            crash_at(patch, number)
+            sample(small.model, name, checkpoint=tmp_path / str(number), **options)
+        compiled = len(advance.signatures)
+        assert_same(resume(tmp_path / str(number), small.model), expected)
+        assert len(advance.signatures) == compiled
+
+
+@pytest.mark.usefixtures("eager")
+def test_until_ess_resumes_in_the_same_blocks(medium, monkeypatch, tmp_path):
+    options = {"draws": 60, "warmup": 20, "until_ess": 100.0}
+    expected = sample(medium, **options)
+    assert expected.theta.shape[1] >= 180
+    monkeypatch.setattr(chains_module, "CHUNK_SECONDS", 1e-9)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        crash_at(patch, 230)
+        sample(medium, checkpoint=tmp_path, **options)
+    assert 60 < saved(tmp_path) - 20 < expected.theta.shape[1]
+    monkeypatch.undo()
+    assert_same(resume(tmp_path, medium), expected)
+
+
+def test_a_finished_run_is_extended(medium, folder):
+    longer = sample(medium, draws=500)
+    assert_same(resume(folder, medium, draws=500), longer)
+    assert_same(resume(folder, medium), longer)
+
+
+def test_a_finished_run_resumed_is_itself(medium, reference, folder):
+    assert_same(resume(folder, medium), reference)
+
+
+@pytest.mark.parametrize("draws", [DRAWS - 1, 0, 400.0, "400"])
+def test_a_run_cannot_be_shortened(medium, folder, draws):
+    with pytest.raises(tb.OptionError, match=f"{DRAWS} draws a chain"):
+        resume(folder, medium, draws=draws)
+
+
+@pytest.fixture
+def file(tmp_path):
+    X, y = logistic_arrays(500)
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"x": X[:, 1], "y": y}), path)
+    return path
+
+
+@pytest.mark.parametrize("memory", ["ram", "disk"])
+def test_resume_reads_the_rows_again(file, tmp_path, memory):
+    data = tb.read(file, "y ~ x", memory=memory, store=tmp_path / "store", progress=False)
+    assert (data.store is None) == (memory == "ram")
+    model = tb.models.logistic(data)
+    sample(model, draws=40, checkpoint=tmp_path / "run")
+    again = resume(tmp_path / "run", draws=80)
+    assert_same(again, sample(model, draws=80))
+    assert again.names == ("Intercept", "x")
+    assert again.meta["default_prior"]
+    if memory == "disk":
+        file.unlink()
+        assert_same(resume(tmp_path / "run"), again)
+
+
+def test_resume_builds_the_same_model_again(file, tmp_path):
+    model = tb.models.gaussian(tb.read(file, "y ~ x", progress=False), tb.priors.student_t(3.0, [1.0, 2.0], 0.5), sigma=0.7)
+    sample(model, "hmc", draws=10, warmup=10, checkpoint=tmp_path / "run")
+    again = resume(tmp_path / "run", draws=20)
+    assert_same(again, sample(model, "hmc", draws=20, warmup=10))
+    assert not again.meta["default_prior"] and again.meta["model"]["options"] == {"sigma": 0.7}
+
+
+def test_rows_only_in_memory_need_the_model(folder):
+    with pytest.raises(tb.StoreError, match=r"only in memory.*model="):
+        resume(folder)
+
+
+def test_changed_rows_are_refused(medium, folder):
+    X, y = logistic_arrays(20_000)
+    y[777] = 1.0 - y[777]
+    with pytest.raises(tb.StoreError, match="rows differ"):
+        resume(folder, tb.models.logistic(tb.Dataset.from_arrays(X, y), medium.prior))
+
+
+def test_a_changed_file_is_refused(file, tmp_path):
+    sample(tb.models.logistic(tb.read(file, "y ~ x", progress=False)), draws=5, warmup=5, checkpoint=tmp_path / "run")
+    table = pq.read_table(file)
+    pq.write_table(table.slice(1), file)
+    with pytest.raises(tb.StoreError, match="rows differ"):
+        resume(tmp_path / "run")
+    file.unlink()
+    with pytest.raises(tb.DataError, match="does not exist"):
+        resume(tmp_path / "run")
+
+
+def test_another_model_is_refused(medium, folder):
+    with pytest.raises(tb.StoreError, match=r"model differs.*normal"):
+        resume(folder, tb.models.logistic(medium.data, tb.priors.normal(2.5)))
+
+
+@pytest.mark.parametrize("entry", ["version", "sources"])
+def test_another_version_is_refused(medium, folder, entry):
+    description = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**description, entry: "0.0.0-other"}))
+    with pytest.raises(tb.StoreError, match=r"0\.0\.0-.*(Install|start a new run)"):
+        resume(folder, medium)
+
+
+def test_a_run_of_edited_sources_is_refused(medium, folder, monkeypatch):
+    monkeypatch.setattr(checkpoints, "source_stamp", lambda: "edited")
+    with pytest.raises(tb.StoreError, match="two versions are not mixed"):
+        resume(folder, medium)
+
+
+def test_a_folder_that_holds_a_run_is_refused(medium, reference, folder):
+    with pytest.raises(tb.StoreError, match=r"already holds a run.*tallbayes\.resume"):
+        sample(medium, checkpoint=folder)
+    assert_same(resume(folder, medium), reference)
+
+
+def test_a_run_that_could_not_begin_leaves_no_checkpoint(medium, tmp_path):
+    sampler = tb.samplers.FullData(tb.moves.random_walk(blocks=[[0]]))
+    with pytest.raises(tb.OptionError, match="blocks must hold each of the coordinates 0 to 1"):
+        sample(medium, sampler, checkpoint=tmp_path / "run")
+    sample(medium, draws=2, warmup=2, checkpoint=tmp_path / "run")
+
+
+def test_a_folder_without_a_run_is_refused(medium, tmp_path):
+    with pytest.raises(tb.StoreError, match="holds no run"):
+        resume(tmp_path / "nowhere", medium)
+
+
+def cut(path, size):
+    os.truncate(path, size if size >= 0 else path.stat().st_size + size)
+
+
+@pytest.mark.parametrize("size", [0, 100, -1])
+@pytest.mark.parametrize("name", ["chain-0.draws", "chain-1.npz", "run.json"])
+def test_truncated_files_are_refused(medium, folder, name, size):
+    cut(folder / name, size)
+    with pytest.raises(tb.StoreError, match=rf"{name} is (truncated|damaged)"):
+        resume(folder, medium)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"format": "tallbayes-run-0"}'])
+def test_foreign_descriptions_are_refused(medium, folder, content):
+    (folder / "run.json").write_text(content)
+    with pytest.raises(tb.StoreError, match="not a description of a run"):
+        resume(folder, medium)
+
+
+def test_a_foreign_state_is_refused(medium, folder):
+    with np.load(folder / "chain-0.npz") as file:
+        parts = {k: file[k] for k in file.files if k != "state.theta"}
+    np.savez(folder / "chain-0.npz", **parts)
+    with pytest.raises(tb.StoreError, match=r"chain-0\.npz is damaged"):
+        resume(folder, medium)
+
+
+def test_a_lost_state_costs_time_but_no_draw(medium, reference, folder):
+    (folder / "chain-0.npz").unlink()
+    assert_same(resume(folder, medium), reference)
+
+
+def test_bytes_after_the_counted_draws_are_ignored(medium, reference, folder):
+    with open(folder / "chain-1.draws", "ab") as file:
+        file.write(b"left by a save that was cut short")
+    assert_same(resume(folder, medium), reference)
