@@ -1,9 +1,9 @@
 """Nanoseconds per row of the engine beside C, NumPy with BLAS, and JAX: logistic regression, one thread each.
 
 C and tallbayes read the same packed records; NumPy and JAX get contiguous arrays of their own. Four kernels: differences of
-Taylor residuals of random rows at two thetas, and the value, gradient and Hessian of a full pass. Contenders
-take turns, in an order drawn anew for every repetition because each finds the caches as another left them, and the fastest
-repetition of each counts, in processor time. Results are compared with C's before anything is timed.
+Taylor residuals of random rows at two thetas, and the value, gradient and Hessian of a full pass. Contenders take turns, in
+an order drawn anew for every repetition because each finds the caches as another left them; the fastest repetition of each
+counts, in processor time. Results are compared with C's before anything is timed.
 
     python -m benchmarks.engine [--quick] [--json FILE]
 """

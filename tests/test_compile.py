@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tallbayes
-from tallbayes.compile import declared, generic, inlinable, jit, source_stamp
+from tallbayes.compile import SUMS, declared, generic, inlinable, jit, source_stamp
 from tallbayes.data import Dataset, read
 from tallbayes.models import logistic
 
@@ -182,6 +182,10 @@ def test_a_missing_implementation_names_the_types():
         area(Point(), 2.0)
     with pytest.raises(numba.TypingError, match="area"):
         compiled_both(Point())
+
+
+def test_reordered_sums_keep_the_meaning_of_nan_and_infinity():
+    assert set(SUMS["fastmath"]) <= {"reassoc", "contract", "nsz", "arcp", "afn"}
 
 
 def test_a_generic_function_keeps_its_name_and_description():

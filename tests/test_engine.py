@@ -26,7 +26,7 @@ from tallbayes.models import gaussian, logistic, poisson
 
 CASES = ("logistic", "logistic-float32", "poisson", "gaussian", "gaussian-sigma")
 SIZES = (0, 1, 255, 256, 257, 1000)
-ROWS, COLUMNS = 40_000, 6
+ROWS, COLUMNS = 40_451, 6  # the last of the blocks of 768 rows has two whole tiles and three rows
 
 
 @cache
@@ -157,6 +157,22 @@ def test_whitened_norms_agree_with_numpy(case):
     np.testing.assert_allclose(passes.whitened_norms(rows, factor), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("case", ["logistic", "poisson"])
+def test_a_survey_gives_norms_and_curvatures_of_a_range(case):
+    rows, X, y, offset, weights, theta = problem(case)
+    weightless = rows._replace(records=rows.records.copy())
+    weightless.records[450, COLUMNS + 2] = 0.0
+    factor = np.tril(np.random.default_rng(22).standard_normal((COLUMNS, COLUMNS)))
+    norms, curvatures, suprema = passes.survey(weightless, 100, 903, factor, theta)
+    weights = np.where(np.arange(ROWS) == 450, 0.0, weights)[100:903]
+    eta = X[100:903] @ theta + offset[100:903]
+    np.testing.assert_allclose(norms, np.linalg.norm(X[100:903] @ factor, axis=1), rtol=1e-12)
+    bend = expit(eta) * expit(-eta) if case == "logistic" else np.exp(eta)
+    np.testing.assert_allclose(curvatures, weights * bend, rtol=1e-12)
+    largest = 1.0 / (6.0 * math.sqrt(3.0)) if case == "logistic" else math.inf
+    np.testing.assert_allclose(suprema, [w * largest if w > 0.0 else 0.0 for w in weights], rtol=1e-12)
+
+
 @pytest.mark.parametrize("case", ["logistic", "gaussian-sigma"])
 def test_a_pass_gives_the_same_bits_on_any_number_of_cores(case):
     rows, _, _, _, _, theta = problem(case)
@@ -196,8 +212,8 @@ def test_blocks_cover_the_rows_once_in_whole_tiles(n):
 @pytest.mark.parametrize("case", CASES)
 def test_interpreted_verbs_agree_with_compiled_ones(case):
     rows, _, _, _, _, theta = problem(case)
-    few = rows._replace(records=rows.records[:300])
-    index, factors = indices(40, 18) % 300, np.random.default_rng(19).standard_normal(40)
+    few = rows._replace(records=rows.records[:303])
+    index, factors = indices(40, 18) % 303, np.random.default_rng(19).standard_normal(40)
     other = theta + 0.1
 
     values = np.empty(40)
@@ -214,19 +230,19 @@ def test_interpreted_verbs_agree_with_compiled_ones(case):
     np.testing.assert_allclose(residuals, passes.residuals_at(few, index, other, theta, theta), rtol=1e-10, atol=1e-12)
 
     gradient, hessian = np.zeros(theta.size), np.zeros((theta.size, theta.size))
-    second_value = range_hessian(few, 0, 300, theta, gradient, hessian)
+    second_value = range_hessian(few, 0, 303, theta, gradient, hessian)
     _, compiled_gradient, compiled_hessian = passes.total_hessian(few, theta)
     np.testing.assert_allclose(gradient, compiled_gradient, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(hessian, np.tril(compiled_hessian), rtol=1e-10, atol=1e-10)
 
     gradient = np.zeros(theta.size)
-    first_value = range_gradient(few, 0, 300, theta, gradient)
+    first_value = range_gradient(few, 0, 303, theta, gradient)
     np.testing.assert_allclose(gradient, compiled_gradient, rtol=1e-10, atol=1e-10)
     assert second_value == pytest.approx(first_value, rel=1e-12)
-    assert range_value(few, 0, 300, theta) == pytest.approx(first_value, rel=1e-12)
+    assert range_value(few, 0, 303, theta) == pytest.approx(first_value, rel=1e-12)
 
-    norms = np.empty(300)
-    range_norms(few, 0, 300, np.eye(theta.size), norms)
+    norms = np.empty(303)
+    range_norms(few, 0, 303, np.eye(theta.size), norms)
     np.testing.assert_allclose(norms, passes.whitened_norms(few, np.eye(theta.size)), rtol=1e-12)
 
 

@@ -208,7 +208,7 @@ def test_residual_is_continuous_where_it_changes_its_formula(family, member):
     """Between neighbouring floats a jump of formulas shows as a relative change far above their spacing."""
     for y in family.responses:
         for eta in (-3.0, -0.7, 0.9, 4.0):
-            for edge in (0.02, 0.05, 50.0):
+            for edge in (0.02, 0.05, 0.25, 0.5, 1.0, 50.0):
                 for shift in (edge, -edge):
                     inside, outside = (residual(member, eta, y, float(np.nextafter(shift, to))) for to in (0.0, 2 * shift))
                     assert abs(inside - outside) <= 1e-11 * residual_scale(member, eta, y, shift, outside)

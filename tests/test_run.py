@@ -79,8 +79,10 @@ def test_cores_and_chunks_do_not_change_draws(medium, reference, monkeypatch, co
 
 def test_progress_does_not_change_draws(medium, reference, monkeypatch, capfd):
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
     assert_same(sample(medium, progress=True), reference)
-    assert "sampling" in capfd.readouterr().err
+    shown = capfd.readouterr()
+    assert "sampling" in shown.err and "draws" in shown.err and not shown.out
     sample(medium)
     assert capfd.readouterr() == ("", "")
 
@@ -195,15 +197,15 @@ def test_until_ess_gives_up(medium, monkeypatch):
 
 
 def interrupting(monkeypatch, times, after=40):
-    """Chains that send this process SIGINT, as Ctrl-C does, once they have some draws."""
+    """Chains of which the first sends this process SIGINT, as Ctrl-C does, once it has some draws."""
     sent = []
 
     def chunk(chain, goal, original=Chain.chunk):
         made = original(chain, goal)
-        if chain.draws >= after and len(sent) < times:
-            sent.append(chain.number)
+        while chain.number == 0 and chain.draws >= after and len(sent) < times:
+            sent.append(chain.draws)
             os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.05)
+            time.sleep(0.2)
         return made
 
     monkeypatch.setattr(Chain, "chunk", chunk)
@@ -390,12 +392,17 @@ def test_resume_reads_the_rows_again(file, tmp_path, memory):
         assert_same(resume(tmp_path / "run"), again)
 
 
-def test_resume_builds_the_same_model_again(file, tmp_path):
-    model = tb.models.gaussian(tb.read(file, "y ~ x", progress=False), tb.priors.student_t(3.0, [1.0, 2.0], 0.5), sigma=0.7)
-    sample(model, "hmc", draws=10, warmup=10, checkpoint=tmp_path / "run")
-    again = resume(tmp_path / "run", draws=20)
-    assert_same(again, sample(model, "hmc", draws=20, warmup=10))
-    assert not again.meta["default_prior"] and again.meta["model"]["options"] == {"sigma": 0.7}
+@pytest.mark.parametrize("family, options", [("poisson", {}), ("gaussian", {"sigma": 0.7}), ("gaussian", {})], ids=str)
+@pytest.mark.parametrize("prior", [None, tb.priors.student_t(3.0, [1.0, 2.0], 0.5)], ids=["default", "student_t"])
+def test_resume_builds_the_same_model_again(file, monkeypatch, tmp_path, family, options, prior):
+    model = tb.models.build(family, tb.read(file, "y ~ x", progress=False), prior, **options)
+    descriptions = []
+    monkeypatch.setattr(api, "_run", lambda *arguments: descriptions.append(arguments[4]))
+    sample(model)
+    again = api._rebuild(json.loads(json.dumps(descriptions[0])), tmp_path, False)
+    assert again.describe() == model.describe() and again.default_prior == model.default_prior
+    theta = np.linspace(0.1, 0.4, model.dim)
+    assert again.log_posterior(theta) == model.log_posterior(theta)
 
 
 def test_rows_only_in_memory_need_the_model(folder):

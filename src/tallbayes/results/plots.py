@@ -46,15 +46,15 @@ def _title(fit: Fit, figure: Any, text: str, shown: int) -> None:
 
 def _trace(fit: Fit, most: int) -> Any:
     shown = min(most, len(fit.names))
-    figure, axes = _figure(shown, 1, 9.0, 1.1 + 1.15 * shown)
+    figure, axes = _figure(shown, 1, 9.0, 0.8 + 1.15 * shown)
     for j in range(shown):
         axis = axes[j, 0]
         step = max(1, fit.theta.shape[1] // 2000)
         for c in range(fit.theta.shape[0]):
             x = np.arange(0, fit.theta.shape[1], step)
             axis.plot(x, fit.theta[c, ::step, j], lw=0.5, alpha=0.8, color=_CHAIN_COLOURS[c % len(_CHAIN_COLOURS)])
-        axis.set_ylabel(fit.names[j], rotation=0, ha="right", va="center", fontsize=8)
-        axis.tick_params(labelsize=7)
+        axis.set_title(fit.names[j], loc="left", fontsize=8, pad=2)
+        _small_ticks(axis)
         axis.margins(x=0.01)
         if j < shown - 1:
             axis.set_xticklabels([])
@@ -82,12 +82,18 @@ def _marginals(fit: Fit, most: int) -> Any:
         axis.plot(grid, density, color="#333333", lw=1.0, ls="--", label="Laplace fit")
         axis.set_title(fit.names[j], fontsize=9)
         axis.set_yticks([])
-        axis.tick_params(labelsize=7)
+        _small_ticks(axis)
         axis.xaxis.set_major_locator(_ticks())
         if j == 0:
             axis.legend(fontsize=6.5, frameon=False, loc="upper left")
     _title(fit, figure, "Posterior marginals against the Laplace fit", shown)
     return figure
+
+
+def _small_ticks(axis: Any) -> None:
+    axis.tick_params(labelsize=7)
+    axis.xaxis.get_offset_text().set_fontsize(6)
+    axis.yaxis.get_offset_text().set_fontsize(6)
 
 
 def _ticks() -> Any:
@@ -119,7 +125,7 @@ def _cost(fit: Fit, most: int) -> Any:
     right.barh(list(bars)[::-1], [v / n for v in bars.values()][::-1], color=["#2a6fbb", "#d1603d", "#3d8f5f"])
     right.set_xlabel("passes over the data (evaluations / n)", fontsize=8)
     for axis in (left, right):
-        axis.tick_params(labelsize=7)
+        _small_ticks(axis)
     figure.suptitle(
         f"Cost: {cost['draws']['evals_per_iteration']:,.3g} evaluations an iteration, {cost['evals_per_ess']:,.3g} per effective draw",
         fontsize=11,

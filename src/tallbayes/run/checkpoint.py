@@ -96,11 +96,12 @@ class Checkpoint:
             if self._draws(chain.number).exists():
                 self._draws(chain.number).unlink()
             return
+        damage = (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError)
         try:
-            with np.load(self._state(chain.number), allow_pickle=False) as file:
+            with np.load(io.BytesIO(self._state(chain.number).read_bytes()), allow_pickle=False) as file:
                 saved = {k: file[k] for k in file.files}
             draws = json.loads(str(saved["meta"]))["draws"]
-        except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
+        except damage as error:
             raise StoreError(f"{self._state(chain.number)} is damaged ({error}); the run cannot be resumed.") from error
         d, k = chain.state.theta.size, len(chain.sampler.columns)
         size = draws * (d + k) * 8
@@ -112,7 +113,10 @@ class Checkpoint:
             os.truncate(path, size)
         raw = np.fromfile(path, np.float64) if size else np.empty(0)
         table = raw.reshape(draws, d + k)
-        chain.restore(saved, table[:, :d].copy(), table[:, d:].copy())
+        try:
+            chain.restore(saved, table[:, :d].copy(), table[:, d:].copy())
+        except damage as error:
+            raise StoreError(f"{self._state(chain.number)} is damaged ({error}); the run cannot be resumed.") from error
         self._saved[chain.number] = draws
 
     def _state(self, number: int) -> Path:
