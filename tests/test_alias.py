@@ -136,7 +136,7 @@ def p_value(counts, law):
     return chi2.sf(((observed - wanted) ** 2 / wanted).sum(), wanted.size - 1)
 
 
-def counted(table, first, last, draws=60_000, seed=5):
+def counted(table, first, last, draws=30_000, seed=5):
     rng = np.random.default_rng(seed)
     items = [draw_item(rng, table, first, last) for _ in range(draws)]
     return np.bincount(items, minlength=table.weight.size)

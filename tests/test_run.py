@@ -91,7 +91,8 @@ def test_progress_does_not_change_draws(medium, reference, monkeypatch, capfd):
 def test_seeds_and_chains_differ(medium, reference):
     other = sample(medium, seed=6)
     assert (other.theta != reference.theta).any(axis=2).mean() > 0.99
-    assert (reference.theta[0] != reference.theta[1]).any(axis=1).mean() > 0.99
+    together = sample(medium, init=[0.0, 0.0])
+    assert (together.theta[0] != together.theta[1]).any(axis=1).mean() > 0.99
 
 
 def test_a_seed_of_any_integer_type_is_the_same_seed(medium, reference, tmp_path):
@@ -216,13 +217,35 @@ def interrupting(monkeypatch, times, after=40):
 
 def test_control_c_returns_the_draws_so_far(medium, reference, monkeypatch, tmp_path):
     interrupting(monkeypatch, 1)
-    fit = sample(medium, checkpoint=tmp_path / "run", cores=1)
+    try:
+        fit = sample(medium, checkpoint=tmp_path / "run", cores=1)
+    except KeyboardInterrupt:
+        pytest.fail("the draws are lost")
     assert fit.status == "interrupted"
     made = fit.theta.shape[1]
     assert 0 < made < DRAWS
     np.testing.assert_array_equal(fit.theta, reference.theta[:, :made])
     assert fit.summary().shape[0] == 2
     assert_same(resume(tmp_path / "run", medium), reference)
+
+
+@pytest.mark.usefixtures("eager")
+def test_control_c_while_draws_are_written_neither_loses_nor_doubles_them(medium, reference, monkeypatch, tmp_path):
+    path, saves = tmp_path / "chain-0.draws", []
+
+    def fsync(descriptor, original=os.fsync):
+        original(descriptor)
+        if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+            saves.append(path.stat().st_size)
+            if len(saves) == 3:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        fit = sample(medium, checkpoint=tmp_path, cores=1)
+    assert len(saves) == 4 and fit.status == "interrupted" and 0 < fit.theta.shape[1] < DRAWS
+    assert path.stat().st_size == counted_bytes(path)
+    assert_same(resume(tmp_path, medium), reference)
 
 
 def test_control_c_in_warm_up_names_the_remedy(medium, monkeypatch):
