@@ -80,6 +80,8 @@ class Model:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the coordinates of theta."""
+        if self.predictors > 1:
+            return tuple(f"{c}[{k}]" for k in range(self.predictors) for c in self.data.columns) + self.nuisances
         return self.data.columns + self.nuisances
 
     @property

@@ -35,6 +35,7 @@ from tallbayes.engine import passes
 from tallbayes.engine.passes import row_count
 from tallbayes.errors import ModelError, unknown
 from tallbayes.models.mode import Mode
+from tallbayes.models.softmax import THIRD, Softmax
 from tallbayes.proxies.alias import CHUNK, AliasTable, allocate, build, draw_item
 
 ANGLES = 48
@@ -86,6 +87,18 @@ def angular(first, second):
         v = x_other * _COSINES[k] + y_other * _SINES[k]
         largest = max(largest, abs((v - u) * (u * u + u * v + v * v)))
     return PAD * largest
+
+
+@inlinable
+def cubic(first, second):
+    """|w' - w| (|w|^2 + |w'|^2 + w.w'): bounds the change of a cubic form of unit norm; symmetric to the bit."""
+    gap, squares_first, squares_second, product = 0.0, 0.0, 0.0, 0.0
+    for j in range(first.size):
+        gap += (second[j] - first[j]) * (second[j] - first[j])
+        squares_first += first[j] * first[j]
+        squares_second += second[j] * second[j]
+        product += first[j] * second[j]
+    return math.sqrt(gap) * max(0.0, (squares_first + squares_second) + product)
 
 
 @inlinable
@@ -150,7 +163,7 @@ def _zero_row(bound, rates, row):
     return 0.0
 
 
-ANGULAR, CUBES_WHITE, CUBES_EUCLID, CUBES_SUM, CUBES_BOX = 0, 1, 2, 3, 4
+ANGULAR, CUBES_WHITE, CUBES_EUCLID, CUBES_SUM, CUBES_BOX, CUBIC = 0, 1, 2, 3, 4, 5
 
 
 class Separable(NamedTuple):
@@ -182,7 +195,12 @@ def _cube(bound, white):
 
 @total_rate.register(Separable)
 def _separable_total(bound, white, other, rates):
-    rates[0] = angular(white, other) if bound.pair == 0 else _cube(bound, white) + _cube(bound, other)
+    if bound.pair == 0:
+        rates[0] = angular(white, other)
+    elif bound.pair == 5:
+        rates[0] = cubic(white, other)
+    else:
+        rates[0] = _cube(bound, white) + _cube(bound, other)
     return bound.table.cumulative[-1] * rates[0]
 
 
@@ -334,6 +352,11 @@ def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int 
     model = mode.model
     if name != "auto" and name not in NAMES:
         raise unknown("bound", name, [*NAMES, "auto"])
+    if isinstance(model.member, Softmax):
+        if name not in ("auto", "T6", "T8"):
+            raise ModelError("softmax has the centred bound T6 only; use bound='T6' or 'auto'.")
+        folder = None if model.data.store is None else model.data.store.parent
+        return _centred(mode, folder), "T6"
     if model.predictors != 1 or model.nuisances:
         raise ModelError(f"there is no certified bound for this {model.family.name} model; use a full-data sampler such as 'nuts'.")
     chosen = _choose(mode, seed) if name == "auto" else name
@@ -381,6 +404,31 @@ def _separable(mode: Mode, name: str, folder: Path | None) -> Separable:
     box = np.max(parts, axis=0).astype(float)
     pair = {"T1": CUBES_EUCLID, "T2": CUBES_EUCLID, "T3": CUBES_SUM, "T4": CUBES_BOX, "T5": CUBES_WHITE}.get(name, ANGULAR)
     return Separable(build(weight, folder=folder), pair, np.ascontiguousarray(mode.factor), box)
+
+
+def _centred(mode: Mode, folder: Path | None) -> Separable:
+    """Softmax: c_i = THIRD/6 |A_i|^3, A_i the centred Jacobian of the K predictors in w, in its operator norm.
+
+    A_i A_i' is the K x K covariance of the predictors of row i, centred over classes: its largest eigenvalue is |A_i|^2.
+    """
+    model = mode.model
+    n, d, k = model.data.n, model.data.d, model.predictors
+    covariance = (mode.factor @ mode.factor.T).reshape(k, d, k, d)
+    weight = allocate((n,), np.float64, folder)
+
+    def work(start: int, stop: int) -> None:
+        x = model.data.records[start:stop, :d].astype(float)
+        inner = np.empty((stop - start, k, k))
+        for a in range(k):
+            for b in range(a + 1):
+                inner[:, a, b] = inner[:, b, a] = ((x @ covariance[a, :, b, :]) * x).sum(1)
+        inner -= inner.mean(1, keepdims=True)
+        inner -= inner.mean(2, keepdims=True)
+        largest = np.maximum(np.linalg.eigvalsh(inner)[:, -1], 0.0) * (1.0 + 1e-12)
+        weight[start:stop] = model.data.records[start:stop, d + 2] * (THIRD / 6.0) * largest**1.5
+
+    passes.over_ranges(n, CHUNK, work)
+    return Separable(build(weight, folder=folder), CUBIC, np.ascontiguousarray(mode.factor), np.zeros(d))
 
 
 def _local(mode: Mode, folder: Path | None) -> Local:
