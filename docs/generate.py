@@ -60,7 +60,8 @@ def family_file() -> str:
 def reference() -> str:
     """Every public name with the first line of its docstring."""
     groups: list[tuple[str, str, Iterable[tuple[str, Any]]]] = [
-        ("Fitting", "tb", _named(tb, ("fit", "sample", "resume", "load", "read", "find_mode"))),
+        ("Fitting", "tb", _named(tb, ("fit", "sample", "resume", "load", "read", "find_mode", "Dataset", "Fit"))),
+        ("Choice of a sampler", "tb.auto", _named(tb.auto, ("choose",))),
         ("Data", "tb.Dataset", _members(tb.Dataset)),
         ("Families", "tb.models", _named(tb.models, (*tb.models.FAMILIES, "build", "Model", "Family"))),
         ("Model", "model", _members(tb.models.Model)),
@@ -73,10 +74,15 @@ def reference() -> str:
         ("Errors", "tb", _named(tb, [k for k in tb.__all__ if k.endswith(("Error", "Warning"))])),
         ("Testing", "tallbayes.testing", _named(testing, [k for k in testing.__all__ if callable(getattr(testing, k))])),
     ]
+    fields = {"Data": tb.Dataset, "Model": tb.models.Model, "Mode": mode.Mode, "Fit": tb.Fit, "Audit": audit.Audit}
     parts = []
     for title, prefix, members in groups:
         rows = [f"| `{prefix}.{name}` | {_first_line(thing)} |" for name, thing in members]
-        parts.append("\n".join([f"## {title}", "", "| name | what it is |", "|---|---|", *rows]))
+        lines = [f"## {title}", "", "| name | what it is |", "|---|---|", *rows]
+        if title in fields:
+            names = [f"`{f.name}`" for f in dataclasses.fields(fields[title]) if f.name[0] != "_"]
+            lines += ["", f"Fields: {', '.join(names)}."]
+        parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
@@ -87,7 +93,9 @@ def _named(owner: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
 def _members(kind: type) -> list[tuple[str, Any]]:
     """Public methods and properties of a class in the order of its source, those without a docstring left out."""
     found = [(k, getattr(kind, k) if isinstance(v, classmethod) else v) for k, v in vars(kind).items() if k[0] != "_"]
-    return [(k, v) for k, v in found if (callable(v) or hasattr(v, "__get__")) and inspect.getdoc(v) and not isinstance(v, type)]
+    return [
+        (k, v) for k, v in found if (callable(v) or hasattr(v, "__get__")) and inspect.getdoc(v) and not isinstance(v, type)
+    ]
 
 
 def _made_here(module: Any, result: type) -> list[str]:

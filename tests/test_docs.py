@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import tallbayes as tb
 from tallbayes.cli import app
 
 ROOT = Path(__file__).parents[1]
@@ -43,9 +44,13 @@ def test_generated_parts_are_current():
         assert page.read_text() == text, f"{label(page)} is out of date: run python docs/generate.py"
 
 
-def test_the_table_of_samplers_lists_all_of_them():
-    import tallbayes as tb
+def test_the_reference_names_everything_public():
+    text = (ROOT / "docs" / "reference.md").read_text()
+    for name in set(tb.__all__) - {"__version__"}:
+        assert f"`tb.{name}" in text
 
+
+def test_the_table_of_samplers_lists_all_of_them():
     table = generator().sampler_table()
     for name, make in tb.samplers.SAMPLERS.items():
         row = next(line for line in table.splitlines() if f'`"{name}"`' in line)

@@ -159,7 +159,7 @@ def test_whitened_norms_agree_with_numpy(case):
 
 @pytest.mark.parametrize("case", ["logistic", "poisson"])
 def test_a_survey_gives_norms_and_curvatures_of_a_range(case):
-    rows, X, y, offset, weights, theta = problem(case)
+    rows, X, _, offset, weights, theta = problem(case)
     weightless = rows._replace(records=rows.records.copy())
     weightless.records[450, COLUMNS + 2] = 0.0
     factor = np.tril(np.random.default_rng(22).standard_normal((COLUMNS, COLUMNS)))

@@ -185,6 +185,18 @@ def test_separable_data_have_no_posterior_under_a_flat_prior(scale):
         mode_of("logistic", X[:, 1:2], (X[:, 1] > 0).astype(float), priors.flat())
 
 
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-2, 0.1])
+def test_a_loose_tolerance_still_sees_that_there_is_no_mode(tolerance):
+    for X, y in (separable(), half_separable(1.0), half_separable(1e3)):
+        with pytest.raises(ModelError, match="separable"):
+            find_mode(logistic(Dataset.from_arrays(X, y), priors.flat()), progress=False, tolerance=tolerance)
+    X, y, _, _ = problem("logistic")
+    model = logistic(Dataset.from_arrays(X, y), priors.flat())
+    loose, tight = (find_mode(model, progress=False, tolerance=t) for t in (tolerance, 1e-6))
+    assert loose.passes < tight.passes
+    assert np.linalg.norm(loose.laplace().whiten(tight.reference)) < 2.0 * tolerance
+
+
 @pytest.mark.parametrize("scale", [1e-9, 1e-3, 1e3, 1e9])
 def test_the_unit_of_a_column_does_not_make_data_separable(scale):
     X, y, _, _ = problem("logistic", n=500)
@@ -232,6 +244,14 @@ def test_collinear_columns_are_named(family, scale):
     with pytest.raises(ModelError, match=r"the columns 'x1', 'x2', 'x5' are collinear. Drop a column, or use a proper prior"):
         mode_of(family, X, y, priors.flat())
     assert np.isfinite(mode_of(family, X, y, priors.normal(2.0)).reference).all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_columns_that_differ_by_rounding_alone_are_named(family):
+    X, y, _, _ = problem(family, n=500)
+    nearly = X[:, 1] + 1e-6 * np.random.default_rng(5).normal(size=500)
+    with pytest.raises(ModelError, match=r"the columns 'x1', 'x5' are collinear"):
+        mode_of(family, np.column_stack([X, nearly]), y, priors.flat())
 
 
 @pytest.mark.parametrize("family", FAMILIES)

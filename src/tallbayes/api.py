@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import platform
 import time
 from pathlib import Path
@@ -55,6 +56,7 @@ def fit(
     >>> fit.names
     ('Intercept', 'x')
     """
+    _check_family(family, family_options or {})
     data = read(source, formula, offset=offset, weights=weights, store=store, memory=memory, dtype=dtype, progress=progress)
     model = models.build(family, data, prior, **(family_options or {}))
     return sample(model, sampler, progress=progress, **options)
@@ -275,6 +277,15 @@ def _check_options(
     for name, limit in (("max_seconds", max_seconds), ("until_ess", until_ess)):
         if limit is not None and (not isinstance(limit, int | float | np.number) or not limit > 0):
             raise OptionError(f"{name} must be positive; got {limit!r}.")
+
+
+def _check_family(family: str, options: dict[str, Any]) -> None:
+    if family not in models.FAMILIES:
+        raise unknown("family", family, models.FAMILIES)
+    valid = [k for k in inspect.signature(models.FAMILIES[family]).parameters if k not in ("data", "prior")]
+    for name in options:
+        if name not in valid:
+            raise unknown(f"option of {family}", name, valid or ["none"])
 
 
 def _check_guarantee(sampler: Sampler | None, wanted: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -140,7 +141,7 @@ def _show(result: Any, out: Path | None, plots: Path | None, as_json: bool) -> N
     if as_json:
         rows = json.loads(table.to_json(orient="index"))
         facts = {"status": result.status, "guarantee": str(result.guarantee), "why": result.why}
-        print(json.dumps({**facts, "cost": result.cost(), "summary": rows}, indent=1))
+        print(json.dumps({**facts, "cost": _strict(result.cost()), "summary": rows}, indent=1, allow_nan=False))
     else:
         print(table)
     if plots is not None:
@@ -153,6 +154,13 @@ def _show(result: Any, out: Path | None, plots: Path | None, as_json: bool) -> N
             print(f"saved to {saved}")
 
 
+def _strict(value: Any) -> Any:
+    """The value with null for NaN and infinity, which JSON does not have."""
+    if isinstance(value, dict):
+        return {k: _strict(v) for k, v in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def main() -> None:
     """Entry point: errors in one line with the remedy, exit code 1; 130 after Ctrl-C."""
     from tallbayes.errors import TallbayesError
@@ -162,7 +170,9 @@ def main() -> None:
     except TallbayesError as error:
         print(f"tallbayes: {error}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as stop:  # typer turns Ctrl-C into the exit code alone
+        if isinstance(stop, SystemExit) and stop.code != 130:
+            raise
         print("tallbayes: interrupted before there was anything to keep", file=sys.stderr)
         sys.exit(130)
 

@@ -40,6 +40,8 @@ def draw_item(rng, table, first_chunk, last_chunk):
             low = middle
         else:
             high = middle
+    while low > first_chunk and table.cumulative[low + 1] <= table.cumulative[low]:  # the goal may round up to an empty end
+        low -= 1
     begin = table.start[low]
     size = table.start[low + 1] - begin
     cell = begin + min(int(rng.random() * size), size - 1)

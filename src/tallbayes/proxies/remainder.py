@@ -72,6 +72,8 @@ def angular(first, second):
     size = math.sqrt(first_square) + math.sqrt(second_square)
     if size == 0.0 or gap_square == 0.0:
         return 0.0
+    if sum_square + gap_square == np.inf:  # an overflow: no bound, rather than a NaN that compares as none
+        return np.inf
     if math.sqrt(sum_square) < 1e-8 * size:  # opposite points: the line through them is the frame
         half = 0.5 * math.sqrt(gap_square)
         x, y, x_other, y_other = -half, 0.0, half, 0.0
@@ -383,14 +385,14 @@ def _separable(mode: Mode, name: str, folder: Path | None) -> Separable:
     rows, d = mode.model.rows, mode.model.data.d
     n = row_count(rows)
     if name == "T1" and mode.model.family.name != "logistic":
-        raise ModelError("bound T1 is the published one for logistic regression; use T2, or T6.")
+        raise ModelError("bound T1 is the published one for logistic regression; use bound='auto'.")
     weight = allocate((n,), np.float64, folder)
     factor = np.eye(d) if name in ("T1", "T2") else mode.factor
 
     def work(start: int, stop: int) -> np.ndarray:
         facts = _survey(mode, start, stop, factor)
-        x = rows.records[start:stop, :d]
-        supremum = 0.25 * rows.records[start:stop, d + 2] if name == "T1" else facts.supremum
+        x = rows.records[start:stop, :d].astype(float)  # float32 rows: their cubes must not be rounded to float32
+        supremum = 0.25 * rows.records[start:stop, d + 2].astype(float) if name == "T1" else facts.supremum
         norm = facts.norm
         if name == "T3":
             norm = np.abs(x).max(1)
@@ -401,7 +403,7 @@ def _separable(mode: Mode, name: str, folder: Path | None) -> Separable:
         return np.abs(x).max(0)
 
     parts = passes.over_ranges(n, CHUNK, work)
-    box = np.max(parts, axis=0).astype(float)
+    box = np.max(parts, axis=0)
     pair = {"T1": CUBES_EUCLID, "T2": CUBES_EUCLID, "T3": CUBES_SUM, "T4": CUBES_BOX, "T5": CUBES_WHITE}.get(name, ANGULAR)
     return Separable(build(weight, folder=folder), pair, np.ascontiguousarray(mode.factor), box)
 
@@ -440,10 +442,10 @@ def _local(mode: Mode, folder: Path | None) -> Local:
 
     def work(start: int, stop: int) -> None:
         facts = _survey(mode, start, stop, mode.factor)
-        x, omega = model.rows.records[start:stop, :d].astype(float), model.rows.records[start:stop, d + 2]
-        eta = x @ mode.reference + model.rows.records[start:stop, d + 1]
-        p = 1.0 / (1.0 + np.exp(-eta))
-        slope = np.abs(p * (1.0 - p) * (1.0 - 2.0 * p))
+        records = model.rows.records[start:stop].astype(float)
+        omega, eta = records[:, d + 2], records[:, :d] @ mode.reference + records[:, d + 1]
+        z = np.exp(-np.abs(eta))
+        slope = z * (1.0 - z) / (1.0 + z) ** 3
         weights[0][start:stop] = omega * slope / 6.0 * facts.norm**3
         weights[1][start:stop] = omega / 192.0 * facts.norm**4
         weights[2][start:stop] = facts.supremum / 6.0 * facts.norm**3

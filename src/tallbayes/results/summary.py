@@ -60,11 +60,12 @@ def summarise(fit: Fit, prob: float = 0.89) -> Summary:
 
 
 def _tail(fit: Fit) -> np.ndarray:
+    """The smaller effective size of the 5 % and the 95 % quantile (Vehtari et al. 2021)."""
     from arviz_stats.base import array_stats
 
     if fit.theta.shape[1] < 4:
         return np.full(len(fit.names), np.nan)
-    return np.asarray(array_stats.ess(fit.theta, chain_axis=0, draw_axis=1, method="tail", prob=0.1), float)
+    return np.asarray(array_stats.ess(fit.theta, chain_axis=0, draw_axis=1, method="tail", prob=0.05), float)
 
 
 def _quantiles(values: np.ndarray, weights: np.ndarray, levels: tuple[float, float]) -> np.ndarray:

@@ -93,8 +93,9 @@ def _mhss_dominating(rate, total):
 
 @thin.register(MHSS)
 def _mhss_thin(rate, share, total):
-    keep = 1.0 + min(0.0, share)
-    return keep, (math.log1p(min(0.0, -share)) - math.log(keep)) if keep > 0.0 else 0.0
+    forward, backward = 1.0 + min(0.0, share), 1.0 - max(0.0, share)
+    ratio = -np.inf if backward <= 0.0 else math.log(backward) - math.log(max(forward, 1e-300))
+    return forward, ratio
 
 
 @dominating.register(SMH)
@@ -151,7 +152,7 @@ def _residual_ratio(rng, target, options, theta, other, white, other_white, info
     ratio = 0.0
     for k in range(count):
         share = -gap[k] / limit[k]
-        if abs(gap[k]) > limit[k] * (1.0 + 1e-9) + ALLOWANCE:
+        if not abs(gap[k]) <= limit[k] * (1.0 + 1e-9) + ALLOWANCE:  # not finite is exceeded too
             stop_run(target, BOUND_EXCEEDED, index[k])
         info[7] = max(info[7], abs(share))
         keep, contribution = thin(options.rate, min(1.0, max(-1.0, share)), total)

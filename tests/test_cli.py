@@ -1,0 +1,194 @@
+"""The command line: from a file to a saved fit, and errors in one line."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support import logistic_arrays, start_python
+from typer.testing import CliRunner
+
+import tallbayes as tb
+from tallbayes import api, cli
+
+SMALL = ("--sampler", "mh", "--draws", "40", "--warmup", "30", "--chains", "2", "--seed", "3", "--quiet")
+
+
+@pytest.fixture
+def rows(tmp_path):
+    X, y = logistic_arrays(300)
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"x": X[:, 1], "y": y, "w": np.full(300, 2.0)}), path)
+    return path
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(cli.app, [str(a) for a in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def run_main(monkeypatch, capsys, *arguments):
+    """Exit code and output of the program as installed."""
+    monkeypatch.setattr(sys, "argv", ["tallbayes", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    return stopped.value.code, capsys.readouterr()
+
+
+def test_fit_from_a_file_to_a_saved_fit(rows, tmp_path):
+    result = invoke("fit", rows, "--formula", "y ~ x", *SMALL, "--out", tmp_path / "fit.nc", "--json")
+    assert result.exit_code == 0
+    printed = json.loads(result.stdout)
+    fit = tb.load(tmp_path / "fit.nc")
+    model = tb.models.logistic(tb.read(rows, "y ~ x", progress=False))
+    expected = tb.sample(model, "mh", draws=40, warmup=30, chains=2, seed=3, progress=False)
+    np.testing.assert_array_equal(fit.theta, expected.theta)
+    assert list(printed["summary"]) == ["Intercept", "x"]
+    assert printed["summary"]["x"]["mean"] == pytest.approx(fit.theta[:, :, 1].mean())
+    assert printed["cost"]["draws"]["evals"] == 300 * 2 * 40
+    assert printed["status"] == "complete" and printed["guarantee"].startswith("EXACT")
+
+
+def test_fit_prints_a_table_and_saves_plots(rows, tmp_path):
+    result = invoke("fit", rows, "-f", "y ~ x", *SMALL, "-o", tmp_path / "fit", "--plots", tmp_path / "plots")
+    assert "logistic model of 300 rows, prior weakly_informative (the default)" in result.stdout
+    assert f"saved to {tmp_path / 'fit.nc'}" in result.stdout
+    assert sorted(os.listdir(tmp_path / "plots")) == ["cost.png", "marginals.png", "trace.png"]
+
+
+def test_options_reach_the_sampler(rows, tmp_path):
+    options = ("--prior", "cauchy:1.5", "--thin", "2", "--weights", "w", "--cores", "1", "--guarantee", "exact")
+    invoke("fit", rows, "-f", "y ~ x", *SMALL, *options, "-o", tmp_path / "fit.nc")
+    fit = tb.load(tmp_path / "fit.nc")
+    assert fit.meta["prior"] == "cauchy(location=0, scale=1.5)" and fit.thin == 2 and fit.meta["seed"] == 3
+    model = tb.models.logistic(tb.read(rows, "y ~ x", weights="w", progress=False), tb.priors.cauchy(1.5))
+    expected = tb.sample(model, "mh", draws=40, warmup=30, chains=2, seed=3, thin=2, progress=False)
+    np.testing.assert_array_equal(fit.theta, expected.theta)
+
+
+def test_json_has_no_nan(rows):
+    result = invoke("fit", rows, "-f", "y ~ x", "--sampler", "mh", "--draws", 2, "--warmup", 2, "--chains", 1, "-q", "--json")
+
+    def refuse(constant):
+        raise ValueError(constant)
+
+    assert json.loads(result.stdout, parse_constant=refuse)["cost"]["ess_min"] is None
+
+
+def test_resume_and_summary(rows, tmp_path):
+    run = tmp_path / "run"
+    invoke("fit", rows, "-f", "y ~ x", *SMALL, "--checkpoint", run)
+    invoke("resume", run, "--draws", 60, "--out", tmp_path / "longer.nc", "--quiet")
+    longer = tb.load(tmp_path / "longer.nc")
+    assert longer.theta.shape == (2, 60, 2)
+    model = tb.models.logistic(tb.read(rows, "y ~ x", progress=False))
+    np.testing.assert_array_equal(
+        longer.theta, tb.sample(model, "mh", draws=60, warmup=30, chains=2, seed=3, progress=False).theta
+    )
+    shown = invoke("summary", tmp_path / "longer.nc")
+    assert shown.stdout.strip() == repr(longer.summary())
+    printed = json.loads(invoke("summary", tmp_path / "longer.nc", "--json").stdout)
+    assert printed["cost"]["draws"]["iterations"] == 120
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("", None),
+        ("flat", tb.priors.flat()),
+        ("normal", tb.priors.normal()),
+        ("normal:3", tb.priors.normal(3.0)),
+        ("normal:3,-1", tb.priors.normal(3.0, -1.0)),
+        ("laplace:0.5", tb.priors.laplace(0.5)),
+        ("student_t:4,2.5", tb.priors.student_t(4.0, 2.5)),
+        ("weakly_informative", tb.priors.weakly_informative()),
+    ],
+)
+def test_priors_are_read_from_text(text, expected):
+    assert cli._prior(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("norml:3", "did you mean 'normal'"),
+        ("normal:wide", "cannot read the prior 'normal:wide'"),
+        ("flat:1,2", "like normal:10"),
+    ],
+)
+def test_priors_that_cannot_be_read_are_refused(text, message):
+    with pytest.raises(tb.OptionError, match=message):
+        cli._prior(text)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--sampler", "mhh"), "unknown sampler 'mhh'; did you mean 'mh'?"),
+        (("--family", "logistik"), "unknown family 'logistik'; did you mean 'logistic'?"),
+        (("--sigma", "1"), "unknown option of logistic 'sigma'"),
+        (("--guarantee", "exakt"), "did you mean 'exact'?"),
+        (("--prior", "norml:1"), "did you mean 'normal'?"),
+        (("--draws", "0"), "draws must be a whole number of at least 1"),
+        (("--formula", "y ~ z"), "z"),
+        (("--memory", "rom"), "did you mean 'ram'?"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_errors_are_one_line_with_the_remedy(rows, monkeypatch, capsys, arguments, message):
+    code, shown = run_main(monkeypatch, capsys, "fit", rows, "--formula", "y ~ x", "--quiet", *arguments)
+    assert code == 1 and not shown.out
+    assert shown.err.startswith("tallbayes: ") and shown.err.count("\n") == 1
+    assert message in shown.err
+
+
+@pytest.mark.parametrize("command", ["summary", "resume"])
+def test_missing_files_are_named(tmp_path, monkeypatch, capsys, command):
+    code, shown = run_main(monkeypatch, capsys, command, tmp_path / "nowhere")
+    assert code == 1 and shown.err.count("\n") == 1 and str(tmp_path / "nowhere") in shown.err
+
+
+def test_control_c_before_the_first_draw(rows, monkeypatch, capsys):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "fit", interrupted)
+    code, shown = run_main(monkeypatch, capsys, "fit", rows, "--formula", "y ~ x")
+    assert code == 130 and "interrupted" in shown.err and shown.err.count("\n") == 1
+
+
+def test_usage_and_help(monkeypatch, capsys):
+    assert run_main(monkeypatch, capsys, "fit")[0] == 2
+    code, shown = run_main(monkeypatch, capsys, "--help")
+    assert code == 0
+    for command in ("fit", "resume", "summary", "demo"):
+        assert command in shown.out
+
+
+def test_the_program_runs_in_a_process_of_its_own(rows, tmp_path):
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    good = start_python("-m", "tallbayes.cli", "fit", rows, "-f", "y ~ x", *SMALL, "--json", **options)
+    bad = start_python("-m", "tallbayes.cli", "fit", tmp_path / "no.parquet", "-f", "y ~ x", **options)
+    out, err = good.communicate()
+    assert good.returncode == 0 and not err and json.loads(out)["status"] == "complete"
+    out, err = bad.communicate()
+    assert bad.returncode == 1 and not out
+    assert err == f"tallbayes: {tmp_path / 'no.parquet'} does not exist.\n"
+
+
+def test_the_demo_shows_table_plots_and_cost(tmp_path):
+    result = invoke("demo", "--folder", tmp_path / "demo", "--rows", 5000, "--quiet")
+    assert result.exit_code == 0
+    for text in ("5,000 rows", "chosen: ", "Intercept", "truth", "evaluations an iteration"):
+        assert text in result.stdout
+    assert {"clicks.parquet", "cost.png", "fit.nc", "marginals.png", "trace.png"} <= set(os.listdir(tmp_path / "demo"))
+    fit = tb.load(tmp_path / "demo" / "fit.nc")
+    truth = np.array([-1.0, 0.8, -0.5, 0.3, 0.0, 0.15, -1.1, 0.4, 0.0])
+    flat = fit.theta.reshape(-1, 9)
+    assert np.abs((flat.mean(0) - truth) / flat.std(0)).max() < 4.9
