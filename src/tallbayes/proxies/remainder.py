@@ -419,7 +419,7 @@ def _centred(mode: Mode, folder: Path | None) -> Separable:
     weight = allocate((n,), np.float64, folder)
 
     def work(start: int, stop: int) -> None:
-        x = model.data.records[start:stop, :d].astype(float)
+        x, _, _, omega = passes.block(model.rows, start, stop)
         inner = np.empty((stop - start, k, k))
         for a in range(k):
             for b in range(a + 1):
@@ -427,17 +427,16 @@ def _centred(mode: Mode, folder: Path | None) -> Separable:
         inner -= inner.mean(1, keepdims=True)
         inner -= inner.mean(2, keepdims=True)
         largest = np.maximum(np.linalg.eigvalsh(inner)[:, -1], 0.0) * (1.0 + 1e-12)
-        weight[start:stop] = model.data.records[start:stop, d + 2] * (THIRD / 6.0) * largest**1.5
+        weight[start:stop] = omega * (THIRD / 6.0) * largest**1.5
 
     passes.over_ranges(n, CHUNK, work)
     return Separable(build(weight, folder=folder), CUBIC, np.ascontiguousarray(mode.factor), np.zeros(d))
 
 
 def _local(mode: Mode, folder: Path | None) -> Local:
-    model = mode.model
+    model, n = mode.model, mode.model.data.n
     if model.family.name != "logistic":
         raise ModelError("bound T7 needs a bounded fourth derivative, known here for logistic only; use T6 or T9.")
-    n, d = model.data.n, model.data.d
     weights = [allocate((n,), np.float64, folder) for _ in range(3)]
 
     def work(start: int, stop: int) -> None:
@@ -481,8 +480,9 @@ def _classed(mode: Mode, folder: Path | None, indexed: bool) -> Classed:
     largest, bounded = max(p[0] for p in parts), all(p[1] for p in parts)
     classes = np.empty(n, np.uint8)
     passes.over_ranges(n, 16 * CHUNK, lambda a, b: classes.__setitem__(slice(a, b), _half_octave(norm[a:b], max(largest, 1e-300))))
-    order = np.argsort(classes, kind="stable").astype(np.int64 if n > 2**31 else np.int32)
     counts = np.bincount(classes, minlength=41)
+    order = allocate((n,), np.int64, folder)
+    _counting_sort(classes, counts, order)
     start, chunk, radius, first = [0], [0], [], 0
     for k in np.flatnonzero(counts):
         members = order[first : first + counts[k]]
@@ -497,6 +497,17 @@ def _classed(mode: Mode, folder: Path | None, indexed: bool) -> Classed:
     bounds = np.asarray(start, np.int64)
     near, far = (build(_permuted(w, order, folder), bounds, folder) for w in (local, globally))
     return Classed(order, position, np.asarray(radius), np.asarray(chunk, np.int64), near, far, bounded)
+
+
+@jit
+def _counting_sort(classes, counts, order):
+    """Rows in order of class, each class in order of rows."""
+    place = np.zeros(counts.size, np.int64)
+    for k in range(1, counts.size):
+        place[k] = place[k - 1] + counts[k - 1]
+    for i in range(classes.size):
+        order[place[classes[i]]] = i
+        place[classes[i]] += 1
 
 
 def _permuted(values: np.ndarray, order: np.ndarray, folder: Path | None) -> np.ndarray:
