@@ -391,8 +391,8 @@ def _separable(mode: Mode, name: str, folder: Path | None) -> Separable:
 
     def work(start: int, stop: int) -> np.ndarray:
         facts = _survey(mode, start, stop, factor)
-        x = rows.records[start:stop, :d].astype(float)  # float32 rows: their cubes must not be rounded to float32
-        supremum = 0.25 * rows.records[start:stop, d + 2].astype(float) if name == "T1" else facts.supremum
+        x, _, _, omega = passes.block(rows, start, stop)
+        supremum = 0.25 * omega if name == "T1" else facts.supremum
         norm = facts.norm
         if name == "T3":
             norm = np.abs(x).max(1)
@@ -441,8 +441,8 @@ def _local(mode: Mode, folder: Path | None) -> Local:
 
     def work(start: int, stop: int) -> None:
         facts = _survey(mode, start, stop, mode.factor)
-        records = model.rows.records[start:stop].astype(float)
-        omega, eta = records[:, d + 2], records[:, :d] @ mode.reference + records[:, d + 1]
+        x, _, offset, omega = passes.block(model.rows, start, stop)
+        eta = x @ mode.reference + offset
         z = np.exp(-np.abs(eta))
         slope = z * (1.0 - z) / (1.0 + z) ** 3
         weights[0][start:stop] = omega * slope / 6.0 * facts.norm**3

@@ -143,3 +143,8 @@ class Sampler(ABC):
     def as_dict(self) -> dict[str, Any]:
         """Class and options in JSON types."""
         return {"class": type(self).__name__, **asdict(self)}
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any]) -> Sampler:
+        """The inverse of `as_dict`, less the class."""
+        return cls(**options)
