@@ -71,6 +71,7 @@ FAMILY = Family(
     log_concave=True,
     examples=(Gamma(1.0), Gamma(2.5)),
     responses=(0.1, 1.0, 7.5),
+    link=lambda mean: float(np.log(mean)),
 )
 
 

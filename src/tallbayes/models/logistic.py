@@ -124,6 +124,7 @@ FAMILY = Family(
     log_concave=True,
     examples=(Logistic(),),
     responses=(0.0, 1.0),
+    link=lambda mean: float(np.log((mean + 1e-6) / (1.0 - mean + 1e-6))),
 )
 
 

@@ -95,6 +95,7 @@ FAMILY = Family(
     log_concave=True,
     examples=(NegativeBinomial(1.0, 0.0), NegativeBinomial(3.0, math.log(3.0))),
     responses=(0.0, 1.0, 9.0),
+    link=lambda mean: float(np.log(mean + 1e-6)),
 )
 
 

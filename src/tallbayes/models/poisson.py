@@ -68,6 +68,7 @@ FAMILY = Family(
     log_concave=True,
     examples=(Poisson(),),
     responses=(0.0, 1.0, 7.0),
+    link=lambda mean: float(np.log(mean + 1e-6)),
 )
 
 

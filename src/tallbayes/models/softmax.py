@@ -52,7 +52,7 @@ def _value(family, u, y):
     total = 0.0
     for k in range(u.size):
         total += math.exp(u[k] - top)
-    return u[int(y)] - top - math.log(total)
+    return u[int(y)] - (top + math.log(total))
 
 
 @vector_gradient.register(Softmax)

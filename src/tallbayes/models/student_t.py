@@ -38,7 +38,8 @@ def _value(family, eta, y):
 @jet1.register(StudentT)
 def _jet1(family, eta, y):
     r = (y - eta) / family.scale
-    return -0.5 * (family.nu + 1.0) * math.log1p(r * r / family.nu), (family.nu + 1.0) * r / (family.scale * (family.nu + r * r))
+    weight = 1.0 / (family.nu + r * r)
+    return -0.5 * (family.nu + 1.0) * math.log1p(r * r / family.nu), (family.nu + 1.0) * r * weight / family.scale
 
 
 @jet2.register(StudentT)
@@ -91,9 +92,10 @@ FAMILY = Family(
     mean=lambda eta: eta,
     self_concordant=False,
     log_concave=False,
-    examples=(StudentT(4.0, 1.0), StudentT(3.0, 0.5)),
+    examples=(StudentT(4.0, 1.0), StudentT(5.0, 0.5)),
     responses=(-2.0, 0.0, 1.5),
     response_scale=True,
+    link=float,
 )
 
 
