@@ -19,7 +19,7 @@ from tallbayes.models.priors import Prior
 
 _PEAK = 1.0023693422683706  # of |f'''| in z
 _SUPREMUM = 0.29571881919312316  # |f'''| there, rounded up
-_TAIL = -5.0  # below it Phi is taken from the continued fraction of its tail
+_TAIL = -2.5  # below it Phi is taken from the continued fraction of its tail
 _LOG_ROOT = 0.9189385332046727  # log sqrt(2 pi)
 _SERIES = 1.0  # the nearest zero of Phi is more than 2.7 away, so terms fall at least like 0.37^n
 _TERMS = 34
@@ -34,7 +34,7 @@ def _mills(z):
     """log Phi(z), m = phi/Phi and c = z + m, each without cancellation."""
     if z < _TAIL:
         c = 0.0
-        for k in range(60, 0, -1):
+        for k in range(120, 0, -1):
             c = k / (-z + c)
         m = c - z
         return -0.5 * z * z - _LOG_ROOT - math.log(m), m, c
