@@ -60,6 +60,8 @@ def advance(rng, target, options, state, fresh, theta, info, thin):
     """
     if fresh:
         state = init(rng, target, options, state.theta)
+        if target.counters[STATUS] != 0:
+            return state, 0
     counted = 4
     for row in range(theta.shape[0]):
         for c in range(counted):

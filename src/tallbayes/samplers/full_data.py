@@ -16,7 +16,7 @@ from tallbayes.moves import MOVE_INFO, Move, from_dict, nuts, tuning
 from tallbayes.moves.base import Point, log_density, log_density_gradient, move, start
 from tallbayes.moves.proposals import Located, ProposalMove
 from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
-from tallbayes.target import Target, log_posterior, log_posterior_gradient
+from tallbayes.target import NOT_FINITE, Target, log_posterior, log_posterior_gradient, stop_run
 
 
 class FullPosterior(NamedTuple):
@@ -43,7 +43,10 @@ def _log_density_gradient(density, theta, gradient):
 
 @init.register(FullDataOptions)
 def _init(rng, target, options, theta):
-    return start(options.kernel, FullPosterior(target), theta)
+    point = start(options.kernel, FullPosterior(target), theta)
+    if not abs(point.log_density) < np.inf:
+        stop_run(target, NOT_FINITE, 0)
+    return point
 
 
 @step.register(FullDataOptions)
