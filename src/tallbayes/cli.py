@@ -27,7 +27,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")]
 def fit(
     source: Annotated[Path, typer.Argument(help="A .parquet file or a packed store.")],
     formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + x2' or 'y ~ .'.")],
-    family: Annotated[str, typer.Option(help="logistic, gaussian or poisson.")] = "logistic",
+    family: Annotated[str, typer.Option(help="A family by name, such as logistic, poisson, gaussian, gamma.")] = "logistic",
     sampler: Annotated[str, typer.Option(help="A sampler by name, or auto.")] = "auto",
     prior: Annotated[str, typer.Option(help="Such as normal:10, cauchy:2.5, flat; the default is weakly_informative.")] = "",
     sigma: Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")] = None,

@@ -53,7 +53,9 @@ def read(
         raise unknown("memory", memory, ("auto", "ram", "disk"))
     if isinstance(source, str | Path):
         if Path(source).is_dir() and (Path(source) / "store.json").exists():
-            return open_store(source)
+            data = open_store(source)
+            _check_store(data, formula, response, columns, offset, weights)
+            return data
         if Path(source).suffix not in (".parquet", ".pq", ".parq"):
             raise DataError(f"{source}: cannot tell the format; give a .parquet file, a packed store or an Arrow object.")
         rows = arrow.parquet(source)
@@ -139,6 +141,43 @@ def _plan(
             )
             raise DataError(f"two predictors are called {name!r}{hint}.")
     return plan
+
+
+def _check_store(
+    data: Dataset,
+    formula: str | None,
+    response: str | None,
+    columns: Sequence[str] | None,
+    offset: str | None,
+    weights: str | None,
+) -> None:
+    """A packed store holds one design: refuse to read another one from it."""
+    plain = tuple(c for c in data.columns if c != "Intercept")
+    plan = data.recipe.get("plan", {})
+    asked: dict[str, Any] = {}
+    if formula is not None:
+        terms = formulas.parse(formula, (*plain, data.response))
+        asked |= {"response": terms.response, "columns": set(terms.columns), "intercept": terms.intercept}
+    if response is not None:
+        asked["response"] = response
+    if columns is not None:
+        asked["columns"] = set(columns)
+    held = {"response": data.response, "columns": set(plain), "intercept": "Intercept" in data.columns}
+    for name, value in (("offset", offset), ("weights", weights)):
+        if value is not None:
+            asked[name] = value
+            log = name == "offset" and plan.get("log_offset")
+            held[name] = f"log({plan[name]})" if log else plan.get(name)
+    for name, value in asked.items():
+        if value != held[name]:
+            raise DataError(
+                f"the store {data.store} was packed with {name} {_listed(held[name])}, not {_listed(value)}. Read the original "
+                "file again to change what is packed."
+            )
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(sorted(value)) if isinstance(value, set) else repr(value)
 
 
 def _names(plan: dict[str, Any]) -> tuple[str, ...]:

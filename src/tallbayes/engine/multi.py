@@ -58,12 +58,39 @@ def vector_hessian(family: Any, u: np.ndarray, y: float, gradient: np.ndarray, h
 
 
 @inlinable(options=SUMS)
+def _taylor(value, g, h, shift):
+    total = value
+    for k in range(shift.size):
+        total += g[k] * shift[k]
+        for l in range(shift.size):
+            total += 0.5 * h[k, l] * shift[k] * shift[l]
+    return total
+
+
+@generic
+def vector_residual(family: Any, base: np.ndarray, shift: np.ndarray, y: float) -> float:
+    """Value at base + shift less its second-order Taylor expansion at `base`; families override it to avoid cancellation."""
+    g, h = np.empty(base.size), np.empty((base.size, base.size))
+    f = vector_hessian(family, base, y, g, h)
+    return vector_value(family, base + shift, y) - _taylor(f, g, h, shift)
+
+
+@inlinable(options=SUMS)
 def _indices(rows, x, theta, u):
     d = rows.columns
     for k in range(rows.predictors):
         u[k] = dot(x, theta[k * d : k * d + d], d) + x[d + 1]
     for k in range(rows.nuisances):
         u[rows.predictors + k] = theta[rows.predictors * d + k]
+
+
+@inlinable(options=SUMS)
+def _shifts(rows, x, change, u):
+    d = rows.columns
+    for k in range(rows.predictors):
+        u[k] = dot(x, change[k * d : k * d + d], d)
+    for k in range(rows.nuisances):
+        u[rows.predictors + k] = change[rows.predictors * d + k]
 
 
 @inlinable(options=SUMS)
@@ -122,32 +149,21 @@ def _weighted_gradient(rows, index, factors, theta, gradient):
     return total
 
 
-@inlinable(options=SUMS)
-def _taylor(value, g, h, shift):
-    total = value
-    for k in range(shift.size):
-        total += g[k] * shift[k]
-        for l in range(shift.size):
-            total += 0.5 * h[k, l] * shift[k] * shift[l]
-    return total
-
-
 @residual_differences.register(MultiIndex)
 def _residual_differences(rows, index, theta, other, reference, out):
     q = rows.predictors + rows.nuisances
-    base, first, second, g, h = np.empty(q), np.empty(q), np.empty(q), np.empty(q), np.empty((q, q))
+    base, first, second = np.empty(q), np.empty(q), np.empty(q)
+    here, there = theta - reference, other - reference
     for j in range(index.size):
         if j + AHEAD < index.size:
             prefetch_row(rows.records, index[j + AHEAD])
         x = rows.records[index[j]]
         y = x[rows.columns]
         _indices(rows, x, reference, base)
-        _indices(rows, x, theta, first)
-        _indices(rows, x, other, second)
-        f = vector_hessian(rows.family, base, y, g, h)
-        before = vector_value(rows.family, first, y) - _taylor(f, g, h, first - base)
-        after = vector_value(rows.family, second, y) - _taylor(f, g, h, second - base)
-        out[j] = x[rows.columns + 2] * (after - before)
+        _shifts(rows, x, here, first)
+        _shifts(rows, x, there, second)
+        gap = vector_residual(rows.family, base, second, y) - vector_residual(rows.family, base, first, y)
+        out[j] = x[rows.columns + 2] * gap
 
 
 @proxy_values.register(MultiIndex)

@@ -144,6 +144,12 @@ def proxies_at(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.nd
     return out
 
 
+def block(rows: Any, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Design rows, responses, offsets and weights of a range, as float64 arrays, for set-up computations in NumPy."""
+    part, d = rows.records[start:stop].astype(np.float64), rows.columns
+    return part[:, :d], part[:, d], part[:, d + 1], part[:, d + 2]
+
+
 def row_count(rows: Any) -> int:
     """Number of rows."""
     return int(rows.records.shape[0])

@@ -9,11 +9,27 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.errors import unknown
 from tallbayes.models import priors
 from tallbayes.models.base import Family, Model
+from tallbayes.models.gamma import gamma
 from tallbayes.models.gaussian import gaussian
 from tallbayes.models.logistic import logistic
+from tallbayes.models.negbin import negbin
+from tallbayes.models.normal import normal
 from tallbayes.models.poisson import poisson
+from tallbayes.models.probit import probit
+from tallbayes.models.softmax import softmax
+from tallbayes.models.student_t import student_t
 
-FAMILIES: dict[str, Callable[..., Model]] = {"gaussian": gaussian, "logistic": logistic, "poisson": poisson}
+FAMILIES: dict[str, Callable[..., Model]] = {
+    "gamma": gamma,
+    "gaussian": gaussian,
+    "logistic": logistic,
+    "negbin": negbin,
+    "normal": normal,
+    "poisson": poisson,
+    "probit": probit,
+    "softmax": softmax,
+    "student_t": student_t,
+}
 
 
 def build(family: str, data: Dataset, prior: priors.Prior | None = None, **options: Any) -> Model:
@@ -28,4 +44,19 @@ def build(family: str, data: Dataset, prior: priors.Prior | None = None, **optio
     return FAMILIES[family](data, prior, **options)
 
 
-__all__ = ["FAMILIES", "Family", "Model", "build", "gaussian", "logistic", "poisson", "priors"]
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "Model",
+    "build",
+    "gamma",
+    "gaussian",
+    "logistic",
+    "negbin",
+    "normal",
+    "poisson",
+    "priors",
+    "probit",
+    "softmax",
+    "student_t",
+]

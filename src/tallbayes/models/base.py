@@ -31,6 +31,7 @@ class Family:
     examples: tuple[Any, ...]  # members that the contract tests check
     responses: tuple[float, ...]  # responses that the contract tests use
     response_scale: bool = False  # whether coefficients are in units of y
+    link: Callable[[float], float] = lambda mean: 0.0  # a linear predictor that fits a mean response, to start from
 
 
 @dataclass(eq=False)
@@ -80,6 +81,8 @@ class Model:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the coordinates of theta."""
+        if self.predictors > 1:
+            return tuple(f"{c}[{k}]" for k in range(self.predictors) for c in self.data.columns) + self.nuisances
         return self.data.columns + self.nuisances
 
     @property

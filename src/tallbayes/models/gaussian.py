@@ -104,6 +104,7 @@ FAMILY = Family(
     examples=(Gaussian(1.0), Gaussian(4.0), GaussianScale()),
     responses=(-1.0, 0.0, 2.5),
     response_scale=True,
+    link=float,
 )
 
 

@@ -71,6 +71,11 @@ def _third_supremum_on(family, y, low, high):
 
 @residual.register(Logistic)
 def _residual(family, eta, y, shift):
+    return bernoulli_residual(eta, shift)
+
+
+@inlinable(options=SCALAR)
+def bernoulli_residual(eta, shift):
     """Minus the cumulant generating function of y less its first two terms; y drops out.
 
     Near 0 its series, where the difference would cancel. (eta, shift) and (-eta, -shift) have the same residual: eta <= 0
@@ -119,6 +124,7 @@ FAMILY = Family(
     log_concave=True,
     examples=(Logistic(),),
     responses=(0.0, 1.0),
+    link=lambda mean: float(np.log((mean + 1e-6) / (1.0 - mean + 1e-6))),
 )
 
 

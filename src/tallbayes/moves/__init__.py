@@ -8,11 +8,19 @@ from typing import Any
 from tallbayes.errors import unknown
 from tallbayes.moves.base import MOVE_INFO, Move
 from tallbayes.moves.hmc import hmc
+from tallbayes.moves.mala import mala
 from tallbayes.moves.nuts import nuts
 from tallbayes.moves.proposals import AutoregressiveMove, ProposalMove, as_proposal, independence, pcn
 from tallbayes.moves.random_walk import random_walk
+from tallbayes.moves.slice import slice
 
-MOVES: dict[str, Callable[..., Move]] = {"hmc": hmc, "nuts": nuts, "random_walk": random_walk}
+MOVES: dict[str, Callable[..., Move]] = {
+    "hmc": hmc,
+    "mala": mala,
+    "nuts": nuts,
+    "random_walk": random_walk,
+    "slice": slice,
+}
 
 PROPOSALS: dict[str, type[ProposalMove]] = {"independence": ProposalMove, "pcn": AutoregressiveMove}
 
@@ -41,7 +49,9 @@ __all__ = [
     "from_dict",
     "hmc",
     "independence",
+    "mala",
     "nuts",
     "pcn",
     "random_walk",
+    "slice",
 ]

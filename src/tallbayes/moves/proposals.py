@@ -12,9 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import declared, generic
+from tallbayes.compile import declared, generic, inlinable
 from tallbayes.errors import OptionError
-from tallbayes.moves.base import Move
+from tallbayes.moves.base import Move, Point, log_density, move, start
+from tallbayes.moves.linear import lower_times
 from tallbayes.moves.random_walk import RandomWalkMove
 
 
@@ -67,6 +68,47 @@ def _mixture(rng, kernel, white, proposal):
     if rng.random() < kernel.share:
         return propose(rng, kernel.first, white, proposal)
     return propose(rng, kernel.second, white, proposal)
+
+
+class Located(NamedTuple):
+    """A proposal kernel around a centre: theta = centre + factor w. Full-data form of the proposals above."""
+
+    centre: np.ndarray
+    factor: np.ndarray
+    kernel: Any
+
+
+@inlinable
+def _white(kernel, theta):
+    white = theta - kernel.centre
+    for j in range(white.size):
+        for k in range(j):
+            white[j] -= kernel.factor[j, k] * white[k]
+        white[j] /= kernel.factor[j, j]
+    return white
+
+
+@start.register(Located)
+def _located_start(kernel, density, theta):
+    return Point(theta.copy(), log_density(density, theta), np.zeros(theta.size))
+
+
+@move.register(Located)
+def _located_move(rng, kernel, density, point, info):
+    white = _white(kernel, point.theta)
+    proposal, shift = np.empty(white.size), np.empty(white.size)
+    ratio, _ = propose(rng, kernel.kernel, white, proposal)
+    lower_times(kernel.factor, proposal, shift)
+    theta = kernel.centre + shift
+    value = log_density(density, theta)
+    ratio += value - point.log_density
+    finite = ratio == ratio
+    info[1] = math.exp(min(0.0, ratio)) if finite else 0.0
+    info[2] = 1.0
+    if finite and math.log(1.0 - rng.random()) < ratio:
+        point = Point(theta, value, point.gradient)
+    info[0] = point.log_density
+    return point
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from tallbayes.engine import passes
 from tallbayes.engine.passes import row_count
 from tallbayes.errors import ModelError, unknown
 from tallbayes.models.mode import Mode
+from tallbayes.models.softmax import THIRD, Softmax
 from tallbayes.proxies.alias import CHUNK, AliasTable, allocate, build, draw_item
 
 ANGLES = 48
@@ -88,6 +89,18 @@ def angular(first, second):
         v = x_other * _COSINES[k] + y_other * _SINES[k]
         largest = max(largest, abs((v - u) * (u * u + u * v + v * v)))
     return PAD * largest
+
+
+@inlinable
+def cubic(first, second):
+    """|w' - w| (|w|^2 + |w'|^2 + w.w'): bounds the change of a cubic form of unit norm; symmetric to the bit."""
+    gap, squares_first, squares_second, product = 0.0, 0.0, 0.0, 0.0
+    for j in range(first.size):
+        gap += (second[j] - first[j]) * (second[j] - first[j])
+        squares_first += first[j] * first[j]
+        squares_second += second[j] * second[j]
+        product += first[j] * second[j]
+    return math.sqrt(gap) * max(0.0, (squares_first + squares_second) + product)
 
 
 @inlinable
@@ -152,7 +165,7 @@ def _zero_row(bound, rates, row):
     return 0.0
 
 
-ANGULAR, CUBES_WHITE, CUBES_EUCLID, CUBES_SUM, CUBES_BOX = 0, 1, 2, 3, 4
+ANGULAR, CUBES_WHITE, CUBES_EUCLID, CUBES_SUM, CUBES_BOX, CUBIC = 0, 1, 2, 3, 4, 5
 
 
 class Separable(NamedTuple):
@@ -184,7 +197,12 @@ def _cube(bound, white):
 
 @total_rate.register(Separable)
 def _separable_total(bound, white, other, rates):
-    rates[0] = angular(white, other) if bound.pair == 0 else _cube(bound, white) + _cube(bound, other)
+    if bound.pair == 0:
+        rates[0] = angular(white, other)
+    elif bound.pair == 5:
+        rates[0] = cubic(white, other)
+    else:
+        rates[0] = _cube(bound, white) + _cube(bound, other)
     return bound.table.cumulative[-1] * rates[0]
 
 
@@ -336,6 +354,11 @@ def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int 
     model = mode.model
     if name != "auto" and name not in NAMES:
         raise unknown("bound", name, [*NAMES, "auto"])
+    if isinstance(model.member, Softmax):
+        if name not in ("auto", "T6", "T8"):
+            raise ModelError("softmax has the centred bound T6 only; use bound='T6' or 'auto'.")
+        folder = None if model.data.store is None else model.data.store.parent
+        return _centred(mode, folder), "T6"
     if model.predictors != 1 or model.nuisances:
         raise ModelError(f"there is no certified bound for this {model.family.name} model; use a full-data sampler such as 'nuts'.")
     chosen = _choose(mode, seed) if name == "auto" else name
@@ -368,8 +391,8 @@ def _separable(mode: Mode, name: str, folder: Path | None) -> Separable:
 
     def work(start: int, stop: int) -> np.ndarray:
         facts = _survey(mode, start, stop, factor)
-        x = rows.records[start:stop, :d].astype(float)  # float32 rows: their cubes must not be rounded to float32
-        supremum = 0.25 * rows.records[start:stop, d + 2].astype(float) if name == "T1" else facts.supremum
+        x, _, _, omega = passes.block(rows, start, stop)
+        supremum = 0.25 * omega if name == "T1" else facts.supremum
         norm = facts.norm
         if name == "T3":
             norm = np.abs(x).max(1)
@@ -385,17 +408,41 @@ def _separable(mode: Mode, name: str, folder: Path | None) -> Separable:
     return Separable(build(weight, folder=folder), pair, np.ascontiguousarray(mode.factor), box)
 
 
-def _local(mode: Mode, folder: Path | None) -> Local:
+def _centred(mode: Mode, folder: Path | None) -> Separable:
+    """Softmax: c_i = THIRD/6 |A_i|^3, A_i the centred Jacobian of the K predictors in w, in its operator norm.
+
+    A_i A_i' is the K x K covariance of the predictors of row i, centred over classes: its largest eigenvalue is |A_i|^2.
+    """
     model = mode.model
+    n, d, k = model.data.n, model.data.d, model.predictors
+    covariance = (mode.factor @ mode.factor.T).reshape(k, d, k, d)
+    weight = allocate((n,), np.float64, folder)
+
+    def work(start: int, stop: int) -> None:
+        x, _, _, omega = passes.block(model.rows, start, stop)
+        inner = np.empty((stop - start, k, k))
+        for a in range(k):
+            for b in range(a + 1):
+                inner[:, a, b] = inner[:, b, a] = ((x @ covariance[a, :, b, :]) * x).sum(1)
+        inner -= inner.mean(1, keepdims=True)
+        inner -= inner.mean(2, keepdims=True)
+        largest = np.maximum(np.linalg.eigvalsh(inner)[:, -1], 0.0) * (1.0 + 1e-12)
+        weight[start:stop] = omega * (THIRD / 6.0) * largest**1.5
+
+    passes.over_ranges(n, CHUNK, work)
+    return Separable(build(weight, folder=folder), CUBIC, np.ascontiguousarray(mode.factor), np.zeros(d))
+
+
+def _local(mode: Mode, folder: Path | None) -> Local:
+    model, n = mode.model, mode.model.data.n
     if model.family.name != "logistic":
         raise ModelError("bound T7 needs a bounded fourth derivative, known here for logistic only; use T6 or T9.")
-    n, d = model.data.n, model.data.d
     weights = [allocate((n,), np.float64, folder) for _ in range(3)]
 
     def work(start: int, stop: int) -> None:
         facts = _survey(mode, start, stop, mode.factor)
-        records = model.rows.records[start:stop].astype(float)
-        omega, eta = records[:, d + 2], records[:, :d] @ mode.reference + records[:, d + 1]
+        x, _, offset, omega = passes.block(model.rows, start, stop)
+        eta = x @ mode.reference + offset
         z = np.exp(-np.abs(eta))
         slope = z * (1.0 - z) / (1.0 + z) ** 3
         weights[0][start:stop] = omega * slope / 6.0 * facts.norm**3
@@ -433,8 +480,9 @@ def _classed(mode: Mode, folder: Path | None, indexed: bool) -> Classed:
     largest, bounded = max(p[0] for p in parts), all(p[1] for p in parts)
     classes = np.empty(n, np.uint8)
     passes.over_ranges(n, 16 * CHUNK, lambda a, b: classes.__setitem__(slice(a, b), _half_octave(norm[a:b], max(largest, 1e-300))))
-    order = np.argsort(classes, kind="stable").astype(np.int64 if n > 2**31 else np.int32)
     counts = np.bincount(classes, minlength=41)
+    order = allocate((n,), np.int64, folder)
+    _counting_sort(classes, counts, order)
     start, chunk, radius, first = [0], [0], [], 0
     for k in np.flatnonzero(counts):
         members = order[first : first + counts[k]]
@@ -449,6 +497,17 @@ def _classed(mode: Mode, folder: Path | None, indexed: bool) -> Classed:
     bounds = np.asarray(start, np.int64)
     near, far = (build(_permuted(w, order, folder), bounds, folder) for w in (local, globally))
     return Classed(order, position, np.asarray(radius), np.asarray(chunk, np.int64), near, far, bounded)
+
+
+@jit
+def _counting_sort(classes, counts, order):
+    """Rows in order of class, each class in order of rows."""
+    place = np.zeros(counts.size, np.int64)
+    for k in range(1, counts.size):
+        place[k] = place[k - 1] + counts[k - 1]
+    for i in range(classes.size):
+        order[place[classes[i]]] = i
+        place[classes[i]] += 1
 
 
 def _permuted(values: np.ndarray, order: np.ndarray, folder: Path | None) -> np.ndarray:

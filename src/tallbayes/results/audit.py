@@ -14,12 +14,15 @@ from tallbayes.models.base import Model
 from tallbayes.models.mode import Laplace, Mode
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.remainder import Zero, certify, rate_count, row_rates, total_rate
-from tallbayes.samplers.exact_minibatch import ExactMinibatch, replay
+from tallbayes.samplers.exact_minibatch import ExactMinibatch, Tuna, dominating, replay
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
 _BLOCK = 1 << 20  # rows replayed at a time
+_CANDIDATES = 2000.0  # candidate rows a replayed ratio should see, so that its mean is nearly normal
+_MOST_REPEATS = 1_000_000
+_ROUNDING = 1e-9  # of a sum over all rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +88,7 @@ def _minibatch(
     facts["largest residual / bound in the run"] = float(fit.stats["largest_ratio"].max())
     facts["decisions that read no row"] = float((fit.stats["rows"][decided] == 0).mean()) if decided.any() else 1.0
     facts["iterations that read all rows"] = float(fit.stats["full_read"].mean())
-    mode = Mode(model, fit.laplace_mean, *_curvature(model, fit.laplace_mean), passes=1)
+    mode = Mode(model, fit.laplace_mean, *model.curvature(fit.laplace_mean), passes=1)
     setup = sampler.setup(model, mode, fit.meta["seed"], False)
     options, target = setup.policy.options(setup.policy.begin(), True), setup.target()
     if isinstance(setup.proxy.bound, Zero):
@@ -99,14 +102,16 @@ def _minibatch(
         white = laplace.whiten(fit.theta[rng.integers(chains), rng.integers(draws)])
         other = np.empty(d)
         propose(rng, options.kernel, white, other)
-        exact, worst = _full_gap(model, mode, bound, white, other)
+        exact, worst, spread, rate = _full_gap(model, mode, bound, options.rate, white, other)
         ratio = max(ratio, worst)
-        estimates = np.empty(repeats)
-        replay(rng, target, options, white, other, estimates)
-        if sampler.rate != "smh":
-            values = np.exp(np.minimum(estimates - exact, 50.0))
-            error = values.std(ddof=1) / np.sqrt(repeats)
-            score = max(score, abs(values.mean() - 1.0) / max(error, 1e-9))
+        estimates = np.empty(int(min(max(repeats, _CANDIDATES / max(rate, 1e-12)), _MOST_REPEATS)))
+        if rate < model.data.n:
+            replay(rng, target, options, white, other, estimates)
+        else:
+            estimates[:] = exact  # a full read: nothing is estimated
+        if sampler.rate != "smh" and rate * estimates.size >= _CANDIDATES / 2 and rate < model.data.n:
+            gap = abs(np.exp(np.minimum(estimates - exact, 50.0)).mean() - 1.0)
+            score = max(score, max(0.0, gap - _ROUNDING) / np.sqrt(max(np.expm1(min(spread, 50.0)), 1e-300) / estimates.size))
         lost.append(min(1.0, np.exp(exact)) - np.minimum(1.0, np.exp(estimates)).mean())
     facts["pairs replayed on all rows"] = pairs
     facts["largest residual / bound over all rows of them"] = ratio
@@ -119,16 +124,16 @@ def _minibatch(
         problems.append("the minibatch ratio is not unbiased for the full-data ratio")
 
 
-def _curvature(model: Model, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
-    return model.curvature(theta)
-
-
-def _full_gap(model: Model, mode: Mode, bound: Any, white: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    """Sum of residual differences over all rows, and the largest ratio of one to its bound."""
+def _full_gap(
+    model: Model, mode: Mode, bound: Any, rate: Any, white: np.ndarray, other: np.ndarray
+) -> tuple[float, float, float, float]:
+    """Over all rows: sum of residual differences, largest ratio of one to its bound, log(1 + relative variance) of the
+    estimated ratio, sum (phi' - phi)^2 / phi, and the rate of candidates."""
     theta, proposal = mode.reference + mode.factor @ white, mode.reference + mode.factor @ other
     rates = np.zeros(rate_count(bound))
-    total_rate(bound, white, other, rates)
-    total, worst = 0.0, 0.0
+    sum_of_limits = total_rate(bound, white, other, rates)
+    extra = rate.chi * sum_of_limits if isinstance(rate, Tuna) else 0.0
+    total, worst, spread = 0.0, 0.0, 0.0
     for start in range(0, model.data.n, _BLOCK):
         index = np.arange(start, min(model.data.n, start + _BLOCK))
         gaps = passes.residuals_at(model.rows, index, theta, proposal, mode.reference)
@@ -136,5 +141,11 @@ def _full_gap(model: Model, mode: Mode, bound: Any, white: np.ndarray, other: np
         row_rates(bound, rates, start, limits)
         total += float(gaps.sum())
         known = limits > 0.0
-        worst = max(worst, float((np.abs(gaps[known]) / limits[known]).max(initial=0.0)))
-    return total, worst
+        share = -gaps[known] / limits[known]
+        worst = max(worst, float(np.abs(share).max(initial=0.0)))
+        if isinstance(rate, Tuna):
+            forward = extra + 0.5 * (1.0 + share)
+        else:
+            forward = 1.0 + np.minimum(0.0, share)
+        spread += float((limits[known] * share**2 / np.maximum(forward, 1e-12)).sum())
+    return total, worst, spread, dominating(rate, sum_of_limits)

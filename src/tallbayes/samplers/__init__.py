@@ -13,8 +13,10 @@ from tallbayes.samplers.full_data import FullData
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "mh": lambda: FullData(moves.random_walk()),
+    "mala": lambda: FullData(moves.mala()),
     "hmc": lambda: FullData(moves.hmc()),
     "nuts": lambda: FullData(moves.nuts()),
+    "slice": lambda: FullData(moves.slice()),
     "exact-minibatch": ExactMinibatch,
 }
 

@@ -60,6 +60,8 @@ def advance(rng, target, options, state, fresh, theta, info, thin):
     """
     if fresh:
         state = init(rng, target, options, state.theta)
+        if target.counters[STATUS] != 0:
+            return state, 0
     counted = 4
     for row in range(theta.shape[0]):
         for c in range(counted):
@@ -143,3 +145,8 @@ class Sampler(ABC):
     def as_dict(self) -> dict[str, Any]:
         """Class and options in JSON types."""
         return {"class": type(self).__name__, **asdict(self)}
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any]) -> Sampler:
+        """The inverse of `as_dict`, less the class."""
+        return cls(**options)

@@ -235,10 +235,11 @@ class ExactMinibatch(Sampler):
     move: Move = field(default_factory=independence)
     bound: str = "auto"
     two_stage: bool = True
-    chi: float = 0.1
+    chi: float | None = None
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
         "every transition leaves the posterior invariant; rows are drawn at random under certified bounds",
+        assumed=("the proven bound of the third derivative of the family", "arithmetic in double precision"),
         checked=("every residual read is within its bound",),
     )
     cost: ClassVar[str] = "a few rows, whatever n"
@@ -248,7 +249,9 @@ class ExactMinibatch(Sampler):
             raise unknown("rate", self.rate, RATES)
         if self.bound != "auto" and self.bound not in NAMES:
             raise unknown("bound", self.bound, [*NAMES, "auto"])
-        if not self.chi >= 0.0:
+        if self.chi is not None and self.rate != "tuna":
+            raise OptionError(f"chi belongs to rate='tuna'; rate={self.rate!r} has no such number.")
+        if self.chi is not None and not self.chi >= 0.0:
             raise OptionError(f"chi must be at least 0; got {self.chi}.")
         as_proposal(self.move)
 
@@ -264,7 +267,7 @@ class ExactMinibatch(Sampler):
 
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Whiten, certify all rows (one pass), build the tables."""
-        move, rate = as_proposal(self.move), RATES[self.rate](self.chi)
+        move, rate = as_proposal(self.move), RATES[self.rate](0.1 if self.chi is None else self.chi)
         policy = MinibatchPolicy(move, rate, self.two_stage, model.dim)
         whitening = whitening_of(mode)
         if isinstance(model.member, GaussianScale):

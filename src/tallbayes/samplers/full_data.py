@@ -14,8 +14,9 @@ from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
 from tallbayes.moves import MOVE_INFO, Move, from_dict, nuts, tuning
 from tallbayes.moves.base import Point, log_density, log_density_gradient, move, start
+from tallbayes.moves.proposals import Located, ProposalMove
 from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
-from tallbayes.target import Target, log_posterior, log_posterior_gradient
+from tallbayes.target import NOT_FINITE, Target, log_posterior, log_posterior_gradient, stop_run
 
 
 class FullPosterior(NamedTuple):
@@ -42,7 +43,10 @@ def _log_density_gradient(density, theta, gradient):
 
 @init.register(FullDataOptions)
 def _init(rng, target, options, theta):
-    return start(options.kernel, FullPosterior(target), theta)
+    point = start(options.kernel, FullPosterior(target), theta)
+    if not abs(point.log_density) < np.inf:
+        stop_run(target, NOT_FINITE, 0)
+    return point
 
 
 @step.register(FullDataOptions)
@@ -53,8 +57,8 @@ def _step(rng, target, options, state, info):
 class MovePolicy(Policy):
     """Warm-up of a move on the full posterior."""
 
-    def __init__(self, move: Move, covariance: np.ndarray) -> None:
-        self.move, self.covariance = move, covariance
+    def __init__(self, move: Move, mode: Mode) -> None:
+        self.move, self.covariance, self.mode = move, mode.covariance, mode
 
     def begin(self) -> tuning.Tuning:
         """Laplace covariance, first step size."""
@@ -65,11 +69,16 @@ class MovePolicy(Policy):
         return tuning.window_ends(warmup)
 
     def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> tuning.Tuning:
-        """Dual averaging and covariance."""
+        """Dual averaging and covariance; proposals from the Laplace fit stay as they are."""
+        if isinstance(self.move, ProposalMove):
+            return state
         return tuning.update(self.move, state, draws, info["acceptance_rate"], end, warmup)
 
     def options(self, state: Any, final: bool) -> FullDataOptions:
         """The kernel."""
+        if isinstance(self.move, ProposalMove):
+            inner = self.move.kernel(np.eye(self.covariance.shape[0]), 1.0)
+            return FullDataOptions(Located(self.mode.reference, np.ascontiguousarray(self.mode.factor), inner))
         return FullDataOptions(tuning.kernel(self.move, state, final))
 
     def blank(self, theta: np.ndarray) -> Point:
@@ -104,7 +113,7 @@ class FullData(Sampler):
 
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Nothing to prepare beyond the mode."""
-        return Setup(model, MovePolicy(self.move, mode.covariance), why=f"full-data {self.name}, as asked")
+        return Setup(model, MovePolicy(self.move, mode), why=f"full-data {self.name}, as asked")
 
     def as_dict(self) -> dict[str, Any]:
         """Class and move."""

@@ -1,0 +1,87 @@
+"""Metropolis-adjusted Langevin: w' = w + (eps^2 / 2) L'grad + eps xi in whitened coordinates, with the full proposal ratio.
+
+Roberts and Rosenthal (1998): the best acceptance rate is 0.574, the step shrinks like d^(-1/6).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tallbayes.errors import OptionError
+from tallbayes.moves.base import Move, Point, log_density_gradient, move, start
+from tallbayes.moves.hmc import start_with_gradient
+from tallbayes.moves.linear import lower_times, normal_vector, upper_times
+
+
+class Langevin(NamedTuple):
+    """Kernel: factor of the preconditioner and step size."""
+
+    factor: np.ndarray
+    step: float
+
+
+@start.register(Langevin)
+def _start(kernel, density, theta):
+    return start_with_gradient(density, theta)
+
+
+@move.register(Langevin)
+def _move(rng, kernel, density, point, info):
+    d, half = point.theta.size, 0.5 * kernel.step * kernel.step
+    drift, change, shift = np.empty(d), np.empty(d), np.empty(d)
+    upper_times(kernel.factor, point.gradient, drift)
+    noise = normal_vector(rng, d)
+    for j in range(d):
+        change[j] = half * drift[j] + kernel.step * noise[j]
+    lower_times(kernel.factor, change, shift)
+    theta, gradient = point.theta + shift, np.empty(d)
+    value = log_density_gradient(density, theta, gradient)
+    upper_times(kernel.factor, gradient, drift)
+    forward, backward = 0.0, 0.0
+    for j in range(d):
+        back = -change[j] - half * drift[j]
+        forward += noise[j] * noise[j]
+        backward += back * back
+    log_ratio = value - point.log_density + 0.5 * forward - 0.5 * backward / (kernel.step * kernel.step)
+    finite = log_ratio == log_ratio
+    info[1] = math.exp(min(0.0, log_ratio)) if finite else 0.0
+    info[2] = 1.0
+    if finite and math.log(1.0 - rng.random()) < log_ratio:
+        point = Point(theta, value, gradient)
+    info[0] = point.log_density
+    return point
+
+
+@dataclass(frozen=True)
+class LangevinMove(Move):
+    """Options of MALA."""
+
+    acceptance: float = 0.574
+    name: ClassVar[str] = "mala"
+
+    def kernel(self, covariance: np.ndarray, step: float) -> Any:
+        """The kernel for a covariance estimate."""
+        return Langevin(np.ascontiguousarray(np.linalg.cholesky(covariance)), step)
+
+    def first_step(self, dim: int) -> float:
+        """The best step shrinks like d^(-1/6)."""
+        return 1.2 * dim ** (-1 / 6)
+
+    def target_acceptance(self, dim: int) -> float:
+        """As given."""
+        return self.acceptance
+
+
+def mala(acceptance: float = 0.574) -> LangevinMove:
+    """Metropolis-adjusted Langevin, preconditioned by the covariance.
+
+    >>> mala()
+    LangevinMove(acceptance=0.574)
+    """
+    if not 0.0 < acceptance < 1.0:
+        raise OptionError(f"acceptance is the rate warm-up aims at, between 0 and 1; got {acceptance}.")
+    return LangevinMove(acceptance)
