@@ -36,9 +36,7 @@ def parse(formula: str, available: tuple[str, ...], reserved: tuple[str, ...] = 
     if formula.count("~") != 1:
         raise DataError(f"the formula {formula!r} needs exactly one ~ between response and predictors.")
     left, right = formula.split("~")
-    response = left.strip().strip("`")
-    if response not in available:
-        raise DataError(str(unknown("response column", response, available)))
+    response = _response(left, available)
     chosen: dict[str, None] = {}
     intercept, add, expect_term, position = True, True, True, 0
     while right[position:].strip():
@@ -80,6 +78,15 @@ def parse(formula: str, available: tuple[str, ...], reserved: tuple[str, ...] = 
     if not chosen and not intercept:
         raise DataError(f"the formula {formula!r} leaves no predictor.")
     return Terms(response, tuple(chosen), intercept)
+
+
+def _response(left: str, available: tuple[str, ...]) -> str:
+    response = left.strip().strip("`")
+    if response in available:
+        return response
+    if re.search(r"[()+*/-]", response):
+        raise DataError(f"the response {response!r} must be a column; compute it as a column first.")
+    raise DataError(str(unknown("response column", response, available)))
 
 
 MOST_TERMS = 1000
@@ -157,11 +164,7 @@ def expand(formula: str, available: tuple[str, ...], levels: Collection[str], re
     if formula.count("~") != 1:
         raise DataError(f"the formula {formula!r} needs exactly one ~ between response and predictors.")
     left, right = formula.split("~")
-    response = left.strip().strip("`")
-    if response not in available:
-        if re.search(r"[()+*/-]", response):
-            raise DataError(f"the response {response!r} must be a column; compute it as a column first.")
-        raise DataError(str(unknown("response column", response, available)))
+    response = _response(left, available)
     terms = _Parser(formula, right, response, available, levels, reserved).parsed()
     return General(response, tuple(sorted(terms.values(), key=len)), available)
 

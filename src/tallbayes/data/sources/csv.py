@@ -69,28 +69,48 @@ def _open(path: Path, wanted: dict[str, Any] | None) -> Any:
 
 
 def _located(path: Path, wanted: dict[str, Any], first: int) -> str | None:
-    """Row, column and text of the first cell after a row that is not of the type of its column."""
+    """Row, column and text of the first cell, in the block after a row, that is not of the type of its column."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     row = 0
     try:
         for batch in _open(path, {c: pa.binary() for c in wanted}):
-            for number in range(batch.num_rows if row + batch.num_rows > first else 0):
-                for name, kind in wanted.items():
-                    cell = batch.column(name)[number]
-                    try:
-                        pc.cast(pc.cast(cell, pa.string()), kind)
-                    except (pa.ArrowException, UnicodeError):
-                        text = (cell.as_py() or b"")[:40].decode("utf-8", "replace")
-                        return (
-                            f"{path}: row {row + number}, column {name!r} is {text!r}, but the column begins with values of "
-                            f"type {kind}. Correct the cell, or leave the column out."
-                        )
+            bad = [(_first_bad(batch.column(c), t), c) for c, t in wanted.items()] if row + batch.num_rows > first else []
+            number, name = min(bad, default=(batch.num_rows, ""))
+            if number < batch.num_rows:
+                text = (batch.column(name)[number].as_py() or b"")[:40].decode("utf-8", "replace")
+                return (
+                    f"{path}: row {row + number}, column {name!r} is {text!r}, but the column begins with values of type "
+                    f"{wanted[name]}. Correct the cell, or leave the column out."
+                )
             row += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeError):
         return None
     return None
+
+
+def _first_bad(cells: Any, kind: Any) -> int:
+    """Position of the first cell that cannot be converted, by bisection; the length if all can."""
+    low, high = 0, len(cells)
+    if _converts(cells, kind):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _converts(cells.slice(low, middle - low), kind):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _converts(cells: Any, kind: Any) -> bool:
+    import pyarrow as pa
+
+    try:
+        cells.cast(pa.string()).cast(kind)
+    except (pa.ArrowException, UnicodeError):
+        return False
+    return True
 
 
 def _short(error: Exception) -> str:

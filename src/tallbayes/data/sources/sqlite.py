@@ -1,6 +1,7 @@
 """SQLite tables and queries: `sqlite:path.db::table` or `sqlite:path.db::SELECT ...`.
 
-The database is opened read-only, and an authorizer lets a query do nothing but read. Types are those of the first rows.
+The database is opened read-only, and an authorizer lets a query do nothing but read. Types are those of the first rows;
+whole numbers are read as float64.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def _type(values: list[Any]) -> Any:
 
     kinds = {type(v) for v in values} - {type(None)}
     if kinds <= {int, float}:
-        return pa.int64() if kinds == {int} else pa.float64()
+        return pa.float64()
     return pa.string() if kinds == {str} else pa.binary()
 
 
@@ -122,6 +123,4 @@ def _array(rows: list[Any], j: int, kind: Any, name: str, first: int) -> Any:
                 f"row {first + number}, column {name!r} is {value!r:.40}, but the column begins with values of type {kind}. "
                 f"Use CAST({name} AS ...) in a SELECT, or leave the column out."
             )
-    if pa.types.is_integer(kind) and any(isinstance(v, float) for v in values):
-        return pa.array([None if v is None else float(v) for v in values], pa.float64())
     return pa.array(values, kind)
