@@ -431,10 +431,8 @@ def test_masked_elements_are_refused():
 @pytest.mark.parametrize(
     "values",
     [
-        pa.array(["a", "b"]),
-        pa.array(["a", "b"]).dictionary_encode(),
-        pa.array([1, 2]).dictionary_encode(),
         pa.array([0, 1], pa.timestamp("s")),
+        pa.array([b"a", b"b"]),
         pa.array([None, None]),
         pa.array([[1.0], [2.0]]),
     ],
@@ -446,6 +444,15 @@ def test_columns_that_are_not_numbers_are_named(values):
         with pytest.raises(DataError, match=r"column 'region' has type .*, not a number. Leave it out"):
             action()
     assert read(table, "y ~ 1").columns == ("Intercept",)
+
+
+@pytest.mark.parametrize("values", [pa.array(["a", "b"]), pa.array(["a", "b"]).dictionary_encode()], ids=["text", "dictionary"])
+def test_text_is_refused_without_a_formula(values):
+    table = pa.table({"y": [0, 1], "region": values})
+    for action in (lambda: read(table, response="y"), lambda: Dataset.from_arrays(table, "y")):
+        with pytest.raises(DataError, match=r"column 'region' has type .*, not a number. Leave it out"):
+            action()
+    assert read(table, "y ~ .").columns == ("Intercept", "region[T.b]")
 
 
 @pytest.mark.parametrize("row", [1, LATE])
@@ -500,7 +507,7 @@ DOUBLE = pa.table([[1.0, 2.0], [3.0, 4.0], [0, 1]], names=["a", "a", "y"])
         (lambda: read(pa.table({"y": [0], "a": [1]}).slice(0, 0), "y ~ a"), DataError, "no rows"),
         (lambda: read(reader_of({"y": np.zeros(0), "a": np.zeros(0)}), "y ~ a"), DataError, "no rows"),
         (lambda: read(reader_of({"y": np.zeros(0), "a": np.zeros(0)}), "y ~ a", memory="disk"), DataError, "no rows"),
-        (lambda: read("rows.csv", "y ~ a"), DataError, "rows.csv: cannot tell the format"),
+        (lambda: read("rows.xls", "y ~ a"), DataError, "rows.xls: cannot tell the format. Understood are .parquet"),
         (lambda: read("nowhere.parquet", "y ~ a"), DataError, "nowhere.parquet does not exist"),
         (lambda: read(np.ones((2, 2)), "y ~ a"), DataError, "cannot read a ndarray.*Dataset.from_arrays"),
         (lambda: Dataset.from_arrays(np.ones((3, 2)), [0, 1]), DataError, "y must have one number for each of the 3 rows"),

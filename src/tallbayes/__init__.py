@@ -5,7 +5,7 @@
 ['hmc', 'mh']
 """
 
-from tallbayes import auto, models, moves, samplers
+from tallbayes import auto, models, moves, samplers, store
 from tallbayes.api import fit, resume, sample
 from tallbayes.data import Dataset, read
 from tallbayes.errors import (
@@ -44,4 +44,5 @@ __all__ = [
     "resume",
     "sample",
     "samplers",
+    "store",
 ]

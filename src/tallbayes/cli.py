@@ -1,4 +1,4 @@
-"""The command line: `tallbayes fit`, `resume`, `summary` and `demo`."""
+"""The command line: `tallbayes fit`, `resume`, `summary`, `store` and `demo`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+stores = typer.Typer(help="Packed stores: list them, delete them.", no_args_is_help=True)
+app.add_typer(stores, name="store")
+
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save the fit as a netCDF file.")]
 Plots = Annotated[Path | None, typer.Option(help="Folder for plots of traces, marginals and cost.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary and the cost as JSON.")]
@@ -25,8 +28,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")]
 
 @app.command()
 def fit(
-    source: Annotated[Path, typer.Argument(help="A .parquet file or a packed store.")],
-    formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + x2' or 'y ~ .'.")],
+    source: Annotated[
+        str,
+        typer.Argument(help="A .parquet, .csv or .arrow file, a folder or pattern of them, sqlite:path.db::table, or a store."),
+    ],
+    formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + C(group)' or 'y ~ .'.")],
     family: Annotated[str, typer.Option(help="A family by name, such as logistic, poisson, gaussian, gamma.")] = "logistic",
     sampler: Annotated[str, typer.Option(help="A sampler by name, or auto.")] = "auto",
     prior: Annotated[str, typer.Option(help="Such as normal:10, cauchy:2.5, flat; the default is weakly_informative.")] = "",
@@ -117,6 +123,32 @@ def demo(
     from tallbayes.demo import run
 
     run(folder, rows, seed, not quiet)
+
+
+@stores.command("list")
+def list_stores(as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False) -> None:
+    """List the packed stores: name, rows, bytes and source."""
+    from tallbayes import store
+
+    found = store.list()
+    if as_json:
+        print(json.dumps([entry.as_dict() for entry in found], indent=1))
+        return
+    for entry in found:
+        rows = "damaged" if entry.rows is None else f"{entry.rows:,} rows"
+        print(f"{entry.name}  {rows}  {entry.bytes / 1e6:,.1f} MB  {entry.source or 'a stream'}")
+    print(f"{len(found)} stores in {store.folder()}")
+
+
+@stores.command("clear")
+def clear_stores(
+    name: Annotated[str | None, typer.Argument(help="A name from `tallbayes store list`; all stores if not given.")] = None,
+) -> None:
+    """Delete one packed store, or all of them."""
+    from tallbayes import store
+
+    removed = store.clear(name)
+    print(f"deleted {len(removed)} stores from {store.folder()}")
 
 
 def _prior(text: str) -> Any:

@@ -1,10 +1,9 @@
-"""Streams of Arrow record batches: Parquet files, and any object with `__arrow_c_stream__`."""
+"""Streams of Arrow record batches, and their columns as numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,12 @@ class Source:
     names: tuple[str, ...]
     n: int | None
     identity: dict[str, Any]
-    batches: Any  # (columns) -> iterator of RecordBatch
+    batches: Any  # (columns) -> iterator of RecordBatch, of at most BATCH rows each
+    types: tuple[Any, ...]  # Arrow types of the columns
+    repeatable: bool = True  # whether batches() may be called again
 
 
-def _column_names(schema: Any) -> tuple[str, ...]:
+def column_names(schema: Any) -> tuple[str, ...]:
     """Names of the columns; an index that pandas stored beside them is none."""
     index = (schema.pandas_metadata or {}).get("index_columns", ())
     return tuple(c for c in schema.names if c not in index)
@@ -37,48 +38,29 @@ def refuse_ambiguous(names: Sequence[str], wanted: Iterable[str]) -> None:
             raise DataError(f"there are {list(names).count(name)} columns called {name!r}; rename all but one.")
 
 
-def parquet(path: str | Path) -> Source:
-    """A Parquet file, read a batch at a time."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def missing_row(column: Any) -> int:
+    """First row of a column of a batch that is missing."""
+    import pyarrow.compute as pc
 
-    path = Path(path)
-    if not path.exists():
-        raise DataError(f"{path} does not exist.")
-    try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path} is not a readable Parquet file ({error}).") from error
-    schema, n = file.schema_arrow, file.metadata.num_rows
-    file.close()
-
-    def batches(columns: Sequence[str]) -> Iterator[Any]:
-        with pq.ParquetFile(path, pre_buffer=False) as opened:
-            try:
-                yield from opened.iter_batches(batch_size=BATCH, columns=list(columns))
-            except (pa.ArrowInvalid, OSError) as error:
-                raise DataError(f"{path} is damaged: {error}") from error
-
-    stat = path.stat()
-    identity = {"path": str(path.resolve()), "size": stat.st_size, "modified": stat.st_mtime_ns}
-    return Source(_column_names(schema), n, identity, batches)
+    return int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
 
 
-def stream(source: Any) -> Source:
-    """Any object with `__arrow_c_stream__`: polars, pandas, pyarrow, duckdb."""
+def kind_of(type_: Any) -> str:
+    """What a formula can do with a column of an Arrow type: "number", "level" (text), or "other".
+
+    >>> import pyarrow as pa
+    >>> kind_of(pa.int8()), kind_of(pa.string()), kind_of(pa.timestamp("s"))
+    ('number', 'level', 'other')
+    """
     import pyarrow as pa
 
-    reader = pa.RecordBatchReader.from_stream(source)
-    n = getattr(source, "num_rows", None)
-    if n is None and hasattr(source, "shape"):
-        n = source.shape[0]
-
-    def batches(columns: Sequence[str]) -> Iterator[Any]:
-        for batch in reader:
-            for start in range(0, batch.num_rows, BATCH):
-                yield batch.slice(start, BATCH).select(list(columns))
-
-    return Source(_column_names(reader.schema), int(n) if n is not None else None, {}, batches)
+    if pa.types.is_dictionary(type_):
+        return "level" if kind_of(type_.value_type) != "other" else "other"
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return "level"
+    if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_) or pa.types.is_decimal(type_):
+        return "number"
+    return "other"
 
 
 def numbers(batch: Any, name: str, first_row: int) -> np.ndarray:
@@ -88,14 +70,12 @@ def numbers(batch: Any, name: str, first_row: int) -> np.ndarray:
 
     column = batch.column(name)
     kind = column.type
-    if pa.types.is_dictionary(kind) or not (
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind)
-    ):
+    if kind_of(kind) != "number":
         raise DataError(
             f"column {name!r} has type {kind}, not a number. Leave it out with columns= or a formula, or encode it as numbers."
         )
     if column.null_count:
-        row = first_row + int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
+        row = first_row + missing_row(column)
         raise DataError(f"row {row}, column {name!r} is missing. Drop or impute such rows before fitting.")
     if pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
         column = pc.cast(column, pa.float64())
@@ -107,7 +87,7 @@ def dense_columns(source: Any, y: Any, columns: Sequence[str] | None) -> tuple[n
     import pyarrow as pa
 
     table = pa.table(source).combine_chunks()
-    every = _column_names(table.schema)
+    every = column_names(table.schema)
     names = [c for c in every if not (isinstance(y, str) and c == y)]
     refuse_ambiguous(every, columns if columns is not None else every)
     if isinstance(y, str):

@@ -1,13 +1,18 @@
-"""Formulas over numeric columns: `y ~ x1 + x2`, `y ~ .`, `y ~ . - x3`, `+ 0` or `- 1` for no intercept.
+"""Formulas: from text to terms. Nothing is evaluated here.
 
-Names that are not plain words stand in backquotes. A formula says which columns are read; nothing in it is evaluated.
+`parse` reads sums of columns: `y ~ x1 + x2`, `y ~ .`, `y ~ . - x3`, `+ 0` or `- 1` for no intercept. `expand` reads the rest:
+levels, interactions and transforms, each checked against a whitelist. Names that are not plain words stand in backquotes.
 """
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NoReturn
 
+from tallbayes.data.expression import checked, named, number_of, placeholder
 from tallbayes.errors import DataError, unknown
 
 _TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_][\w.]*|`[^`]+`)|(?P<number>[01])|(?P<sign>[+-])|(?P<all>\.)|(?P<other>\S))")
@@ -31,9 +36,7 @@ def parse(formula: str, available: tuple[str, ...], reserved: tuple[str, ...] = 
     if formula.count("~") != 1:
         raise DataError(f"the formula {formula!r} needs exactly one ~ between response and predictors.")
     left, right = formula.split("~")
-    response = left.strip().strip("`")
-    if response not in available:
-        raise DataError(str(unknown("response column", response, available)))
+    response = _response(left, available)
     chosen: dict[str, None] = {}
     intercept, add, expect_term, position = True, True, True, 0
     while right[position:].strip():
@@ -75,3 +78,244 @@ def parse(formula: str, available: tuple[str, ...], reserved: tuple[str, ...] = 
     if not chosen and not intercept:
         raise DataError(f"the formula {formula!r} leaves no predictor.")
     return Terms(response, tuple(chosen), intercept)
+
+
+def _response(left: str, available: tuple[str, ...]) -> str:
+    response = left.strip().strip("`")
+    if response in available:
+        return response
+    if re.search(r"[()+*/-]", response):
+        raise DataError(f"the response {response!r} must be a column; compute it as a column first.")
+    raise DataError(str(unknown("response column", response, available)))
+
+
+MOST_TERMS = 1000
+_DEEPEST = 40
+_GENERAL = re.compile(
+    r"\s*(?:(?P<name>[^\W\d][\w.]*|`[^`]+`)|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<all>\.)"
+    r"|(?P<symbol>\*\*|//|[-+*/:^%|()\[\],=])|(?P<other>\S))"
+)
+_UNDERSTOOD = "Understood are + - : * ( ) . 0 1, columns, and transforms; arithmetic goes inside I()."
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One factor of a term: its canonical text, its checked tree over placeholders, and the columns it needs."""
+
+    text: str
+    tree: ast.expr
+    numbers: tuple[int, ...]  # positions of the columns used as numbers
+    level: int | None = None  # position of the column used as levels
+
+
+Products = dict[frozenset, tuple[Factor, ...]]
+
+
+@dataclass(frozen=True)
+class General:
+    """What a general formula asks for: terms in the order of formulaic, each a product of factors."""
+
+    response: str
+    terms: tuple[tuple[Factor, ...], ...]
+    names: tuple[str, ...]  # the columns that placeholders count
+
+    @property
+    def text(self) -> str:
+        """The right-hand side in canonical form."""
+        parts = [":".join(f.text for f in term) if term else "1" for term in self.terms]
+        return " + ".join(parts if () in self.terms else ["0", *parts])
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """All different factors."""
+        return tuple({f.text: f for term in self.terms for f in term}.values())
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read, in the order of the source."""
+        used = {k for f in self.factors for k in (*f.numbers, *(() if f.level is None else (f.level,)))}
+        return tuple(self.names[k] for k in sorted(used))
+
+
+def is_plain(formula: str) -> bool:
+    """Whether a formula only names columns, so that `parse` is enough.
+
+    >>> is_plain("y ~ a + b - 1"), is_plain("y ~ log(a)")
+    (True, False)
+    """
+    right = formula.partition("~")[2]
+    return all(not match["other"] for match in _TOKEN.finditer(right)) and "~" in formula
+
+
+def expand(formula: str, available: tuple[str, ...], levels: Collection[str], reserved: tuple[str, ...] = ()) -> General:
+    """Read a general formula; `levels` are the columns that are text.
+
+    Every factor passes the whitelist of `expression.checked`. The terms come in the order of formulaic: by degree, then as
+    written.
+
+    >>> expand("y ~ a*g - g + log(b)", ("y", "a", "b", "g"), {"g"}).text
+    '1 + a + log(b) + a:g'
+    >>> expand("y ~ (1|g)", ("y", "g"), {"g"})
+    Traceback (most recent call last):
+    ...
+    tallbayes.errors.DataError: '|' in the formula 'y ~ (1|g)': there are no random effects. Use C(g) for an effect of each
+    level.
+    """
+    if formula.count("~") != 1:
+        raise DataError(f"the formula {formula!r} needs exactly one ~ between response and predictors.")
+    left, right = formula.split("~")
+    response = _response(left, available)
+    terms = _Parser(formula, right, response, available, levels, reserved).parsed()
+    return General(response, tuple(sorted(terms.values(), key=len)), available)
+
+
+class _Parser:
+    """Recursive descent over the right-hand side; terms are kept under the set of the texts of their factors."""
+
+    def __init__(
+        self,
+        formula: str,
+        right: str,
+        response: str,
+        available: tuple[str, ...],
+        levels: Collection[str],
+        reserved: tuple[str, ...],
+    ) -> None:
+        self.formula, self.response, self.available, self.levels = formula, response, available, levels
+        self.rest = tuple(c for c in available if c != response and c not in reserved)
+        self.position, self.depth = 0, 0
+        self.tokens: list[tuple[str, str]] = []
+        for match in _GENERAL.finditer(right):
+            kind, token = match.lastgroup or "", match.group().strip()
+            if kind == "other":
+                self.refuse(token, _UNDERSTOOD)
+            if token == "|":
+                self.refuse(token, "there are no random effects. Use C(g) for an effect of each level.")
+            self.tokens.append((kind, token))
+
+    def refuse(self, token: str, reason: str) -> NoReturn:
+        raise DataError(f"{token!r} in the formula {self.formula!r}: {reason}")
+
+    def peek(self) -> str:
+        return self.tokens[self.position][1] if self.position < len(self.tokens) else ""
+
+    def parsed(self) -> Products:
+        terms = self.sum({frozenset(): ()})
+        if self.position < len(self.tokens):
+            self.refuse(self.peek(), _UNDERSTOOD)
+        if not terms:
+            raise DataError(f"the formula {self.formula!r} leaves no predictor.")
+        return terms
+
+    def sum(self, terms: Products) -> Products:
+        sign = "+"
+        if self.peek() == "-":
+            sign, self.position = "-", self.position + 1
+        while True:
+            if self.peek() in ("0", "1"):
+                if self.depth:
+                    self.refuse(self.peek(), "0 and 1 stand outside parentheses.")
+                if (self.peek() == "1") == (sign == "+"):
+                    terms = {frozenset(): (), **terms}
+                else:
+                    terms.pop(frozenset(), None)
+                self.position += 1
+            else:
+                product = self.product()
+                if sign == "-":
+                    for key in product:
+                        terms.pop(key, None)
+                else:
+                    terms = {**terms, **{k: v for k, v in product.items() if k not in terms}}
+            if self.peek() not in ("+", "-"):
+                return terms
+            sign = self.peek()
+            self.position += 1
+
+    def product(self) -> Products:
+        terms = self.interaction()
+        while self.peek() == "*":
+            self.position += 1
+            other = self.interaction()
+            terms = {**terms, **other, **self.crossed(terms, other)}
+        return terms
+
+    def interaction(self) -> Products:
+        terms = self.atom()
+        while self.peek() == ":":
+            self.position += 1
+            terms = self.crossed(terms, self.atom())
+        return terms
+
+    def crossed(self, terms: Products, other: Products) -> Products:
+        if len(terms) * len(other) > MOST_TERMS:
+            raise DataError(f"the formula {self.formula!r} has more than {MOST_TERMS} terms; name those that matter.")
+        return {a | b: tuple({f.text: f for f in (*s, *t)}.values()) for a, s in terms.items() for b, t in other.items()}
+
+    def atom(self) -> Products:
+        if self.position >= len(self.tokens):
+            raise DataError(f"the formula {self.formula!r} ends without a term; write y ~ 1 for an intercept alone.")
+        kind, token = self.tokens[self.position]
+        self.position += 1
+        if token == "(":
+            self.depth += 1
+            if self.depth > _DEEPEST:
+                self.refuse(token, "parentheses are nested too deep.")
+            terms = self.sum({})
+            if self.peek() != ")":
+                self.refuse(self.peek() or "(", "a parenthesis is not closed.")
+            self.depth -= 1
+            self.position += 1
+            return terms
+        if kind == "all":
+            return {frozenset([f.text]): (f,) for f in map(self.column, self.rest)}
+        if kind != "name":
+            self.refuse(token, _UNDERSTOOD)
+        factor = self.call() if self.peek() == "(" and not token.startswith("`") else self.column(token.strip("`"))
+        return {frozenset([factor.text]): (factor,)}
+
+    def place(self, name: str) -> int:
+        if name not in self.available:
+            raise DataError(str(unknown("column", name, self.available)))
+        if name == self.response:
+            raise DataError(f"the response {name!r} is also a predictor in the formula {self.formula!r}.")
+        if "`" in name or "~" in name:
+            raise DataError(f"the name of column {name!r} has a ` or ~ in it; rename the column.")
+        return self.available.index(name)
+
+    def column(self, name: str) -> Factor:
+        number = self.place(name)
+        tree = ast.Name(placeholder(number), ast.Load())
+        text = named(tree.id, self.available, quoted=True)
+        return Factor(text, tree, (), number) if name in self.levels else Factor(text, tree, (number,))
+
+    def call(self) -> Factor:
+        """A call such as bs(x, df=5): its tokens up to the closing parenthesis, as one Python expression."""
+        start, depth, parts = self.position - 1, 0, []
+        for position in range(start, len(self.tokens)):
+            kind, token = self.tokens[position]
+            following = self.tokens[position + 1][1] if position + 1 < len(self.tokens) else ""
+            if kind == "name" and following not in ("(", "=") and token not in ("True", "False", "None"):
+                token = placeholder(self.place(token.strip("`")))
+            elif token.startswith("`"):
+                self.refuse(token, "a column stands where a function or an option is needed.")
+            parts.append(token)
+            depth += (token in ("(", "[")) - (token in (")", "]"))
+            if depth > _DEEPEST:
+                self.refuse(token, "parentheses are nested too deep.")
+            if depth == 0 and position > start:
+                break
+        else:
+            self.refuse("(", "a parenthesis is not closed.")
+        self.position = position + 1
+        source = " ".join(parts)
+        tree = checked(source, named(source.replace(" ", ""), self.available))
+        numbers = sorted({number_of(n.id) for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id.startswith("_column_")})
+        text = named(ast.unparse(tree), self.available, quoted=True)
+        if parts[0] == "C":
+            return Factor(text, tree, (), numbers[0])
+        for number in numbers:
+            if self.available[number] in self.levels:
+                name = self.available[number]
+                raise DataError(f"{text!r} needs numbers, but column {name!r} is text; use {name} or C({name}) by itself.")
+        return Factor(text, tree, tuple(numbers))

@@ -6,7 +6,10 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,14 @@ from tallbayes.data import arrow
 from tallbayes.data import formula as formulas
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, Packer, _float_type
+from tallbayes.data.design import Matrices, survey
+from tallbayes.data.sources import open_source
+from tallbayes.data.sources.ipc import ipc
 from tallbayes.data.store import Writer, default_folder, open_store
-from tallbayes.errors import DataError, OptionError, unknown
+from tallbayes.errors import DataError, OptionError, StoreError, unknown
 from tallbayes.progress import Progress
 
+_LONGEST_FORMULA = 10_000
 _IN_MEMORY_SHARE = 0.25  # of the memory now available: leaves room for the user's own objects and for proxies
 
 
@@ -36,12 +43,14 @@ def read(
     dtype: str = "float64",
     progress: bool = True,
 ) -> Dataset:
-    """Read rows from a Parquet file, a packed store, or any object with `__arrow_c_stream__`; never the whole file at once.
+    """Read rows from files, databases, packed stores and Arrow objects; never the whole source at once.
 
-    Say what to read with a formula (`"y ~ x1 + x2"`, `"y ~ ."`) or with `response=` and optionally `columns=`; either way
-    an intercept is added unless the formula says `+ 0`. `offset=` and `weights=` name columns; `offset="log(Exposure)"`
-    takes a logarithm. `memory="auto"` keeps packed rows in memory when they fit easily and memory-maps them from a store
-    on disk otherwise; `"ram"` and `"disk"` insist. A store is reused as long as its source is unchanged.
+    `source` is a .parquet, .csv or .arrow file, a folder or pattern of such files, `"sqlite:path.db::table"` or
+    `"sqlite:path.db::SELECT ..."`, a packed store, or any object with `__arrow_c_stream__`. Say what to read with a formula
+    (`"y ~ x1 + C(group)"`, `"y ~ ."`) or with `response=` and optionally `columns=`; either way an intercept is added unless
+    the formula says `+ 0`. `offset=` and `weights=` name columns; `offset="log(Exposure)"` takes a logarithm.
+    `memory="auto"` keeps packed rows in memory when they fit easily and memory-maps them from a store on disk otherwise;
+    `"ram"` and `"disk"` insist. A store is reused as long as its source is unchanged.
 
     >>> import pyarrow as pa, tallbayes as tb
     >>> table = pa.table({"y": [0, 1, 1], "x": [1.0, 2.0, 3.0], "t": [1.0, 1.0, 2.0]})
@@ -51,46 +60,105 @@ def read(
     """
     if memory not in ("auto", "ram", "disk"):
         raise unknown("memory", memory, ("auto", "ram", "disk"))
-    if isinstance(source, str | Path):
-        if Path(source).is_dir() and (Path(source) / "store.json").exists():
-            data = open_store(source)
-            _check_store(data, formula, response, columns, offset, weights)
-            return data
-        if Path(source).suffix not in (".parquet", ".pq", ".parq"):
-            raise DataError(f"{source}: cannot tell the format; give a .parquet file, a packed store or an Arrow object.")
-        rows = arrow.parquet(source)
-    elif hasattr(source, "__arrow_c_stream__"):
-        rows = arrow.stream(source)
-    else:
-        raise DataError(
-            f"cannot read a {type(source).__name__}; give a path, an object with __arrow_c_stream__ (polars, pandas, pyarrow, "
-            "duckdb), or use Dataset.from_arrays."
-        )
-    plan = _plan(rows, formula, response, columns, offset, weights)
+    if isinstance(source, str | Path) and _is_store(source):
+        data = open_store(source)
+        _check_store(data, formula, response, columns, offset, weights)
+        return data
+    rows = open_source(source)
+    plan, general = _plan(rows, formula, response, columns, offset, weights)
     kind = _float_type(dtype)
-    recipe = {"source": rows.identity, "plan": plan, "dtype": kind.str}
     if rows.n == 0:
         raise DataError("the source has no rows.")
-    on_disk = memory == "disk" or (memory == "auto" and not _fits(rows.n, len(_names(plan)), kind))
-    if store is not None and memory != "ram":
-        on_disk = True
-    if not on_disk:
-        return _read_to_memory(rows, plan, kind, recipe, progress)
-    path = _store_path(Path(store) if store is not None else default_folder(), recipe)
-    if rows.identity and path.exists():
-        existing = open_store(path)
-        if existing.recipe == recipe:
-            return existing
-    return _read_to_store(rows, plan, kind, recipe, path, progress)
+    request = {"source": rows.identity, "plan": plan, "dtype": kind.str}
+    folder = Path(store) if store is not None else default_folder()
+    path = _store_path(folder, request)
+    on_disk = memory == "disk" or (store is not None and memory != "ram")
+    if on_disk and (existing := _existing(path, request)) is not None:
+        return existing
+    with ExitStack() as stack:
+        if general is not None:
+            if not rows.repeatable:
+                rows = _spooled(rows, plan, folder, stack)
+            plan, rows = _surveyed(rows, plan, general, progress)
+        if memory == "auto" and not on_disk and not _fits(rows.n, len(_names(plan)), kind):
+            on_disk = True
+            if (existing := _existing(path, request)) is not None:
+                return existing
+        recipe = {**request, "plan": plan}
+        if on_disk:
+            return _read_to_store(rows, plan, kind, recipe, path, progress)
+        return _read_to_memory(rows, plan, kind, recipe, progress, path if memory == "auto" else None)
 
 
 def from_recipe(recipe: dict[str, Any], store: str | None, progress: bool = True) -> Dataset:
-    """Read again what a recipe describes, for resuming a run."""
+    """Read again what a recipe describes, for resuming a run. The formula in it passes the whitelist first."""
     if store is not None:
         return open_store(store)
-    identity, plan = recipe["source"], recipe["plan"]
-    rows = arrow.parquet(identity["path"])
-    return _read_to_memory(rows, plan, np.dtype(recipe["dtype"]), recipe, progress)
+    try:
+        path, plan, kind = str(recipe["source"]["path"]), recipe["plan"], _float_type(recipe["dtype"])
+        _names(plan)
+        if "design" in plan:
+            Matrices(plan)
+    except (KeyError, TypeError, DataError) as error:
+        raise StoreError(f"the description of the rows is damaged ({error!r}); give the model to resume.") from error
+    return _read_to_memory(open_source(path), plan, kind, recipe, progress)
+
+
+def _is_store(source: str | Path) -> bool:
+    return "\0" not in str(source) and Path(source).is_dir() and (Path(source) / "store.json").exists()
+
+
+def _existing(path: Path, request: dict[str, Any]) -> Dataset | None:
+    """The store at a path, if it holds what is asked for."""
+    if not request["source"] or not path.exists():
+        return None
+    found = open_store(path)
+    return found if _requested(found.recipe) == request else None
+
+
+def _requested(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recipe without what the first pass learned."""
+    plan = recipe.get("plan", {})
+    if "design" not in plan:
+        return recipe
+    return {**recipe, "plan": {**plan, "design": {"formula": plan["design"]["formula"]}}}
+
+
+def _spooled(rows: arrow.Source, plan: dict[str, Any], folder: Path, stack: ExitStack) -> arrow.Source:
+    """A stream that can be read only once, kept in a file for the two passes."""
+    import pyarrow as pa
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream.part-", dir=folder))) / "rows.arrow"
+        wanted = _wanted(plan)
+        schema = pa.schema([(c, rows.types[rows.names.index(c)]) for c in wanted])
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+            for batch in rows.batches(wanted):
+                writer.write_batch(batch)
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(
+            f"keeping the stream in {folder} failed: {error}. Free space there or choose another with store=."
+        ) from error
+    return replace(ipc(path), identity={}, names=tuple(wanted))
+
+
+def _surveyed(
+    rows: arrow.Source, plan: dict[str, Any], general: formulas.General, progress: bool
+) -> tuple[dict[str, Any], arrow.Source]:
+    """Pass one of a general formula."""
+    with Progress("levels and ranges", rows.n, progress) as bar:
+
+        def counted() -> Iterator[Any]:
+            for batch in rows.batches(list(general.columns) or [general.response]):
+                bar.advance(batch.num_rows)
+                yield batch
+
+        described, n = survey(general, counted())
+    _refuse_double(tuple(described["names"]))
+    return {**plan, "design": described}, replace(rows, n=n)
 
 
 def _plan(
@@ -100,8 +168,9 @@ def _plan(
     columns: Sequence[str] | None,
     offset: str | None,
     weights: str | None,
-) -> dict[str, Any]:
-    log_offset = False
+) -> tuple[dict[str, Any], formulas.General | None]:
+    log_offset, general = False, None
+    kinds = dict(zip(rows.names, map(arrow.kind_of, rows.types), strict=True))
     if offset is not None:
         match = re.fullmatch(r"\s*log\((.+)\)\s*", offset)
         if match and offset not in rows.names:
@@ -113,7 +182,12 @@ def _plan(
     if formula is not None:
         if response is not None or columns is not None:
             raise OptionError("give either a formula or response= and columns=, not both.")
-        terms = formulas.parse(formula, rows.names, reserved)
+        if not isinstance(formula, str) or len(formula) > _LONGEST_FORMULA:
+            raise DataError(f"a formula is a text of at most {_LONGEST_FORMULA:,} characters.")
+        terms = formulas.parse(formula, rows.names, reserved) if formulas.is_plain(formula) else None
+        if terms is None or any(kinds[c] == "level" for c in terms.columns):
+            general = formulas.expand(formula, rows.names, {c for c in rows.names if kinds[c] == "level"}, reserved)
+            terms = formulas.Terms(general.response, general.columns, () in general.terms)
     elif response is None:
         raise OptionError("say what to model: a formula such as 'y ~ .', or response='y'.")
     else:
@@ -133,14 +207,19 @@ def _plan(
         "weights": weights,
     }
     arrow.refuse_ambiguous(rows.names, (*terms.columns, terms.response, *reserved))
-    names = _names(plan)
+    if general is not None:
+        return {**plan, "design": {"formula": general.text}}, general
+    _refuse_double(_names(plan))
+    return plan, None
+
+
+def _refuse_double(names: tuple[str, ...]) -> None:
     for name in names:
         if names.count(name) > 1:
             hint = "; 'Intercept' is the name of the column of ones, which a formula leaves out with + 0" * (
                 name == "Intercept"
             )
             raise DataError(f"two predictors are called {name!r}{hint}.")
-    return plan
 
 
 def _check_store(
@@ -155,7 +234,11 @@ def _check_store(
     plain = tuple(c for c in data.columns if c != "Intercept")
     plan = data.recipe.get("plan", {})
     asked: dict[str, Any] = {}
-    if formula is not None:
+    described = plan.get("design")
+    if described is not None and formula is not None:
+        general = formulas.expand(formula, (*plan["columns"], data.response), described["text"])
+        asked |= {"response": general.response, "formula": general.text}
+    elif formula is not None:
         terms = formulas.parse(formula, (*plain, data.response))
         asked |= {"response": terms.response, "columns": set(terms.columns), "intercept": terms.intercept}
     if response is not None:
@@ -163,6 +246,8 @@ def _check_store(
     if columns is not None:
         asked["columns"] = set(columns)
     held = {"response": data.response, "columns": set(plain), "intercept": "Intercept" in data.columns}
+    if described is not None:
+        held["formula"] = described["formula"]
     for name, value in (("offset", offset), ("weights", weights)):
         if value is not None:
             asked[name] = value
@@ -181,32 +266,57 @@ def _listed(value: Any) -> str:
 
 
 def _names(plan: dict[str, Any]) -> tuple[str, ...]:
+    if "design" in plan:
+        return tuple(plan["design"]["names"])
     return (("Intercept",) if plan["intercept"] else ()) + tuple(plan["columns"])
+
+
+def _wanted(plan: dict[str, Any]) -> list[str]:
+    """All columns that are read."""
+    return list(
+        dict.fromkeys(c for c in (*plan["columns"], plan["response"], plan["offset"], plan["weights"]) if c is not None)
+    )
 
 
 def _chunks(rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, packer: Packer) -> Iterator[np.ndarray]:
     """Packed chunks, checked and counted."""
-    names = _names(plan)
-    wanted = dict.fromkeys(c for c in (*plan["columns"], plan["response"], plan["offset"], plan["weights"]) if c is not None)
-    for batch in rows.batches(list(wanted)):
-        m, first = batch.num_rows, packer.moments.n
-        if m == 0:
-            continue
-        value = {c: arrow.numbers(batch, c, first) for c in wanted}
-        x = np.empty((m, len(names)))
-        if plan["intercept"]:
-            x[:, 0] = 1.0
-        for j, c in enumerate(plan["columns"]):
-            x[:, j + plan["intercept"]] = value[c]
-        offset = value[plan["offset"]] if plan["offset"] else None
-        if offset is not None and plan["log_offset"]:
-            if (offset <= 0).any():
-                row = int(np.argmax(offset <= 0))
-                raise DataError(f"row {first + row}: log({plan['offset']}) of {offset[row]:g}; an exposure must be positive.")
-            offset = np.log(offset)
-        chunk = np.empty((m, packed.width_of(len(names), kind)), kind)
-        packer.pack(chunk, x, value[plan["response"]], offset, value[plan["weights"]] if plan["weights"] else None)
-        yield chunk
+    names, matrices = _names(plan), Matrices(plan) if "design" in plan else None
+    missing = [c for c in _wanted(plan) if c not in rows.names]
+    if missing:
+        raise DataError(f"the source has no column {missing[0]!r} any more; its columns are {', '.join(rows.names)}.")
+    step = arrow.BATCH if matrices is None else matrices.rows_at_a_time
+    for whole in rows.batches(_wanted(plan)):
+        for start in range(0, whole.num_rows, step):
+            batch = whole.slice(start, step)
+            m, first = batch.num_rows, packer.moments.n
+            if rows.n is not None and first + m > rows.n:
+                raise DataError(f"the source had {rows.n:,} rows and now has more; it changed while it was read.")
+            value = {
+                c: arrow.numbers(batch, c, first) for c in (plan["response"], plan["offset"], plan["weights"]) if c is not None
+            }
+            x = _plain_matrix(plan, batch, first) if matrices is None else matrices.matrix(batch, first)
+            offset = value[plan["offset"]] if plan["offset"] else None
+            if offset is not None and plan["log_offset"]:
+                if (offset <= 0).any():
+                    row = int(np.argmax(offset <= 0))
+                    raise DataError(
+                        f"row {first + row}: log({plan['offset']}) of {offset[row]:g}; an exposure must be positive."
+                    )
+                offset = np.log(offset)
+            chunk = np.empty((m, packed.width_of(len(names), kind)), kind)
+            packer.pack(chunk, x, value[plan["response"]], offset, value[plan["weights"]] if plan["weights"] else None)
+            yield chunk
+    if rows.n is not None and packer.moments.n not in (0, rows.n):
+        raise DataError(f"the source had {rows.n:,} rows and now has {packer.moments.n:,}; it changed while it was read.")
+
+
+def _plain_matrix(plan: dict[str, Any], batch: Any, first: int) -> np.ndarray:
+    x = np.empty((batch.num_rows, len(_names(plan))))
+    if plan["intercept"]:
+        x[:, 0] = 1.0
+    for j, c in enumerate(plan["columns"]):
+        x[:, j + plan["intercept"]] = arrow.numbers(batch, c, first)
+    return x
 
 
 def _packer(plan: dict[str, Any]) -> Packer:
@@ -214,20 +324,45 @@ def _packer(plan: dict[str, Any]) -> Packer:
 
 
 def _read_to_memory(
-    rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, recipe: dict[str, Any], progress: bool
+    rows: arrow.Source,
+    plan: dict[str, Any],
+    kind: np.dtype,
+    recipe: dict[str, Any],
+    progress: bool,
+    overflow: Path | None = None,
 ) -> Dataset:
+    """Pack rows into memory; if they are of unknown number and outgrow its share, go on in a store at `overflow`."""
     packer, names, parts = _packer(plan), _names(plan), []
     known = rows.n is not None
     out = packed.empty(rows.n or 0, len(names), kind)
-    with Progress("reading", rows.n, progress) as bar:
-        for chunk in _chunks(rows, plan, kind, packer):
-            if known:
-                out[packer.moments.n - chunk.shape[0] : packer.moments.n] = chunk
-            else:
+    room = _IN_MEMORY_SHARE * available_memory() if overflow is not None and not known else np.inf
+    held, writer = 0, None
+    flags = (plan["offset"] is not None, plan["weights"] is not None)
+    try:
+        with Progress("reading", rows.n, progress) as bar:
+            for chunk in _chunks(rows, plan, kind, packer):
+                bar.advance(chunk.shape[0])
+                if known:
+                    out[packer.moments.n - chunk.shape[0] : packer.moments.n] = chunk
+                    continue
+                if writer is not None:
+                    writer.write(chunk)
+                    continue
                 parts.append(chunk)
-            bar.advance(chunk.shape[0])
-    if packer.moments.n == 0:
-        raise DataError("the source has no rows.")
+                held += chunk.nbytes
+                if held > room:
+                    assert overflow is not None
+                    writer = Writer(overflow, names, plan["response"], kind)
+                    while parts:
+                        writer.write(parts.pop(0))
+        if packer.moments.n == 0:
+            raise DataError("the source has no rows.")
+        if writer is not None:
+            return writer.finish(packer.moments, *flags, recipe)
+    except BaseException:
+        if writer is not None:
+            writer.abort()
+        raise
     if not known:
         out = packed.empty(packer.moments.n, len(names), kind)
         at = 0
@@ -235,9 +370,7 @@ def _read_to_memory(
             part = parts.pop(0)
             out[at : at + part.shape[0]] = part
             at += part.shape[0]
-    return Dataset(
-        out, names, plan["response"], packer.moments, plan["offset"] is not None, plan["weights"] is not None, None, recipe
-    )
+    return Dataset(out, names, plan["response"], packer.moments, *flags, None, recipe)
 
 
 def _read_to_store(
@@ -259,7 +392,7 @@ def _read_to_store(
 
 def _store_path(folder: Path, recipe: dict[str, Any]) -> Path:
     key = hashlib.blake2b(json.dumps(recipe, sort_keys=True).encode(), digest_size=8).hexdigest()
-    stem = Path(recipe["source"].get("path", "stream")).stem
+    stem = re.sub(r"[^\w.=-]+", "-", Path(recipe["source"].get("path", "stream").partition("::")[0]).stem)[:60] or "rows"
     return folder / f"{stem}-{key}"
 
 

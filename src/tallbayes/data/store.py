@@ -62,6 +62,18 @@ class Writer:
 
     def finish(self, moments: Moments, has_offset: bool, has_weights: bool, recipe: dict[str, Any]) -> Dataset:
         """Sync, describe, rename and open."""
+        try:
+            return self._finish(moments, has_offset, has_weights, recipe)
+        except OSError as error:
+            self.abort()
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(
+                f"completing the store in {self.path.parent} failed: {error}. Free space there or choose another folder "
+                "with store=."
+            ) from error
+
+    def _finish(self, moments: Moments, has_offset: bool, has_weights: bool, recipe: dict[str, Any]) -> Dataset:
         os.fsync(self.file.fileno())
         self.file.close()
         rows = _map(self.folder / "records.bin", self.n, self.width, self.dtype)

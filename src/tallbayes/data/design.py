@@ -1,0 +1,359 @@
+"""Design matrices of general formulas, chunk by chunk, with formulaic.
+
+Pass one (`survey`) gathers levels and the states of transforms; the result is plain JSON under `plan["design"]`. Pass two, and
+prediction, build a formulaic ModelSpec from that JSON and apply it to batches: the columns are those that formulaic would
+make of all rows at once. Text from a file is checked against the whitelist before formulaic sees it.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tallbayes.data import arrow
+from tallbayes.data.expression import ELEMENTWISE, evaluate, named, options, placeholder, stateful_calls, transform_of
+from tallbayes.data.formula import Factor, General, expand
+from tallbayes.data.moments import check_finite
+from tallbayes.data.summaries import MOST_LEVELS, SUMMARIES
+from tallbayes.errors import DataError, StoreError, TallbayesError
+
+MOST_COLUMNS = 20_000
+CELLS = 1 << 23  # of a matrix at a time: 64 MB
+
+_STATES: dict[str, tuple[str, ...]] = {
+    "scale": ("ddof", "center", "scale"),
+    "center": ("ddof", "center", "scale"),
+    "poly": ("alpha", "norms2"),
+    "bs": ("lower_bound", "upper_bound", "knots"),
+}
+
+
+def design(plan: dict[str, Any], batch: Any, first_row: int = 0) -> np.ndarray:
+    """The columns of a data set for new rows: `plan` is `data.recipe["plan"]`, `batch` an Arrow batch or table.
+
+    A level that was not there when the data were read, or a value outside the range of a spline, is an error.
+
+    >>> import pyarrow as pa, tallbayes as tb
+    >>> table = pa.table({"y": [0.0, 1.0, 2.0], "g": ["b", "a", "b"], "x": [1.0, 2.0, 3.0]})
+    >>> data = tb.read(table, "y ~ g + center(x)", progress=False)
+    >>> data.columns
+    ('Intercept', 'g[T.b]', 'center(x)')
+    >>> design(data.recipe["plan"], pa.table({"g": ["a"], "x": [7.0]}))
+    array([[1., 0., 5.]])
+    """
+    if "design" in plan:
+        return Matrices(plan).matrix(batch, first_row)
+    missing = [c for c in plan["columns"] if c not in batch.schema.names]
+    if missing:
+        raise DataError(f"there is no column {missing[0]!r}; the columns are {', '.join(batch.schema.names)}.")
+    parts = [arrow.numbers(batch, c, first_row) for c in plan["columns"]]
+    return np.column_stack([np.ones(batch.num_rows)] * bool(plan["intercept"]) + parts)
+
+
+def survey(general: General, batches: Iterable[Any]) -> tuple[dict[str, Any], int]:
+    """Pass one: what `plan["design"]` holds, and the number of rows."""
+    levelled = {f.level for f in general.factors if f.level is not None}
+    levels: dict[int, set] = {k: set() for k in sorted(levelled)}
+    numbers = sorted({k for f in general.factors for k in f.numbers})
+    calls = {ast.unparse(c): c for f in general.factors for c in stateful_calls(f.tree)}
+    summaries = {}
+    for text, call in calls.items():
+        shown, name = named(text, general.names), transform_of(call)
+        summaries[text] = SUMMARIES[name](shown, options(call, shown), name)
+    n, example = 0, {}
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        for k, found in levels.items():
+            name = general.names[k]
+            found.update(_distinct(batch, name, n))
+            if len(found) > MOST_LEVELS:
+                raise DataError(
+                    f"column {name!r} has more than {MOST_LEVELS:,} levels within the first {n + batch.num_rows:,} rows. Group "
+                    "rare levels together, use it as a number, or leave it out."
+                )
+        values = _values(general, numbers, batch, n)
+        for text, call in calls.items():
+            with np.errstate(all="ignore"):
+                argument = np.asarray(evaluate(call.args[0], values), float)
+            check_finite(argument[:, None], (named(ast.unparse(call.args[0]), general.names),), n)
+            summaries[text].add(argument)
+        if n == 0:
+            example = {general.names[k]: float(values[placeholder(k)][0]) for k in numbers}
+        n += batch.num_rows
+    if n == 0:
+        raise DataError("the source has no rows.")
+    found_levels = {general.names[k]: _ordered(found) for k, found in levels.items()}
+    _refuse_wide(general, found_levels)
+    states = {named(text, general.names, quoted=True): summary.state() for text, summary in summaries.items()}
+    text_columns = [general.names[f.level] for f in general.factors if f.level is not None and isinstance(f.tree, ast.Name)]
+    described = {
+        "formula": general.text,
+        "text": text_columns,
+        "levels": found_levels,
+        "states": states,
+        "example": example,
+    }
+    plan = {"response": general.response, "columns": list(general.columns), "design": described}
+    described["names"] = list(Matrices(plan, general).names)
+    return described, n
+
+
+class Matrices:
+    """The second pass: design matrices of batches from the JSON of a plan."""
+
+    def __init__(self, plan: dict[str, Any], general: General | None = None) -> None:
+        described = plan["design"]
+        try:
+            if general is None:
+                general = _reread(plan)
+            self.general = general
+            self.numbers = sorted({k for f in general.factors for k in f.numbers})
+            self.levels = {k: _checked_levels(described["levels"][general.names[k]]) for k in _levelled(general)}
+            self.calls = {ast.unparse(c): c for f in general.factors for c in stateful_calls(f.tree)}
+            self.states = {}
+            for text, call in self.calls.items():
+                state = described["states"][named(text, general.names, quoted=True)]
+                self.states[text] = _checked_state(transform_of(call), options(call, text), state)
+            example = {k: float(described["example"][general.names[k]]) for k in self.numbers}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, TallbayesError) and not isinstance(error, DataError):
+                raise
+            raise StoreError(
+                f"the description of the columns is damaged or not allowed ({error}). Read the source again."
+            ) from error
+        self._build(example)
+        if described.get("names", list(self.names)) != list(self.names):
+            raise StoreError("the description of the columns does not give the columns it names. Read the source again.")
+
+    def _build(self, example: dict[int, float]) -> None:
+        import pandas as pd
+        from formulaic import ModelSpec
+        from formulaic.formula import SimpleFormula
+        from formulaic.parser.types import Factor as FormulaicFactor
+        from formulaic.parser.types import Term
+        from formulaic.utils.code import format_expr
+
+        self.types = {k: pd.CategoricalDtype(found) for k, found in self.levels.items()}
+
+        def factor(part: Factor) -> Any:
+            if part.level is None:
+                method = "lookup" if isinstance(part.tree, ast.Name) else "python"
+                return FormulaicFactor(ast.unparse(part.tree), eval_method=method)
+            name = _level_name(part.level)
+            if isinstance(part.tree, ast.Name):
+                return FormulaicFactor(name, eval_method="lookup")
+            return FormulaicFactor(f"C({name})", eval_method="python")
+
+        terms = [
+            Term([factor(f) for f in term] if term else [FormulaicFactor("1", eval_method="literal")])
+            for term in self.general.terms
+        ]
+        states = {format_expr(self.calls[text]): _formulaic_state(state) for text, state in self.states.items()}
+        spec = ModelSpec(SimpleFormula(terms), na_action="ignore", output="numpy", transform_state=states)
+        values = {placeholder(k): np.array([v]) for k, v in example.items()}
+        self.spec = self._materialised(spec, self._frame(values, {k: np.zeros(1, int) for k in self.levels}, 1)).model_spec
+        self.names = tuple(named(c, self.general.names) for c in self.spec.column_names)
+        if not self.names:
+            raise DataError("the formula leaves no predictor: every column of it is constant.")
+
+    def _frame(self, values: dict[str, np.ndarray], codes: dict[int, np.ndarray], m: int) -> Any:
+        import pandas as pd
+
+        columns: dict[str, Any] = dict(values)
+        for k, code in codes.items():
+            columns[_level_name(k)] = pd.Categorical.from_codes(code, dtype=self.types[k])
+        return pd.DataFrame(columns, index=pd.RangeIndex(m))
+
+    def _materialised(self, spec: Any, frame: Any) -> Any:
+        context = {name: function for name, function in ELEMENTWISE.items() if name != "I"}
+        try:
+            with np.errstate(all="ignore"):  # what is not finite is named by its row afterwards
+                return spec.get_model_matrix(frame, context=context)
+        except Exception as error:
+            raise DataError(f"the formula {self.general.text!r} cannot be computed: {error}") from error
+
+    def matrix(self, batch: Any, first_row: int = 0) -> np.ndarray:
+        """The design matrix of a batch, whose first row has the given number."""
+        missing = [c for c in self.general.columns if c not in batch.schema.names]
+        if missing:
+            raise DataError(f"there is no column {missing[0]!r}; the columns are {', '.join(batch.schema.names)}.")
+        if batch.num_rows == 0:
+            return np.empty((0, len(self.names)))
+        values = _values(self.general, self.numbers, batch, first_row)
+        self._refuse_outside(values, first_row)
+        codes = {k: _codes(batch, self.general.names[k], found, first_row) for k, found in self.levels.items()}
+        out = np.asarray(self._materialised(self.spec, self._frame(values, codes, batch.num_rows)), float)
+        check_finite(out, self.names, first_row)
+        return out
+
+    def _refuse_outside(self, values: dict[str, np.ndarray], first_row: int) -> None:
+        for text, call in self.calls.items():
+            if transform_of(call) != "bs":
+                continue
+            state = self.states[text]
+            with np.errstate(all="ignore"):
+                argument = np.asarray(evaluate(call.args[0], values), float)
+            outside = ~((argument >= state["lower_bound"]) & (argument <= state["upper_bound"]))
+            if outside.any():
+                row = int(np.argmax(outside))
+                column = named(ast.unparse(call.args[0]), self.general.names)
+                raise DataError(
+                    f"row {first_row + row}, column {column!r} is {argument[row]:g}, outside the range of the spline "
+                    f"{named(text, self.general.names)}, {state['lower_bound']:g} to {state['upper_bound']:g}. Leave such "
+                    "rows out, or fit with lower_bound= and upper_bound=."
+                )
+
+    @property
+    def rows_at_a_time(self) -> int:
+        """Rows of a batch that keep the matrix below 64 MB."""
+        return max(64, CELLS // max(1, len(self.names)))
+
+
+def _level_name(k: int) -> str:
+    return f"_level_{k}_"
+
+
+def _levelled(general: General) -> list[int]:
+    return sorted({f.level for f in general.factors if f.level is not None})
+
+
+def _reread(plan: dict[str, Any]) -> General:
+    """The formula of a plan that comes out of a file."""
+    described = plan["design"]
+    available = (*(str(c) for c in plan["columns"]), str(plan["response"]))
+    text = described["formula"]
+    if not isinstance(text, str) or "~" in text:
+        raise StoreError("the description of the columns is damaged: its formula is no text.")
+    return expand(f"`{plan['response']}` ~ {text}", available, [str(c) for c in described["text"]])
+
+
+def _values(general: General, numbers: list[int], batch: Any, first_row: int) -> dict[str, np.ndarray]:
+    out = {}
+    for k in numbers:
+        name = general.names[k]
+        out[placeholder(k)] = values = arrow.numbers(batch, name, first_row)
+        check_finite(values[:, None], (name,), first_row)
+    return out
+
+
+def _flat(batch: Any, name: str, first_row: int) -> Any:
+    """A column to be used as levels: without dictionary, refusing what is missing or no level."""
+    import pyarrow as pa
+
+    column = batch.column(name)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        column = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if arrow.kind_of(column.type) == "other":
+        raise DataError(f"column {name!r} has type {column.type}, neither numbers nor text. Leave it out or convert it.")
+    if column.null_count:
+        row = first_row + arrow.missing_row(column)
+        raise DataError(f"row {row}, column {name!r} is missing. Drop or impute such rows before fitting.")
+    return column
+
+
+def _distinct(batch: Any, name: str, first_row: int) -> list[Any]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = _flat(batch, name, first_row)
+    if arrow.kind_of(column.type) == "level":
+        return pc.unique(column).to_pylist()
+    if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
+        return pc.unique(column).to_pylist()
+    values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    check_finite(values[:, None], (name,), first_row)
+    return np.unique(values).tolist()
+
+
+def _ordered(found: set) -> list[Any]:
+    if all(isinstance(v, float) and v.is_integer() and abs(v) < 2**53 for v in found):
+        found = {int(v) for v in found}
+    return sorted(found)
+
+
+def _codes(batch: Any, name: str, levels: list[Any], first_row: int) -> np.ndarray:
+    """Position of every row's level; a level that is not among them is an error."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = _flat(batch, name, first_row)
+    text = arrow.kind_of(column.type) == "level"
+    if text != isinstance(levels[0], str):
+        raise DataError(f"column {name!r} has type {column.type}, but its levels are such as {levels[0]!r}; convert it.")
+    if text:
+        found = pc.index_in(column.cast(pa.string()), value_set=pa.array(levels, pa.string()))
+        codes = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)
+    else:
+        values = arrow.numbers(pa.record_batch([column], [name]), name, first_row)
+        known = np.asarray(levels, float)
+        codes = np.minimum(np.searchsorted(known, values), known.size - 1)
+        codes = np.where(known[codes] == values, codes, -1)
+    if (codes < 0).any():
+        row = int(np.argmax(codes < 0))
+        raise DataError(
+            f"row {first_row + row}, column {name!r} is {column[row].as_py()!r}, which is not among its {len(levels):,} levels "
+            "when the data were read. Leave such rows out, or read data that hold this level."
+        )
+    return codes
+
+
+def _refuse_wide(general: General, levels: dict[str, list[Any]]) -> None:
+    total = 0
+    for term in general.terms:
+        width = 1
+        for f in term:
+            if f.level is not None:
+                width *= len(levels[general.names[f.level]])
+            elif isinstance(f.tree, ast.Call) and transform_of(f.tree) in ("bs", "poly"):
+                given = options(f.tree, f.text)
+                width *= given.get(
+                    "df", given.get("degree", 1 if transform_of(f.tree) == "poly" else 3 + len(given.get("knots", [])))
+                )
+        total += width
+        if total > MOST_COLUMNS:
+            raise DataError(
+                f"the formula makes more than {MOST_COLUMNS:,} columns, most of them from {':'.join(x.text for x in term)!r}. "
+                "Group levels together or leave the interaction out."
+            )
+
+
+def _checked_levels(values: Any) -> list[Any]:
+    if not isinstance(values, list) or not values or len(values) > MOST_LEVELS:
+        raise ValueError("levels are no list")
+    if not (all(isinstance(v, str) for v in values) or all(isinstance(v, int | float) for v in values)):
+        raise ValueError("levels are neither all text nor all numbers")
+    if any(not a < b for a, b in pairwise(values)):
+        raise ValueError("levels are not in order")
+    return values
+
+
+def _checked_state(name: str, given: dict[str, Any], state: Any) -> dict[str, Any]:
+    if not isinstance(state, dict) or set(state) != set(_STATES[name]):
+        raise ValueError(f"the state of {name} needs {', '.join(_STATES[name])}")
+    for value in state.values():
+        for number in value if isinstance(value, list) else [value]:
+            if number is not None and (
+                isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number)
+            ):
+                raise ValueError(f"the state of {name} holds {number!r}")
+    degree = given.get("degree", 1)
+    if name == "poly" and (len(state["alpha"]) != degree or len(state["norms2"]) != degree + 1 or min(state["norms2"]) <= 0):
+        raise ValueError("the state of poly does not fit its degree")
+    if name == "bs" and (not state["lower_bound"] < state["upper_bound"] or not isinstance(state["knots"], list)):
+        raise ValueError("the state of bs has no range")
+    return state
+
+
+def _formulaic_state(state: dict[str, Any]) -> dict[str, Any]:
+    if "alpha" in state:
+        return {"alpha": dict(enumerate(state["alpha"])), "norms2": dict(enumerate(state["norms2"]))}
+    return dict(state)

@@ -1,0 +1,38 @@
+"""Any object with `__arrow_c_stream__`: polars, pandas, pyarrow, duckdb."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tallbayes.data.arrow import BATCH, Source, column_names
+from tallbayes.errors import DataError
+
+
+def stream(source: Any) -> Source:
+    """Rows of another library, without a copy of the whole.
+
+    >>> import pyarrow as pa
+    >>> stream(pa.table({"y": [0, 1], "x": [0.5, 1.5]})).n
+    2
+    """
+    import pyarrow as pa
+
+    reader = pa.RecordBatchReader.from_stream(source)
+    schema = reader.schema
+    n = getattr(source, "num_rows", None)
+    if n is None and hasattr(source, "shape"):
+        n = source.shape[0]
+    repeatable = n is not None  # a table can be exported again, a reader is used up
+    unused = [reader]
+
+    def batches(columns: Sequence[str]) -> Iterator[Any]:
+        if not unused and not repeatable:
+            raise DataError("a stream can be read only once; read it from a file or a table.")
+        for batch in unused.pop() if unused else pa.RecordBatchReader.from_stream(source):
+            for start in range(0, batch.num_rows, BATCH):
+                yield batch.slice(start, BATCH).select(list(columns))
+
+    names = column_names(schema)
+    types = tuple(schema.types[schema.names.index(c)] for c in names)
+    return Source(names, int(n) if n is not None else None, {}, batches, types, repeatable)
