@@ -5,7 +5,7 @@
 ['hmc', 'mh']
 """
 
-from tallbayes import auto, models, moves, samplers
+from tallbayes import auto, models, moves, results, samplers
 from tallbayes.api import fit, resume, sample
 from tallbayes.data import Dataset, read
 from tallbayes.errors import (
@@ -41,6 +41,7 @@ __all__ = [
     "moves",
     "priors",
     "read",
+    "results",
     "resume",
     "sample",
     "samplers",
