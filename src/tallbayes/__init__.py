@@ -7,6 +7,7 @@
 
 from tallbayes import auto, models, moves, results, samplers
 from tallbayes.api import fit, resume, sample
+from tallbayes.compare import compare
 from tallbayes.data import Dataset, read
 from tallbayes.errors import (
     CertificateError,
@@ -34,6 +35,7 @@ __all__ = [
     "TallbayesWarning",
     "__version__",
     "auto",
+    "compare",
     "find_mode",
     "fit",
     "load",

@@ -217,6 +217,21 @@ class Fit:
 
         return draw(self, kind, path, most)
 
+    def report(self, path: str | Path = "report.html", plots: bool = True) -> Path:
+        """One HTML page with everything about the fit: model, guarantee, posterior, cost, plots, diagnostics, versions.
+
+        The page is self-contained: it loads nothing and runs no script. `plots=False` does without matplotlib.
+
+        >>> import numpy as np, tallbayes as tb, tempfile
+        >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))
+        >>> fit = tb.sample(tb.models.gaussian(data, sigma=1.0), "hmc", draws=20, warmup=20, chains=2, seed=1, progress=False)
+        >>> fit.report(tempfile.mkdtemp() + "/report.html", plots=False).name
+        'report.html'
+        """
+        from tallbayes.results.report import report
+
+        return report(self, path, plots)
+
     def __repr__(self) -> str:
         chains, draws, dim = self.theta.shape
         model = self.meta.get("model", {}).get("family", "?")
