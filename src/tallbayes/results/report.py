@@ -47,11 +47,11 @@ th { color: var(--soft); font-weight: 600; }
 th:first-child, td:first-child { text-align: left; }
 tr:last-child td, tr:last-child th { border-bottom: 0; }
 td.bad { font-weight: 700; }
-dl { display: grid; grid-template-columns: minmax(6rem, 10rem) 1fr; gap: 0.25rem 1rem; margin: 0; }
+dl { display: grid; grid-template-columns: minmax(6rem, 15rem) 1fr; gap: 0.25rem 1rem; margin: 0; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 ul { margin: 0; padding-left: 1.1rem; }
 figure { margin: 0.8rem 0 0; } figcaption { color: var(--soft); font-size: 0.85rem; margin-bottom: 0.3rem; }
-img { width: 100%; height: auto; display: block; background: #fff; border-radius: 6px; }
+img { width: 100%; min-width: 36rem; height: auto; display: block; background: #fff; border-radius: 6px; }
 code { font-size: 0.85em; overflow-wrap: anywhere; }
 @media (max-width: 34rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: 0.5rem; } main { padding: 0.75rem; }
   section { padding: 0.8rem; } }
@@ -110,9 +110,9 @@ def warnings_of(fit: Fit) -> list[str]:
             "The draws do not describe the posterior yet; run longer."
         )
     if few:
+        smallest = table[["ess_bulk", "ess_tail"]].min(axis=None)
         found.append(
-            f"Few effective draws: fewer than {FEW} for {_listed(few)} (smallest {table[['ess_bulk', 'ess_tail']].min(axis=None):,.0f}). "
-            "Intervals are rough; run longer."
+            f"Few effective draws: fewer than {FEW} for {_listed(few)} (smallest {smallest:,.0f}). Intervals are rough; run longer."
         )
     if not np.isfinite(fit.r_hat).all():
         found.append("R-hat is unknown for at least one parameter: it takes two chains of four draws that moved.")
@@ -178,14 +178,12 @@ def _guarantee(fit: Fit) -> str:
 
 
 def _summary(fit: Fit) -> str:
-    table = fit.summary()[lambda t: [c for c in t.columns if c not in ("ess_bulk", "ess_tail", "r_hat")]]
-    return _section(
-        "Posterior",
-        _table(
-            ["parameter", *table.columns],
-            [[n, *map(_figure, row)] for n, row in zip(table.index, table.to_numpy(), strict=True)],
-        ),
-    )
+    table = fit.summary().drop(columns=["ess_bulk", "ess_tail", "r_hat"])
+    rows = []
+    for name, row in table.iterrows():
+        places = _places(row["sd"], 3)
+        rows.append([str(name), *(_fixed(row[c], places) for c in table.columns[:-1]), _figure(row["mcse_mean"], 2)])
+    return _section("Posterior", _table(["parameter", *table.columns], rows))
 
 
 def _cost(fit: Fit) -> str:
@@ -194,16 +192,20 @@ def _cost(fit: Fit) -> str:
     for name, label in (("setup", "setup"), ("warmup", "warm-up"), ("draws", "draws")):
         part = cost[name]
         rows.append([label, _figure(part["evals"]), _figure(part["evals"] / n), _figure(part["seconds"])])
+    each = cost["draws"]["evals_per_iteration"]
     facts = {
-        "Evaluations an iteration": f"{_figure(cost['draws']['evals_per_iteration'])} ({100 * cost['draws']['evals_per_iteration'] / n:.3g} % of the rows)",
+        "Evaluations an iteration": f"{_figure(each)} ({100 * each / n:.3g} % of the rows)",
         "Smallest effective size": _figure(cost["ess_min"]),
         "Evaluations per effective draw": _figure(cost["evals_per_ess"]),
         "Effective draws per second": _figure(cost["ess_per_second"]),
         "IF and CT": f"{_figure(cost['IF'])} iterations and {_figure(cost['CT'])} evaluations for an effective draw",
         "Wall-clock time": f"{_figure(cost['seconds'])} s",
     }
-    note = '<p class="soft">An evaluation is one row at one parameter value. Seconds of warm-up and draws are summed over chains.</p>'
-    return _section("Cost", _table(["", "evaluations", "passes over the data", "seconds"], rows) + note + _facts(facts))
+    note = (
+        '<p class="soft">An evaluation is one row at one parameter value; a pass is n of them. Seconds of warm-up and draws '
+        "are summed over chains, compilation is in those of setup.</p>"
+    )
+    return _section("Cost", _table(["", "evaluations", "passes", "seconds"], rows) + note + _facts(facts))
 
 
 def _diagnostics(fit: Fit) -> str:
@@ -232,19 +234,18 @@ def _plots(fit: Fit) -> str:
         fit.plot(kind, most=_MOST).savefig(data, format="png", dpi=130)
         image = base64.b64encode(data.getvalue()).decode("ascii")
         figures.append(
-            f'<figure><figcaption>{caption}</figcaption><img alt="{kind} plot" src="data:image/png;base64,{image}"></figure>'
+            f'<figure><figcaption>{caption}</figcaption><div class="wide"><img alt="{kind} plot" src="data:image/png;base64,{image}"></div></figure>'
         )
     return _section("Plots", "".join(figures))
 
 
 def _origin(fit: Fit) -> str:
     meta = fit.meta
+    kept = f"every {fit.thin}th iteration kept" if fit.thin > 1 else "every iteration kept"
     facts = {
         "Fingerprint of the rows": meta["fingerprint"],
         "Seed": str(meta.get("seed")),
-        "Warm-up and thinning": f"{meta.get('warmup', '?')} iterations, every {fit.thin} kept"
-        if fit.thin > 1
-        else f"{meta.get('warmup', '?')} iterations, all draws kept",
+        "Warm-up and thinning": f"{meta.get('warmup', '?')} iterations of warm-up, {kept}",
         "Versions": ", ".join(f"{k} {v}" for k, v in meta.get("versions", {}).items()),
         "Sampler options": str(meta.get("sampler", "")),
     }
@@ -286,9 +287,17 @@ def _figure(value: float, digits: int = 4) -> str:
     """A number people can read: 12,345 and 0.1234, not 1.2e4."""
     if not math.isfinite(value):
         return "–"
-    if value == 0:
-        return "0"
-    if 1e-4 <= abs(value) < 1e15:
-        places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-        return f"{value:,.{places}f}"
-    return f"{value:.{digits}g}"
+    return f"{value:.{digits}g}" if 0 < abs(value) < 1e-4 else _fixed(value, _places(value, digits))
+
+
+def _fixed(value: float, places: int) -> str:
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.5g}" if abs(value) >= 1e12 or places > 9 else f"{value:,.{places}f}"
+
+
+def _places(value: float, digits: int) -> int:
+    """Decimal places that show `digits` digits of a number."""
+    if not math.isfinite(value) or value == 0:
+        return 0
+    return max(0, digits - 1 - math.floor(math.log10(abs(value))))
