@@ -53,14 +53,16 @@ def test_distance_of_normal_laws():
 
 @pytest.mark.parametrize("size", [200, 1000, 5000])
 def test_the_noise_floor_is_what_exact_draws_reach(size):
-    """Independent draws of the same law stay below the floor most of the time, and are not far below it."""
-    rng = np.random.default_rng(size)
-    reference = rng.standard_normal((4, 2000, 3))
-    floor = np.array(distances.noise_floor(reference, 8000.0, size))
-    flat = reference.reshape(-1, 3)
-    found = np.array([distances.between(rng.standard_normal((size, 3)), flat) for _ in range(40)])
-    assert ((found <= floor).mean(0) >= 0.6).all()
-    assert (floor < 3.0 * np.median(found, axis=0)).all()
+    """Independent draws of the same law stay below the floor most of the time (nine in ten), and are not far below it."""
+    rng, below, ratio = np.random.default_rng(size), [], []
+    for _ in range(8):
+        reference = rng.standard_normal((4, 2000, 3))
+        floor = np.array(distances.noise_floor(reference, 8000.0, size))
+        found = np.array([distances.between(rng.standard_normal((size, 3)), reference.reshape(-1, 3)) for _ in range(15)])
+        below.append((found <= floor).mean(0))
+        ratio.append(floor / np.median(found, axis=0))
+    assert (np.mean(below, axis=0) > 0.7).all()
+    assert (np.mean(ratio, axis=0) < 2.5).all()
 
 
 def test_the_floor_of_what_cannot_be_known():
@@ -117,16 +119,19 @@ def test_laplace_within_the_noise_is_said():
     assert "as good as this comparison can tell" in note or "closer to it than every sampler" in note or "about" in note
 
 
-def test_by_default_every_sampler_that_accepts_the_model(monkeypatch):
-    """Gaussian with unknown sigma has no certified bound: exact-minibatch is skipped, and that is said."""
-    y = np.random.default_rng(0).standard_normal(60)
-    model = tb.models.gaussian(tb.Dataset.from_arrays(np.ones((60, 1)), y))
-    monkeypatch.setattr("tallbayes.samplers.SAMPLERS", {k: tb.samplers.SAMPLERS[k] for k in ("mh", "exact-minibatch")})
-    found = tb.compare(model, draws=100, warmup=100, chains=2, reference_draws=200, progress=False)
-    assert list(found.table.index) == ["mh", "laplace"]
-    assert "no certified bound" in found.skipped["exact-minibatch"] and "skipped" in repr(found)
+class Refusing(tb.samplers.FullData):
+    def setup(self, model, mode, seed, progress):
+        raise tb.ModelError("there is no certified bound for this model")
+
+
+def test_by_default_every_sampler_that_accepts_the_model(skewed, monkeypatch):
+    names = {"exact-minibatch": tb.samplers.SAMPLERS["exact-minibatch"], "refusing": lambda: Refusing(tb.moves.nuts())}
+    monkeypatch.setattr("tallbayes.samplers.SAMPLERS", names)
+    found = tb.compare(skewed, draws=50, warmup=50, chains=2, reference_draws=100, progress=False)
+    assert list(found.table.index) == ["exact-minibatch", "laplace"]
+    assert "no certified bound" in found.skipped["refusing"] and "refusing: skipped" in repr(found)
     with pytest.raises(tb.ModelError, match="no certified bound"):
-        tb.compare(model, ("exact-minibatch",), **QUICK)
+        tb.compare(skewed, ("refusing",), **QUICK)
 
 
 def test_samplers_of_the_same_name_are_told_apart(skewed):

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
-_SPLITS, _BLOCKS, _LEVEL = 6, 5, 0.95  # halves of the chains, blocks of a half, and the quantile reported as floor
+_SPLITS, _BLOCKS, _LEVEL = 6, 4, 0.95  # halves of the chains, blocks of a half, and the quantile reported as floor
 
 
 class Distance(NamedTuple):
@@ -66,13 +66,12 @@ def noise_floor(reference: np.ndarray, reference_ess: float, ess: float) -> Dist
     """What the distance of an exact run with this effective size would be by chance: its 95 % quantile, nearly.
 
     From pairs of halves of the reference (chains, draws, dim): a block of one half with the effective size of the run against
-    the other half. What the halves cannot match (they have half the reference, and may be shorter than the run) is scaled by
-    sqrt(1/ess + 1/reference_ess). `ess` is infinite for a law that is not sampled.
+    the other half. What they cannot match (a block is a quarter of its half at most) is scaled by sqrt(1/ess + 1/reference_ess). `ess` is infinite for a law that is not sampled.
     """
     chains, draws, dim = reference.shape
     if chains < 2 or not reference_ess > 0 or not ess > 0:
         return Distance(np.nan, np.nan, np.nan)
-    share = min(1.0, 2.0 * ess / reference_ess)
+    share = min(1.0 / _BLOCKS, 2.0 * ess / reference_ess)  # several blocks, so that the quantile is one
     length = max(min(draws, 4), round(share * draws))
     half = chains // 2
     found = []

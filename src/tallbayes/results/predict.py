@@ -6,6 +6,7 @@ response a draw and row; its mean is that of mu, which has no noise of simulatio
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections.abc import Callable, Iterator
@@ -187,7 +188,8 @@ def _write(blocks: Iterator[pd.DataFrame], path: Path) -> Path:
     except BaseException as error:
         if writer is not None:
             writer.close()
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            aside.unlink()
         if isinstance(error, OSError) and not isinstance(error, StoreError):
             raise StoreError(f"cannot write the predictions to {path}: {error}.") from error
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import math
 import os
@@ -73,7 +74,8 @@ def report(fit: Fit, path: str | Path, plots: bool = True) -> Path:
         aside.write_text(text, encoding="utf-8")
         os.replace(aside, path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            aside.unlink()
         raise StoreError(f"cannot write the report to {path}: {error}.") from error
     return path
 
@@ -112,7 +114,8 @@ def warnings_of(fit: Fit) -> list[str]:
     if few:
         smallest = table[["ess_bulk", "ess_tail"]].min(axis=None)
         found.append(
-            f"Few effective draws: fewer than {FEW} for {_listed(few)} (smallest {smallest:,.0f}). Intervals are rough; run longer."
+            f"Few effective draws: fewer than {FEW} for {_listed(few)} (smallest {smallest:,.0f}). Intervals are rough; "
+            "run longer."
         )
     if not np.isfinite(fit.r_hat).all():
         found.append("R-hat is unknown for at least one parameter: it takes two chains of four draws that moved.")
@@ -234,7 +237,8 @@ def _plots(fit: Fit) -> str:
         fit.plot(kind, most=_MOST).savefig(data, format="png", dpi=130)
         image = base64.b64encode(data.getvalue()).decode("ascii")
         figures.append(
-            f'<figure><figcaption>{caption}</figcaption><div class="wide"><img alt="{kind} plot" src="data:image/png;base64,{image}"></div></figure>'
+            f'<figure><figcaption>{caption}</figcaption><div class="wide"><img alt="{kind} plot" '
+            f'src="data:image/png;base64,{image}"></div></figure>'
         )
     return _section("Plots", "".join(figures))
 
