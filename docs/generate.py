@@ -77,7 +77,8 @@ def reference() -> str:
         ("Errors", "tb", _named(tb, [k for k in tb.__all__ if k.endswith(("Error", "Warning"))])),
         ("Testing", "tallbayes.testing", _named(testing, [k for k in testing.__all__ if callable(getattr(testing, k))])),
     ]
-    fields = {"Data": tb.Dataset, "Model": tb.models.Model, "Mode": mode.Mode, "Fit": tb.Fit, "Audit": audit.Audit, "Comparison": Comparison}
+    fields = {"Data": tb.Dataset, "Model": tb.models.Model, "Mode": mode.Mode, "Fit": tb.Fit, "Audit": audit.Audit}
+    fields["Comparison"] = Comparison
     parts = []
     for title, prefix, members in groups:
         rows = [f"| `{prefix}.{name}` | {_first_line(thing)} |" for name, thing in members]

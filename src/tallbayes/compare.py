@@ -116,8 +116,9 @@ def compare(
     begun = time.perf_counter()
     mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
     mode_seconds, mode_passes = time.perf_counter() - begun, mode.passes
-    common = {"warmup": warmup, "chains": chains, "cores": cores, "mode": mode, "progress": progress}
-    fits, skipped = {}, {}
+    common: dict[str, Any] = {"warmup": warmup, "chains": chains, "cores": cores, "mode": mode, "progress": progress}
+    fits: dict[str, Fit] = {}
+    skipped: dict[str, str] = {}
     for (name, sampler), one in zip(named.items(), seeds[1:], strict=True):
         try:
             fits[name] = sample(model, sampler, draws, seed=one, max_seconds=max_seconds, **common)

@@ -66,7 +66,8 @@ def noise_floor(reference: np.ndarray, reference_ess: float, ess: float) -> Dist
     """What the distance of an exact run with this effective size would be by chance: its 95 % quantile, nearly.
 
     From pairs of halves of the reference (chains, draws, dim): a block of one half with the effective size of the run against
-    the other half. What they cannot match (a block is a quarter of its half at most) is scaled by sqrt(1/ess + 1/reference_ess). `ess` is infinite for a law that is not sampled.
+    the other half. What they cannot match (a block is a quarter of its half at most) is scaled by
+    sqrt(1/ess + 1/reference_ess). `ess` is infinite for a law that is not sampled.
     """
     chains, draws, dim = reference.shape
     if chains < 2 or not reference_ess > 0 or not ess > 0:
