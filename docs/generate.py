@@ -17,6 +17,7 @@ from typing import Any
 
 import tallbayes as tb
 from tallbayes import testing
+from tallbayes.compare import Comparison
 from tallbayes.models import logistic, mode
 from tallbayes.moves import Move
 from tallbayes.results import audit
@@ -60,7 +61,7 @@ def family_file() -> str:
 def reference() -> str:
     """Every public name with the first line of its docstring."""
     groups: list[tuple[str, str, Iterable[tuple[str, Any]]]] = [
-        ("Fitting", "tb", _named(tb, ("fit", "sample", "resume", "load", "read", "find_mode", "Dataset", "Fit"))),
+        ("Fitting", "tb", _named(tb, ("fit", "sample", "resume", "load", "read", "find_mode", "compare", "Dataset", "Fit"))),
         ("Choice of a sampler", "tb.auto", _named(tb.auto, ("choose",))),
         ("Data", "tb.Dataset", _members(tb.Dataset)),
         ("Stores", "tb.store", _named(tb.store, ("folder", "list", "clear", "Stored"))),
@@ -72,10 +73,13 @@ def reference() -> str:
         ("Moves", "tb.moves", _named(tb.moves, (*tb.moves.MOVES, *tb.moves.PROPOSALS))),
         ("Fit", "fit", _members(tb.Fit)),
         ("Audit", "audit", _members(audit.Audit)),
+        ("Scores", "tb.results", _named(tb.results, ("roc", "calibration"))),
+        ("Comparison", "comparison", _members(Comparison)),
         ("Errors", "tb", _named(tb, [k for k in tb.__all__ if k.endswith(("Error", "Warning"))])),
         ("Testing", "tallbayes.testing", _named(testing, [k for k in testing.__all__ if callable(getattr(testing, k))])),
     ]
     fields = {"Data": tb.Dataset, "Model": tb.models.Model, "Mode": mode.Mode, "Fit": tb.Fit, "Audit": audit.Audit}
+    fields["Comparison"] = Comparison
     parts = []
     for title, prefix, members in groups:
         rows = [f"| `{prefix}.{name}` | {_first_line(thing)} |" for name, thing in members]

@@ -167,7 +167,7 @@ def test_usage_and_help(monkeypatch, capsys):
     assert run_main(monkeypatch, capsys, "fit")[0] == 2
     code, shown = run_main(monkeypatch, capsys, "--help")
     assert code == 0
-    for command in ("fit", "resume", "summary", "demo"):
+    for command in ("fit", "resume", "summary", "predict", "report", "compare", "demo"):
         assert command in shown.out
 
 

@@ -5,8 +5,9 @@
 ['hmc', 'mh']
 """
 
-from tallbayes import auto, models, moves, samplers, store
+from tallbayes import auto, models, moves, results, samplers, store
 from tallbayes.api import fit, resume, sample
+from tallbayes.compare import compare
 from tallbayes.data import Dataset, read
 from tallbayes.errors import (
     CertificateError,
@@ -34,6 +35,7 @@ __all__ = [
     "TallbayesWarning",
     "__version__",
     "auto",
+    "compare",
     "find_mode",
     "fit",
     "load",
@@ -41,6 +43,7 @@ __all__ = [
     "moves",
     "priors",
     "read",
+    "results",
     "resume",
     "sample",
     "samplers",

@@ -56,7 +56,7 @@ def fit(
     >>> fit.names
     ('Intercept', 'x')
     """
-    _check_family(family, family_options or {})
+    check_family(family, family_options or {})
     data = read(source, formula, offset=offset, weights=weights, store=store, memory=memory, dtype=dtype, progress=progress)
     model = models.build(family, data, prior, **(family_options or {}))
     return sample(model, sampler, progress=progress, **options)
@@ -229,6 +229,9 @@ def _collect(
         "fingerprint": model.data.fingerprint,
         "response": model.data.response,
         "columns": list(model.data.columns),
+        "intercept": model.data.intercept,
+        "has_offset": model.data.has_offset,
+        "plan": model.data.recipe.get("plan"),
         "prior": model.prior.describe(),
         "default_prior": model.default_prior,
         "warmup": description["warmup"],
@@ -279,7 +282,8 @@ def _check_options(
             raise OptionError(f"{name} must be positive; got {limit!r}.")
 
 
-def _check_family(family: str, options: dict[str, Any]) -> None:
+def check_family(family: str, options: dict[str, Any]) -> None:
+    """Refuse a family or an option of it that does not exist, before any row is read."""
     if family not in models.FAMILIES:
         raise unknown("family", family, models.FAMILIES)
     valid = [k for k in inspect.signature(models.FAMILIES[family]).parameters if k not in ("data", "prior")]

@@ -1,4 +1,4 @@
-"""The command line: `tallbayes fit`, `resume`, `summary`, `store` and `demo`."""
+"""The command line: `tallbayes fit`, `resume`, `summary`, `predict`, `report`, `compare`, `store` and `demo`."""
 
 from __future__ import annotations
 
@@ -110,6 +110,96 @@ def summary(
     from tallbayes.results import load
 
     _show(load(path), None, plots, as_json)
+
+
+@app.command()
+def predict(
+    path: Annotated[Path, typer.Argument(help="A fit saved with --out.")],
+    new: Annotated[Path, typer.Argument(help="A .parquet file with the columns of the model, or a packed store.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the predictions to this Parquet file, as they come.")
+    ] = None,
+    kind: Annotated[str, typer.Option(help="mean (of the response, given the row) or response (with its noise).")] = "mean",
+    prob: Annotated[float, typer.Option(help="Probability of the interval.")] = 0.89,
+    draws: Annotated[int, typer.Option(help="Posterior draws used.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of draws and of simulated responses.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Predict the rows of a file from a saved fit."""
+    from tallbayes.results import load
+
+    made = load(path).predict(new, kind, prob, draws, seed, out=out)
+    if out is not None:
+        print(json.dumps({"out": str(made), "kind": kind}) if as_json else f"saved to {made}")
+    elif as_json:
+        print(made.to_json(orient="records", double_precision=12))
+    else:
+        print(made.to_string(max_rows=20))
+
+
+@app.command()
+def report(
+    path: Annotated[Path, typer.Argument(help="A fit saved with --out.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The HTML page; the name of the fit by default.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write one self-contained HTML page about a saved fit."""
+    from tallbayes.results import load
+    from tallbayes.results.report import warnings_of
+
+    result = load(path)
+    written = result.report(path.with_suffix(".html") if out is None else out)
+    warnings = warnings_of(result)
+    if as_json:
+        print(json.dumps({"out": str(written), "warnings": warnings}, indent=1))
+    else:
+        print("\n".join([f"saved to {written}", *(f"warning: {w}" for w in warnings)]))
+
+
+@app.command()
+def compare(
+    source: Annotated[Path, typer.Argument(help="A .parquet file or a packed store.")],
+    formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + x2' or 'y ~ .'.")],
+    family: Annotated[str, typer.Option(help="A family such as logistic, gaussian or poisson.")] = "logistic",
+    samplers: Annotated[str, typer.Option(help="Names with commas between; all that accept the model by default.")] = "",
+    prior: Annotated[str, typer.Option(help="Such as normal:10, cauchy:2.5, flat; the default is weakly_informative.")] = "",
+    sigma: Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")] = None,
+    draws: Annotated[int, typer.Option(help="Draws of each chain.")] = 1000,
+    warmup: Annotated[int, typer.Option(help="Warm-up iterations of each chain.")] = 1000,
+    chains: Annotated[int, typer.Option(help="Number of chains.")] = 4,
+    reference_draws: Annotated[
+        int | None, typer.Option(help="Draws of each chain of the reference; five times --draws.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed; the draws depend on nothing else.")] = 0,
+    cores: Annotated[int | None, typer.Option(help="Threads; all cores by default.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop each sampler after this time.")] = None,
+    offset: Annotated[str | None, typer.Option(help="Column added to the linear predictor, or log(column).")] = None,
+    weights: Annotated[str | None, typer.Option(help="Column of row weights.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare what samplers cost on a file, and how far their draws are from a long exact run."""
+    import tallbayes as tb
+    from tallbayes import api
+
+    options = {} if sigma is None else {"sigma": sigma}
+    api.check_family(family, options)
+    data = tb.read(source, formula, offset=offset, weights=weights, progress=not quiet)
+    model = tb.models.build(family, data, _prior(prior), **options)
+    named = [name.strip() for name in samplers.split(",") if name.strip()] or None
+    done = tb.compare(
+        model,
+        named,
+        draws,
+        seed,
+        warmup=warmup,
+        chains=chains,
+        reference_draws=reference_draws,
+        cores=cores,
+        max_seconds=max_seconds,
+        progress=not quiet,
+    )
+    print(json.dumps(done.as_dict(), indent=1, allow_nan=False) if as_json else done)
 
 
 @app.command()

@@ -1,6 +1,7 @@
-"""Draws, cost, guarantee, plots, files."""
+"""Draws, cost, guarantee, predictions, plots, files."""
 
 from tallbayes.results.files import load
 from tallbayes.results.fit import Fit
+from tallbayes.results.scores import calibration, roc
 
-__all__ = ["Fit", "load"]
+__all__ = ["Fit", "calibration", "load", "roc"]

@@ -58,7 +58,7 @@ class Fit:
         >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))
         >>> model = tb.models.gaussian(data, tb.priors.flat(), sigma=1.0)
         >>> fit = tb.sample(model, "hmc", draws=200, warmup=100, chains=2, seed=1, progress=False)
-        >>> abs(fit.expect(lambda theta: theta[0]) - 24.5) < 0.1
+        >>> bool(abs(fit.expect(lambda theta: theta[0]) - 24.5) < 0.1)
         True
         """
         flat, w = self.theta.reshape(-1, self.theta.shape[-1]), self.weights.reshape(-1)
@@ -108,7 +108,13 @@ class Fit:
             "assumed": self.guarantee.assumed,
             "checked": self.guarantee.checked,
         }
-        blocks = {"guarantee": guarantee, "setup": self.setup, "warmup": self.warmup, "seconds": self.seconds, "meta": self.meta}
+        blocks = {
+            "guarantee": guarantee,
+            "setup": self.setup,
+            "warmup": self.warmup,
+            "seconds": self.seconds,
+            "meta": self.meta,
+        }
         return {
             "format": FORMAT,
             "why": self.why,
@@ -145,6 +151,57 @@ class Fit:
 
         return audit(self, model, pairs, repeats, seed)
 
+    def predict(
+        self,
+        new: Any,
+        kind: str = "mean",
+        prob: float = 0.89,
+        draws: int = 200,
+        seed: int = 0,
+        *,
+        offset: Any = None,
+        out: str | Path | None = None,
+    ) -> Any:
+        """Mean and interval for each row of new data: of E[y | x] (kind="mean") or of y itself (kind="response").
+
+        `new` is an array of design rows (with `offset=` if the model has one), a Dataset, columns by name (a dictionary or
+        anything with `__arrow_c_stream__`) or the path of a Parquet file, which is read a chunk at a time. `draws` posterior
+        draws are used, with their weights. `out` names a Parquet file to write to as it goes; its path is returned then.
+        Softmax: `mean[k]`, `lower[k]`, `upper[k]` of every class; kind="response" gives the likeliest `class` and its
+        `probability`.
+
+        >>> import numpy as np, tallbayes as tb
+        >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))
+        >>> model = tb.models.gaussian(data, tb.priors.flat(), sigma=1.0)
+        >>> fit = tb.sample(model, "hmc", draws=200, warmup=100, chains=2, seed=1, progress=False)
+        >>> fit.predict(np.ones((1, 1))).round(1)
+           mean  lower  upper
+        0  24.5   24.3   24.7
+        >>> fit.predict({"x0": [1.0, 1.0]}, kind="response").shape
+        (2, 3)
+        """
+        from tallbayes.results.predict import predict
+
+        return predict(self, new, kind, prob, draws, seed, offset, out)
+
+    def loo(self, model: Any, rows: int = 1000, seed: int = 0) -> Any:
+        """Expected log predictive density by leave-one-out on a random few rows, an `ELPDData` of arviz-stats.
+
+        One pass over the data and `rows` x 2000 numbers of memory at most; `subsampling_se` is the part of `se` that more
+        rows would remove. Densities are normalised, so models of different families for the same response compare.
+
+        >>> import numpy as np, tallbayes as tb
+        >>> rng = np.random.default_rng(0)
+        >>> model = tb.models.gaussian(tb.Dataset.from_arrays(np.ones((500, 1)), rng.standard_normal(500)), sigma=1.0)
+        >>> fit = tb.sample(model, "hmc", draws=200, warmup=100, chains=2, seed=1, progress=False)
+        >>> elpd = fit.loo(model, rows=100)
+        >>> bool(abs(elpd.elpd + 500 * 1.42) < 4.9 * elpd.se), elpd.warning
+        (True, False)
+        """
+        from tallbayes.results.leave_one_out import loo
+
+        return loo(self, model, rows, seed)
+
     def save(self, path: str | Path) -> Path:
         """Write the fit to a netCDF file, aside and renamed; read it with `tallbayes.load`."""
         from tallbayes.results.files import save
@@ -160,12 +217,25 @@ class Fit:
 
         return draw(self, kind, path, most)
 
+    def report(self, path: str | Path = "report.html", plots: bool = True) -> Path:
+        """One HTML page with everything about the fit: model, guarantee, posterior, cost, plots, diagnostics, versions.
+
+        The page is self-contained: it loads nothing and runs no script. `plots=False` does without matplotlib.
+
+        >>> import numpy as np, tallbayes as tb, tempfile
+        >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))
+        >>> fit = tb.sample(tb.models.gaussian(data, sigma=1.0), "hmc", draws=20, warmup=20, chains=2, seed=1, progress=False)
+        >>> fit.report(tempfile.mkdtemp() + "/report.html", plots=False).name
+        'report.html'
+        """
+        from tallbayes.results.report import report
+
+        return report(self, path, plots)
+
     def __repr__(self) -> str:
         chains, draws, dim = self.theta.shape
         model = self.meta.get("model", {}).get("family", "?")
-        return (
-            f"Fit({model}, {chains} chains x {draws:,} draws x {dim} parameters, {self.guarantee.kind}, {self.status})"
-        )
+        return f"Fit({model}, {chains} chains x {draws:,} draws x {dim} parameters, {self.guarantee.kind}, {self.status})"
 
 
 def from_attributes(attributes: dict[str, Any], **arrays: Any) -> Fit:

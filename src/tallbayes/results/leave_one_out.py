@@ -1,0 +1,109 @@
+"""`Fit.loo`: expected log predictive density by leave-one-out, from a random few rows (Magnusson et al. 2019, 2020).
+
+elpd = sum_i a_i + n/m sum_{i in S} (loo_i - a_i): a_i is the log-likelihood of row i at the posterior mean (one pass over the
+rows), loo_i the Pareto-smoothed leave-one-out density of the m rows of a simple random sample S. Memory: m x draws, never n x
+draws. arviz-stats' `loo_subsample` asks for a log-likelihood of all rows at all draws, so its parts are used: `psislw` smooths.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from tallbayes.engine import passes
+from tallbayes.errors import OptionError, StoreError
+from tallbayes.models.base import Model
+
+if TYPE_CHECKING:
+    from tallbayes.results.fit import Fit
+
+_BLOCK = 1 << 18  # rows of the full pass at a time
+_MOST_DRAWS = 2000  # draws at which the chosen rows are evaluated
+
+
+def loo(fit: Fit, model: Model, rows: int, seed: int) -> Any:
+    """An `ELPDData` of arviz-stats."""
+    from arviz_stats.base import array_stats
+    from arviz_stats.utils import ELPDData
+
+    if model.data.fingerprint != fit.meta["fingerprint"] or model.describe() != fit.meta["model"]:
+        raise StoreError("this is not the model of the fit, or not its rows; give the model it was made from.")
+    if "weight" in fit.stats:
+        raise OptionError("the draws of this fit have weights, which leave-one-out cannot use; use an unweighted sampler.")
+    if not isinstance(rows, int | np.integer) or rows < 2:
+        raise OptionError(f"rows must be a whole number of at least 2; got {rows!r}.")
+    chains, draws, _ = fit.theta.shape
+    if chains * draws < 100:
+        raise OptionError(f"leave-one-out needs at least 100 draws, better 1000; the fit has {chains * draws}.")
+    n, m = model.data.n, min(int(rows), model.data.n)
+    theta = fit.theta[:, :: -(-chains * draws // _MOST_DRAWS)]
+    flat = np.ascontiguousarray(theta.reshape(-1, theta.shape[2]))
+    index = np.sort(np.random.default_rng(seed).choice(n, m, replace=False))
+    total, squares, center = _full_pass(model, flat.mean(0))
+    approximate = pointwise(model, index, flat.mean(0))
+    table = np.stack([pointwise(model, index, t) for t in flat], axis=1)  # rows x draws
+    efficiency = min(1.0, float(np.nanmin(fit.ess)) / (chains * draws)) if np.isfinite(fit.ess).any() else 1.0
+    weights, shapes = array_stats.psislw(table, r_eff=efficiency, axis=-1)
+    exact = logsumexp(weights + table, axis=1)
+    gap = exact - approximate
+    elpd = total + n * gap.mean()
+    subsampling = n * math.sqrt((1.0 - m / n) * gap.var(ddof=1) / m)
+    spread = squares + n * np.mean((exact - center) ** 2 - (approximate - center) ** 2) - (elpd - n * center) ** 2 / n
+    full = logsumexp(table, axis=1) - math.log(flat.shape[0])
+    good = min(1.0 - 1.0 / math.log10(flat.shape[0]), 0.7)
+    return ELPDData(
+        "loo",
+        float(elpd),
+        math.sqrt(max(0.0, float(spread)) + subsampling**2),
+        float(n * (full - exact).mean()),
+        flat.shape[0],
+        n,
+        "log",
+        bool((shapes > good).any()),
+        good,
+        subsampling_se=float(subsampling),
+        subsample_size=m,
+        loo_subsample_observations=index,
+    )
+
+
+def pointwise(model: Model, index: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """Normalised log-likelihood of the indexed rows, weights included."""
+    values = passes.values_at(model.rows, index, theta)
+    d = model.data.d
+    chosen = model.data.records[index]
+    return values + chosen[:, d + 2].astype(float) * constants(model, chosen[:, d].astype(float))
+
+
+def constants(model: Model, y: np.ndarray) -> np.ndarray:
+    """What the row functions leave out because it does not depend on theta, so that families can be compared."""
+    options, family = model.options, model.family.name
+    if family == "poisson":
+        return -gammaln(y + 1.0)
+    if family == "negbin":
+        return gammaln(y + options["size"]) - gammaln(options["size"]) - gammaln(y + 1.0)
+    if family == "gamma":
+        shape = options["shape"]
+        return shape * math.log(shape) - gammaln(shape) + (shape - 1.0) * np.log(y)
+    if family in ("gaussian", "normal"):
+        return np.full(y.size, -0.5 * math.log(2.0 * math.pi) - math.log(options.get("sigma") or 1.0))
+    if family == "student_t":
+        nu = options["nu"]
+        level = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * math.log(nu * math.pi) - math.log(options["scale"])
+        return np.full(y.size, level)
+    return np.zeros(y.size)
+
+
+def _full_pass(model: Model, theta: np.ndarray) -> tuple[float, float, float]:
+    """Over all rows: the sum of log-likelihoods, their sum of squares about a centre, and the centre."""
+    total, squares, center = 0.0, 0.0, None
+    for start in range(0, model.data.n, _BLOCK):
+        values = pointwise(model, np.arange(start, min(model.data.n, start + _BLOCK)), theta)
+        center = float(values.mean()) if center is None else center
+        total += float(values.sum())
+        squares += float(((values - center) ** 2).sum())
+    assert center is not None
+    return total, squares, center

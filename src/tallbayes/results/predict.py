@@ -1,0 +1,208 @@
+"""`Fit.predict`: posterior of E[y | x], or predictive law of y, for each new row.
+
+kind="mean": mean and equal-tailed interval of mu(x' theta) over posterior draws. kind="response": the same of y, one simulated
+response a draw and row; its mean is that of mu, which has no noise of simulation, and a Bernoulli interval is exact.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from tallbayes.errors import ModelError, OptionError, StoreError, unknown
+from tallbayes.results.design import design_blocks
+
+if TYPE_CHECKING:
+    from tallbayes.results.fit import Fit
+
+KINDS = ("mean", "response")
+
+
+class Draws(NamedTuple):
+    """Some draws of a fit, taken apart: coefficients, weights, scale of each draw, and options of the family."""
+
+    coefficients: np.ndarray  # (draws, predictors, columns)
+    weights: np.ndarray
+    scale: np.ndarray | None  # e^log_sigma
+    options: dict[str, Any]
+
+
+Simulate = Callable[[np.random.Generator, np.ndarray, Draws], np.ndarray]
+
+
+def _gaussian(rng: np.random.Generator, mean: np.ndarray, draws: Draws) -> np.ndarray:
+    sigma = draws.options["sigma"] if draws.scale is None else draws.scale
+    return mean + sigma * rng.standard_normal(mean.shape)
+
+
+def _student_t(rng: np.random.Generator, mean: np.ndarray, draws: Draws) -> np.ndarray:
+    return mean + draws.options["scale"] * rng.standard_t(draws.options["nu"], mean.shape)
+
+
+def _gamma(rng: np.random.Generator, mean: np.ndarray, draws: Draws) -> np.ndarray:
+    return mean * rng.standard_gamma(draws.options["shape"], mean.shape) / draws.options["shape"]
+
+
+def _poisson(rng: np.random.Generator, mean: np.ndarray, draws: Draws) -> np.ndarray:
+    return rng.poisson(_countable(mean)).astype(float)
+
+
+def _negbin(rng: np.random.Generator, mean: np.ndarray, draws: Draws) -> np.ndarray:
+    size = draws.options["size"]
+    return rng.poisson(_countable(mean * rng.standard_gamma(size, mean.shape) / size)).astype(float)
+
+
+def _countable(rate: np.ndarray) -> np.ndarray:
+    if not (rate < 1e18).all():
+        raise ModelError("a predicted count exceeds 1e18: a new row is far outside the rows of the fit; check its units.")
+    return rate
+
+
+SIMULATE: dict[str, Simulate] = {
+    "gamma": _gamma,
+    "gaussian": _gaussian,
+    "negbin": _negbin,
+    "normal": _gaussian,
+    "poisson": _poisson,
+    "student_t": _student_t,
+}
+BERNOULLI = ("logistic", "probit")
+
+
+def predict(
+    fit: Fit, new: Any, kind: str, prob: float, draws: int, seed: int, offset: Any, out: str | Path | None
+) -> pd.DataFrame | Path:
+    """The table of `Fit.predict`, or the path it was written to."""
+    if kind not in KINDS:
+        raise unknown("kind", kind, KINDS)
+    if not 0.0 < prob < 1.0:
+        raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")
+    if not isinstance(draws, int | np.integer) or draws < 1:
+        raise OptionError(f"draws must be a whole number of at least 1; got {draws!r}.")
+    blocks = _predicted(fit, new, kind, prob, int(draws), seed, offset)
+    if out is not None:
+        return _write(blocks, Path(out))
+    return pd.concat(list(blocks), ignore_index=True)
+
+
+def chosen(fit: Fit, count: int, seed: int) -> Draws:
+    """At most `count` draws of the fit, at random without replacement, with their weights."""
+    flat, weights = fit.theta.reshape(-1, len(fit.names)), fit.weights.reshape(-1)
+    if count < flat.shape[0]:
+        index = np.sort(np.random.default_rng(seed).choice(flat.shape[0], count, replace=False))
+        flat, weights = flat[index], weights[index]
+    d = len(fit.meta["columns"])
+    options = fit.meta["model"]["options"]
+    predictors = int(options.get("classes", 1)) if fit.meta["model"]["family"] == "softmax" else 1
+    scale = np.exp(flat[:, fit.names.index("log_sigma")]) if "log_sigma" in fit.names[predictors * d :] else None
+    return Draws(flat[:, : predictors * d].reshape(-1, predictors, d), weights, scale, options)
+
+
+def _predicted(fit: Fit, new: Any, kind: str, prob: float, count: int, seed: int, offset: Any) -> Iterator[pd.DataFrame]:
+    family = fit.meta["model"]["family"]
+    mean_of = mean_function(family)
+    if kind == "response" and family not in (*SIMULATE, *BERNOULLI, "softmax"):
+        raise ModelError(f"responses of the family {family!r} cannot be simulated; use kind='mean'.")
+    draws = chosen(fit, count, seed)
+    levels = (0.5 - prob / 2, 0.5 + prob / 2)
+    for k, (x, shift) in enumerate(design_blocks(fit, new, offset)):
+        if family == "softmax":
+            yield _classes(x, shift, draws, mean_of, kind, levels)
+            continue
+        eta = x @ draws.coefficients[:, 0].T
+        with np.errstate(over="ignore"):
+            mean = mean_of(eta if shift is None else eta + shift[:, None])
+        center = mean @ draws.weights / draws.weights.sum()
+        if kind == "mean":
+            ends = intervals(mean, draws.weights, levels)
+        elif family in BERNOULLI:
+            ends = np.stack([np.asarray(1.0 - center < level, float) for level in levels])
+        else:
+            rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,)))
+            ends = intervals(SIMULATE[family](rng, mean, draws), draws.weights, levels)
+        yield pd.DataFrame({"mean": center, "lower": ends[0], "upper": ends[1]})
+
+
+def _classes(
+    x: np.ndarray, shift: np.ndarray | None, draws: Draws, mean_of: Callable, kind: str, levels: tuple[float, float]
+) -> pd.DataFrame:
+    """Probabilities of the classes of a softmax model; an offset is common to all classes and changes nothing."""
+    p = mean_of(np.einsum("nd,skd->nsk", x, draws.coefficients))
+    mean = np.einsum("nsk,s->nk", p, draws.weights) / draws.weights.sum()
+    if kind == "response":
+        return pd.DataFrame({"class": mean.argmax(1), "probability": mean.max(1)})
+    ends = [intervals(p[:, :, k], draws.weights, levels) for k in range(mean.shape[1])]
+    table = {f"mean[{k}]": mean[:, k] for k in range(mean.shape[1])}
+    for at, name in enumerate(("lower", "upper")):
+        table |= {f"{name}[{k}]": ends[k][at] for k in range(mean.shape[1])}
+    return pd.DataFrame(table)
+
+
+def mean_function(family: str) -> Callable[[np.ndarray], np.ndarray]:
+    """E[y | eta] of a family by name."""
+    from tallbayes.models import FAMILIES
+
+    if family not in FAMILIES:
+        raise unknown("family of the fit", family, FAMILIES)
+    return importlib.import_module(FAMILIES[family].__module__).FAMILY.mean
+
+
+def intervals(values: np.ndarray, weights: np.ndarray, levels: tuple[float, float]) -> np.ndarray:
+    """Weighted quantiles of each row of (rows, draws), as (levels, rows)."""
+    if (weights == weights[0]).all():
+        return np.quantile(values, levels, axis=1)
+    order = np.argsort(values, axis=1)
+    ordered = np.take_along_axis(values, order, axis=1)
+    cumulative = np.maximum.accumulate(np.cumsum(weights[order], axis=1), axis=1)
+    shares = cumulative / cumulative[:, -1:]
+    return np.array([[np.interp(level, s, v) for s, v in zip(shares, ordered, strict=True)] for level in levels])
+
+
+def _write(blocks: Iterator[pd.DataFrame], path: Path) -> Path:
+    """Blocks into a Parquet file as they come: aside, synced and renamed."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.suffix != ".parquet":
+        path = path.with_name(path.name + ".parquet")
+    aside = path.with_name(path.name + ".part")
+    writer = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for block in _grouped(blocks):
+            table = pa.Table.from_pandas(block, preserve_index=False).replace_schema_metadata(None)
+            writer = pq.ParquetWriter(aside, table.schema) if writer is None else writer
+            writer.write_table(table)
+        if writer is not None:
+            writer.close()
+        with open(aside, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException as error:
+        if writer is not None:
+            writer.close()
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        if isinstance(error, OSError) and not isinstance(error, StoreError):
+            raise StoreError(f"cannot write the predictions to {path}: {error}.") from error
+        raise
+    return path
+
+
+def _grouped(blocks: Iterator[pd.DataFrame], size: int = 32) -> Iterator[pd.DataFrame]:
+    """Blocks joined by the dozen, so that a file has few row groups."""
+    waiting: list[pd.DataFrame] = []
+    for block in blocks:
+        waiting.append(block)
+        if len(waiting) == size:
+            yield pd.concat(waiting, ignore_index=True)
+            waiting = []
+    if waiting:
+        yield pd.concat(waiting, ignore_index=True)

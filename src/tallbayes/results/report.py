@@ -1,0 +1,307 @@
+"""`Fit.report`: one HTML page that holds everything about a fit, plots included. It loads nothing and runs no script."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import math
+import os
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tallbayes.errors import OptionError, StoreError
+
+if TYPE_CHECKING:
+    from tallbayes.results.fit import Fit
+
+FEW = 400  # bulk or tail effective size below which quantiles are not to be trusted (Vehtari et al. 2021)
+APART = 1.01  # R-hat above which chains disagree
+_MOST = 12  # parameters in a plot
+
+_STYLE = """
+:root { color-scheme: light dark; --text: #1d232b; --soft: #5b6673; --page: #f6f7f9; --card: #ffffff; --line: #dfe3e8;
+  --accent: #2a6fbb; --good: #23734a; --bad: #a33a16; --bad-page: #fdf0ea; --bad-line: #e6b39f; }
+@media (prefers-color-scheme: dark) { :root { --text: #e4e8ed; --soft: #9ba7b4; --page: #14181d; --card: #1d232a;
+  --line: #343d47; --accent: #7fb2e8; --good: #6fc697; --bad: #f0a184; --bad-page: #36211a; --bad-line: #7d4632; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--text); font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto,
+  "Helvetica Neue", Arial, sans-serif; }
+main { max-width: 62rem; margin: 0 auto; padding: 1.5rem 1rem 3rem; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: 0.25rem 0; overflow-wrap: anywhere; }
+h2 { font-size: 1.05rem; margin: 0 0 0.6rem; }
+p { margin: 0.3rem 0 0.6rem; }
+section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem 1.1rem; margin-top: 1rem; }
+.soft { color: var(--soft); }
+.tag { display: inline-block; border: 1px solid currentcolor; border-radius: 99px; padding: 0 0.7rem; font-size: 0.82rem;
+  font-weight: 600; margin: 0 0.35rem 0.35rem 0; }
+.good { color: var(--good); } .bad { color: var(--bad); }
+.warning { background: var(--bad-page); border-color: var(--bad-line); }
+.warning h2 { color: var(--bad); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem; width: 100%; }
+th, td { text-align: right; padding: 0.28rem 0.6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; }
+th:first-child, td:first-child { text-align: left; }
+tr:last-child td, tr:last-child th { border-bottom: 0; }
+td.bad { font-weight: 700; }
+dl { display: grid; grid-template-columns: minmax(6rem, 15rem) 1fr; gap: 0.25rem 1rem; margin: 0; }
+dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
+ul { margin: 0; padding-left: 1.1rem; }
+figure { margin: 0.8rem 0 0; } figcaption { color: var(--soft); font-size: 0.85rem; margin-bottom: 0.3rem; }
+img { width: 100%; min-width: 36rem; height: auto; display: block; background: #fff; border-radius: 6px; }
+code { font-size: 0.85em; overflow-wrap: anywhere; }
+@media (max-width: 34rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: 0.5rem; } main { padding: 0.75rem; }
+  section { padding: 0.8rem; } }
+@media print { section { break-inside: avoid; } }
+"""
+
+
+def report(fit: Fit, path: str | Path, plots: bool = True) -> Path:
+    """Write the page aside and rename it; returns its path."""
+    path = Path(path)
+    if path.suffix not in (".html", ".htm"):
+        if path.suffix:
+            raise OptionError(f"a report is an HTML page; {path.name} should end in .html.")
+        path = path.with_name(path.name + ".html")
+    aside = path.with_name(path.name + ".part")
+    text = page(fit, plots)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_text(text, encoding="utf-8")
+        os.replace(aside, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise StoreError(f"cannot write the report to {path}: {error}.") from error
+    return path
+
+
+def page(fit: Fit, plots: bool = True) -> str:
+    """The whole page as text."""
+    meta = fit.meta
+    title = (
+        f"{meta['model']['family']} model of {meta['response']}" if meta.get("response") else f"{meta['model']['family']} model"
+    )
+    problems = warnings_of(fit)
+    parts = [_head(fit, title, problems), _warnings(problems), _what(fit), _guarantee(fit), _summary(fit), _cost(fit)]
+    if plots:
+        parts += [_plots(fit)]
+    parts += [_diagnostics(fit), _origin(fit)]
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(p for p in parts if p)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def warnings_of(fit: Fit) -> list[str]:
+    """What a reader should know before the numbers; empty if nothing is wrong."""
+    found = []
+    table = fit.summary()
+    apart = [n for n, v in table["r_hat"].items() if v > APART]
+    few = [n for n, row in table.iterrows() if min(row["ess_bulk"], row["ess_tail"]) < FEW or row["ess_bulk"] == 0]
+    if apart:
+        found.append(
+            f"The chains disagree: R-hat exceeds {APART} for {_listed(apart)} (largest {table['r_hat'].max():.3f}). "
+            "The draws do not describe the posterior yet; run longer."
+        )
+    if few:
+        smallest = table[["ess_bulk", "ess_tail"]].min(axis=None)
+        found.append(
+            f"Few effective draws: fewer than {FEW} for {_listed(few)} (smallest {smallest:,.0f}). Intervals are rough; "
+            "run longer."
+        )
+    if not np.isfinite(fit.r_hat).all():
+        found.append("R-hat is unknown for at least one parameter: it takes two chains of four draws that moved.")
+    divergent = int(fit.stats["diverging"].sum()) if "diverging" in fit.stats else 0
+    if divergent:
+        found.append(f"{divergent:,} diverging transitions: the draws may miss a part of the posterior; raise acceptance=.")
+    if fit.status not in ("complete", "ess limit"):
+        found.append(f"The run stopped early ({fit.status}).")
+    if fit.guarantee.kind == "HEURISTIC":
+        found.append("The sampler offers no guarantee: compare its draws with those of an exact one.")
+    return found
+
+
+def _head(fit: Fit, title: str, problems: list[str]) -> str:
+    chains, draws, _ = fit.theta.shape
+    state = '<span class="tag bad">read the warnings</span>' if problems else '<span class="tag good">no warnings</span>'
+    return (
+        f'<header><h1>{escape(title)}</h1><p class="soft">{fit.meta["rows"]:,} rows, {len(fit.names)} parameters, '
+        f"{chains} chains &times; {draws:,} draws</p>"
+        f'<span class="tag">{escape(fit.guarantee.kind)}</span><span class="tag">{escape(fit.status)}</span>{state}</header>'
+    )
+
+
+def _warnings(problems: list[str]) -> str:
+    if not problems:
+        return ""
+    items = "".join(f"<li>{escape(p)}</li>" for p in problems)
+    return f'<section class="warning" role="alert"><h2>Warnings</h2><ul>{items}</ul></section>'
+
+
+def _what(fit: Fit) -> str:
+    meta = fit.meta
+    options = {k: v for k, v in meta["model"].get("options", {}).items() if v is not None}
+    family = meta["model"]["family"] + (f" ({', '.join(f'{k} = {v}' for k, v in options.items())})" if options else "")
+    facts = {
+        "Family": family,
+        "Response": meta.get("response", "?"),
+        "Rows": f"{meta['rows']:,}",
+        "Columns": f"{len(meta['columns'])}: {_listed(meta['columns'], 40)}",
+        "Offset": _offset(meta),
+        "Prior": meta["prior"] + (" (the default)" if meta.get("default_prior") else ""),
+        "Sampler": meta["sampler_name"],
+        "Why": fit.why,
+        "Status": fit.status,
+    }
+    return _section("What was fitted", _facts(facts))
+
+
+def _offset(meta: dict[str, Any]) -> str:
+    plan = meta.get("plan") or {}
+    if plan.get("offset"):
+        return f"log({plan['offset']})" if plan.get("log_offset") else str(plan["offset"])
+    return "given" if meta.get("has_offset") else ""
+
+
+def _guarantee(fit: Fit) -> str:
+    g = fit.guarantee
+    lines = f"<p><strong>{escape(g.kind)}</strong>: {escape(g.statement)}</p>"
+    lines += _facts(
+        {"Assumed": list(g.assumed) or "nothing beyond the model", "Checked": list(g.checked) or "nothing in this run"}
+    )
+    return _section("Guarantee", lines)
+
+
+def _summary(fit: Fit) -> str:
+    table = fit.summary().drop(columns=["ess_bulk", "ess_tail", "r_hat"])
+    rows = []
+    for name, row in table.iterrows():
+        places = _places(row["sd"], 3)
+        rows.append([str(name), *(_fixed(row[c], places) for c in table.columns[:-1]), _figure(row["mcse_mean"], 2)])
+    return _section("Posterior", _table(["parameter", *table.columns], rows))
+
+
+def _cost(fit: Fit) -> str:
+    cost, n = fit.cost(), fit.meta["rows"]
+    rows = []
+    for name, label in (("setup", "setup"), ("warmup", "warm-up"), ("draws", "draws")):
+        part = cost[name]
+        rows.append([label, _figure(part["evals"]), _figure(part["evals"] / n), _figure(part["seconds"])])
+    each = cost["draws"]["evals_per_iteration"]
+    facts = {
+        "Evaluations an iteration": f"{_figure(each)} ({100 * each / n:.3g} % of the rows)",
+        "Smallest effective size": _figure(cost["ess_min"]),
+        "Evaluations per effective draw": _figure(cost["evals_per_ess"]),
+        "Effective draws per second": _figure(cost["ess_per_second"]),
+        "IF and CT": f"{_figure(cost['IF'])} iterations and {_figure(cost['CT'])} evaluations for an effective draw",
+        "Wall-clock time": f"{_figure(cost['seconds'])} s",
+    }
+    note = (
+        '<p class="soft">An evaluation is one row at one parameter value; a pass is n of them. Seconds of warm-up and draws '
+        "are summed over chains, compilation is in those of setup.</p>"
+    )
+    return _section("Cost", _table(["", "evaluations", "passes", "seconds"], rows) + note + _facts(facts))
+
+
+def _diagnostics(fit: Fit) -> str:
+    table = fit.summary()
+    rows, classes = [], []
+    for name, row in table.iterrows():
+        rows.append([str(name), _figure(row["r_hat"], 4), _figure(row["ess_bulk"]), _figure(row["ess_tail"])])
+        classes.append(
+            ["", *("bad" if bad else "" for bad in (row["r_hat"] > APART, row["ess_bulk"] < FEW, row["ess_tail"] < FEW))]
+        )
+    note = f'<p class="soft">R-hat should be below {APART}, effective sizes above {FEW}; others are marked.</p>'
+    return _section("R-hat and effective sizes", note + _table(["parameter", "R-hat", "ESS bulk", "ESS tail"], rows, classes))
+
+
+def _plots(fit: Fit) -> str:
+    captions = {
+        "marginals": "Marginals: draws (bars) against the normal law at the mode (line).",
+        "trace": "Traces: each colour is a chain; good chains overlap.",
+        "cost": "Cost: evaluations of each iteration, and passes over the data in all.",
+    }
+    figures = []
+    for kind, caption in captions.items():
+        if kind == "trace" and "weight" in fit.stats:
+            continue  # a trace would ignore the weights
+        data = io.BytesIO()
+        fit.plot(kind, most=_MOST).savefig(data, format="png", dpi=130)
+        image = base64.b64encode(data.getvalue()).decode("ascii")
+        figures.append(
+            f'<figure><figcaption>{caption}</figcaption><div class="wide"><img alt="{kind} plot" '
+            f'src="data:image/png;base64,{image}"></div></figure>'
+        )
+    return _section("Plots", "".join(figures))
+
+
+def _origin(fit: Fit) -> str:
+    meta = fit.meta
+    kept = f"every {fit.thin}th iteration kept" if fit.thin > 1 else "every iteration kept"
+    facts = {
+        "Fingerprint of the rows": meta["fingerprint"],
+        "Seed": str(meta.get("seed")),
+        "Warm-up and thinning": f"{meta.get('warmup', '?')} iterations of warm-up, {kept}",
+        "Versions": ", ".join(f"{k} {v}" for k, v in meta.get("versions", {}).items()),
+        "Sampler options": str(meta.get("sampler", "")),
+    }
+    return _section("Where it comes from", _facts(facts))
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{content}</section>"
+
+
+def _facts(facts: dict[str, Any]) -> str:
+    lines = []
+    for name, value in facts.items():
+        if isinstance(value, list):
+            text = f"<ul>{''.join(f'<li>{escape(str(v))}</li>' for v in value)}</ul>"
+        else:
+            text = escape(str(value))
+        if text:
+            lines.append(f"<dt>{escape(name)}</dt><dd>{text}</dd>")
+    return f"<dl>{''.join(lines)}</dl>"
+
+
+def _table(header: list[str], rows: list[list[str]], classes: list[list[str]] | None = None) -> str:
+    head = "".join(f'<th scope="col">{escape(str(h))}</th>' for h in header)
+    body = []
+    for k, row in enumerate(rows):
+        kinds = classes[k] if classes else [""] * len(row)
+        cells = (f'<td class="{c}">{escape(v)}</td>' if c else f"<td>{escape(v)}</td>" for v, c in zip(row, kinds, strict=True))
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+
+
+def _listed(names: list[str], most: int = 5) -> str:
+    shown = ", ".join(str(n) for n in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _figure(value: float, digits: int = 4) -> str:
+    """A number people can read: 12,345 and 0.1234, not 1.2e4."""
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.{digits}g}" if 0 < abs(value) < 1e-4 else _fixed(value, _places(value, digits))
+
+
+def _fixed(value: float, places: int) -> str:
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.5g}" if abs(value) >= 1e12 or places > 9 else f"{value:,.{places}f}"
+
+
+def _places(value: float, digits: int) -> int:
+    """Decimal places that show `digits` digits of a number."""
+    if not math.isfinite(value) or value == 0:
+        return 0
+    return max(0, digits - 1 - math.floor(math.log10(abs(value))))

@@ -1,0 +1,169 @@
+"""The report: complete, well formed, self-contained, escaped, honest about bad runs; opened in a browser if there is one."""
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support import logistic_arrays
+from test_cli import invoke, run_main
+
+import tallbayes as tb
+from tallbayes.results.report import page, warnings_of
+
+VOID = {"meta", "img", "br", "link", "input", "hr"}
+NASTY = '<script>alert("x")</script>&'
+CHROMIUM = shutil.which("chromium")
+
+
+class Checker(HTMLParser):
+    """Elements that nest, and everything a page could load."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.loads, self.text = [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.loads += [v for k, v in attributes if k in ("src", "href", "srcset", "action", "data")]
+        self.loads += [k for k, _ in attributes if k.startswith("on")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def parsed(text):
+    checker = Checker()
+    checker.feed(text)
+    checker.close()
+    assert not checker.open
+    return checker, " ".join(" ".join(checker.text).split())
+
+
+@pytest.fixture(scope="module")
+def good():
+    X, y = logistic_arrays(3000)
+    data = tb.Dataset.from_arrays(X, y, columns=["Intercept", NASTY])
+    return tb.sample(tb.models.logistic(data), "auto", draws=600, warmup=300, chains=4, seed=2, progress=False)
+
+
+@pytest.fixture(scope="module")
+def bad():
+    model = tb.models.logistic(tb.Dataset.from_arrays(*logistic_arrays(500)))
+    return tb.sample(model, "mh", draws=30, warmup=0, chains=4, seed=2, progress=False)
+
+
+def test_the_page_says_everything(good, tmp_path):
+    path = good.report(tmp_path / "deep" / "report.html")
+    checker, text = parsed(path.read_text())
+    assert [p.name for p in path.parent.iterdir()] == ["report.html"]
+    for part in (
+        "logistic model of y", "3,000 rows", "weakly_informative (the default)", good.meta["sampler_name"], good.why,
+        good.guarantee.kind, good.guarantee.statement, *good.guarantee.assumed, *good.guarantee.checked, good.status,
+        good.meta["fingerprint"], f"tallbayes {tb.__version__}", f"numpy {np.__version__}", "Evaluations per effective draw",
+        "R-hat", "ESS bulk", "no warnings",
+    ):  # fmt: skip
+        assert " ".join(part.split()) in text, part
+    assert checker.tags.count("img") == 3 and "script" not in checker.tags
+    assert all(v.startswith("data:image/png;base64,") for v in checker.loads)
+    assert "prefers-color-scheme: dark" in path.read_text() and "viewport" in path.read_text()
+
+
+def test_nothing_is_loaded_from_elsewhere(good):
+    text = page(good, plots=False)
+    assert "http" not in text and "url(" not in text and "@import" not in text
+
+
+def test_text_of_users_is_escaped(good):
+    text = page(good, plots=False)
+    assert NASTY not in text and "&lt;script&gt;" in text
+    assert NASTY in parsed(text)[1]
+
+
+def test_a_bad_run_is_warned_of(bad, good):
+    assert not warnings_of(good)
+    found = warnings_of(bad)
+    assert any("chains disagree" in w for w in found) and any("Few effective draws" in w for w in found)
+    _, text = parsed(page(bad, plots=False))
+    assert "read the warnings" in text and all(w in text for w in found)
+    assert 'role="alert"' in page(bad, plots=False) and 'class="bad"' in page(bad, plots=False)
+
+
+def test_one_chain_has_no_r_hat(small):
+    fit = tb.sample(small.model, "mh", draws=50, warmup=50, chains=1, seed=1, progress=False)
+    assert any("R-hat is unknown" in w for w in warnings_of(fit))
+    assert "nan" not in parsed(page(fit, plots=False))[1].lower().split()
+
+
+def test_a_loaded_fit_has_the_same_page(good, tmp_path):
+    loaded = tb.load(good.save(tmp_path / "fit.nc"))
+    assert page(loaded, plots=False) == page(good, plots=False)
+
+
+def test_other_endings_are_refused(good, tmp_path):
+    assert good.report(tmp_path / "page", plots=False).name == "page.html"
+    with pytest.raises(tb.OptionError, match=r"should end in \.html"):
+        good.report(tmp_path / "page.pdf")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(tb.StoreError, match="cannot write the report"):
+        good.report(tmp_path / "file" / "page.html", plots=False)
+
+
+def test_the_commands(tmp_path, monkeypatch, capsys):
+    """fit, report and predict on files, as text and as JSON; errors in one line."""
+    X, y = logistic_arrays(300)
+    rows, fit = tmp_path / "rows.parquet", tmp_path / "fit.nc"
+    pq.write_table(pa.table({"x": X[:, 1], "y": y}), rows)
+    run = ("--sampler", "mh", "--draws", "40", "--warmup", "30", "--chains", "2", "--seed", "3", "--quiet")
+    invoke("fit", rows, "-f", "y ~ x", *run, "--out", fit)
+    assert "saved to" in invoke("report", fit).stdout and (tmp_path / "fit.html").exists()
+    printed = json.loads(invoke("report", fit, "--out", tmp_path / "other.html", "--json").stdout)
+    assert printed["out"].endswith("other.html") and printed["warnings"]
+    expected = tb.load(fit).predict(rows)
+    assert "lower" in invoke("predict", fit, rows).stdout
+    shown = json.loads(invoke("predict", fit, rows, "--json").stdout)
+    np.testing.assert_allclose([r["mean"] for r in shown], expected["mean"], rtol=1e-9)
+    out = tmp_path / "predictions.parquet"
+    assert "saved to" in invoke("predict", fit, rows, "--out", out, "--kind", "mean").stdout
+    np.testing.assert_array_equal(pq.read_table(out)["upper"].to_numpy(), expected["upper"])
+    assert json.loads(invoke("predict", fit, rows, "--out", out, "--kind", "response", "--json").stdout)["kind"] == "response"
+    for arguments, message in (
+        (("report", tmp_path / "no.nc"), "does not exist"),
+        (("predict", fit, tmp_path / "no.parquet"), "does not exist"),
+        (("predict", fit, rows, "--kind", "men"), "did you mean 'mean'?"),
+        (("predict", fit, rows, "--prob", "2"), "between 0 and 1"),
+    ):
+        code, output = run_main(monkeypatch, capsys, *arguments)
+        assert code == 1 and not output.out and output.err.count("\n") == 1 and message in output.err
+    assert run_main(monkeypatch, capsys, "predict", fit)[0] == 2
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not on PATH")
+@pytest.mark.parametrize("width", [1000, 500])  # the narrowest window that chromium opens
+def test_a_browser_shows_it(good, tmp_path, width):
+    """The plots have a size, and nothing but tables and plots, which scroll on their own, is wider than the window."""
+    path = good.report(tmp_path / "report.html")
+    probe = (
+        "<script>addEventListener('load', () => { document.title = 'seen ' + "
+        "[...document.images].every(i => i.naturalWidth > 100)"
+        " + ' ' + (document.documentElement.scrollWidth <= innerWidth) })</script></body>"
+    )
+    path.write_text(path.read_text().replace("</body>", probe))
+    off = ("gpu", "quic", "background-networking", "component-update", "sync", "dev-shm-usage")
+    flags = ("--headless", "--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in off))
+    picture = tmp_path / "page.png"
+    common = [CHROMIUM, *flags, f"--user-data-dir={tmp_path / 'user'}", f"--window-size={width},1200"]
+    dumped = subprocess.run([*common, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    assert re.search(r"<title>(.*?)</title>", dumped.stdout)[1] == "seen true true"
+    subprocess.run([*common, f"--screenshot={picture}", path.as_uri()], capture_output=True, timeout=120, check=True)
+    assert picture.stat().st_size > 20_000
