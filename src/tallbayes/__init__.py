@@ -2,7 +2,7 @@
 
 >>> import tallbayes as tb
 >>> sorted(tb.samplers.SAMPLERS)[:2]
-['hmc', 'mh']
+['exact-minibatch', 'hmc']
 """
 
 from tallbayes import auto, models, moves, results, samplers, store

@@ -1,8 +1,9 @@
-"""Design rows of new data for a fit: from an array, a Dataset, a table of columns or a Parquet file, a block at a time."""
+"""Design rows of new data for a fit: from an array, a Dataset, a table of columns or a file, a block at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ import numpy as np
 
 from tallbayes.data import arrow
 from tallbayes.data.dataset import Dataset
+from tallbayes.data.design import Matrices, design
+from tallbayes.data.sources import open_source
 from tallbayes.data.store import open_store
 from tallbayes.errors import DataError, unknown
 
@@ -26,11 +29,9 @@ def design_blocks(fit: Fit, new: Any, offset: Any = None) -> Iterator[Rows]:
     return _blocks(_checked(_rows(fit, new, offset), tuple(fit.meta["columns"])))
 
 
-def from_batch(plan: dict[str, Any], batch: Any, first: int) -> Rows:
-    """Design rows and offsets of a batch of columns: the one place that knows what a plan means."""
-    x = np.ones((batch.num_rows, plan["intercept"] + len(plan["columns"])))
-    for j, name in enumerate(plan["columns"]):
-        x[:, j + plan["intercept"]] = arrow.numbers(batch, name, first)
+def from_batch(plan: dict[str, Any], batch: Any, first: int, matrix: Callable[[Any, int], np.ndarray]) -> Rows:
+    """Design rows, by `matrix`, and offsets of a batch of columns."""
+    x = matrix(batch, first)
     if plan["offset"] is None:
         return x, None
     offset = arrow.numbers(batch, plan["offset"], first)
@@ -67,12 +68,8 @@ def _rows(fit: Fit, new: Any, offset: Any) -> Iterable[Rows]:
     if isinstance(new, Dataset):
         _no_offset(offset, "a Dataset has its own")
         return _from_dataset(fit, new)
-    if isinstance(new, str | Path):
-        if Path(new).suffix not in (".parquet", ".pq", ".parq"):
-            raise DataError(f"{new}: cannot tell the format; give a .parquet file, a packed store or a table in memory.")
-        source = arrow.parquet(new)
-    elif isinstance(new, dict) or hasattr(new, "__arrow_c_stream__"):
-        source = arrow.stream(_table(new) if isinstance(new, dict) else new)
+    if isinstance(new, str | Path | dict) or hasattr(new, "__arrow_c_stream__"):
+        source = open_source(_table(new) if isinstance(new, dict) else new)
     else:
         return _from_array(fit, new, offset)
     _no_offset(offset, "the plan of the fit names the column")
@@ -105,8 +102,9 @@ def _from_source(fit: Fit, source: arrow.Source) -> Iterator[Rows]:
     first = 0
     if not wanted:  # an intercept alone: any column tells how many rows there are
         wanted = list(source.names[:1])
+    matrix = Matrices(plan).matrix if "design" in plan else partial(design, plan)
     for batch in source.batches(wanted):
-        yield from_batch(plan, batch, first)
+        yield from_batch(plan, batch, first, matrix)
         first += batch.num_rows
 
 
