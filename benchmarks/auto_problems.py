@@ -1,6 +1,6 @@
 """`auto` on named problems: its cost beside that of every sampler it could have chosen.
 
-    python -m benchmarks.auto_problems [--write]
+python -m benchmarks.auto_problems [--write]
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from benchmarks.report import show
 
 def gaussian() -> tb.models.Model:
     x, _ = synthetic_rows(500_000, 10)
-    return tb.models.gaussian(tb.Dataset.from_arrays(x, x @ np.linspace(-1, 1, 10) + np.random.default_rng(1).standard_normal(500_000)))
+    return tb.models.gaussian(
+        tb.Dataset.from_arrays(x, x @ np.linspace(-1, 1, 10) + np.random.default_rng(1).standard_normal(500_000))
+    )
 
 
 PROBLEMS: dict[str, Callable[[], tb.models.Model]] = {

@@ -1,6 +1,6 @@
 """Exact minibatch on real covtype beside NumPyro NUTS, nutpie and our own NUTS, in one run.
 
-    python -m benchmarks.covtype [--peers] [--write]
+python -m benchmarks.covtype [--peers] [--write]
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def main() -> None:
             mode = tb.find_mode(model, progress=False)
             table += [peers.numpyro_nuts(model, mode, 300, 300), peers.nutpie_nuts(model, mode, 300, 300)]
         base = table[0]
-        best = max((r for r in table if not r["tool"].startswith("tallbayes")), key=lambda r: r["ESS/s after warm-up"], default=None)
+        best = max(
+            (r for r in table if not r["tool"].startswith("tallbayes")), key=lambda r: r["ESS/s after warm-up"], default=None
+        )
         note = f"n = {model.data.n:,}, d = {model.dim}, one chain on one core each."
         if best is not None:
             note += (

@@ -1,6 +1,6 @@
 """Rare events and heavy tails, n = 1e6: candidate rows an iteration under T6 and T9.
 
-    python -m benchmarks.rare_events [--write]
+python -m benchmarks.rare_events [--write]
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ def main() -> None:
             row = {"case": label, "d": d, "positives": int(model.data.y.sum())}
             for bound in ("T6", "T9"):
                 fit = tb.sample(
-                    model, tb.samplers.ExactMinibatch(bound=bound), draws=2000, warmup=100, chains=2, seed=1, mode=mode, progress=False
+                    model,
+                    tb.samplers.ExactMinibatch(bound=bound),
+                    draws=2000,
+                    warmup=100,
+                    chains=2,
+                    seed=1,
+                    mode=mode,
+                    progress=False,
                 )
                 row[f"rows an iteration, {bound}"] = float(fit.stats["rows"].mean())
                 row[f"full reads, {bound}"] = f"{100 * fit.stats['full_read'].mean():.3g} %"

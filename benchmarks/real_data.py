@@ -1,6 +1,6 @@
 """Real data beyond covtype: three million flights (logistic) and 678,013 motor policies (Poisson with exposure).
 
-    python -m benchmarks.real_data [--write]
+python -m benchmarks.real_data [--write]
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ import argparse
 
 import numpy as np
 
+import tallbayes as tb
 from benchmarks.covtype import ours
 from benchmarks.problems import claims, covtype, flights
 from benchmarks.report import show
 from tallbayes.testing import importance_moments
-
-import tallbayes as tb
 
 
 def main() -> None:
@@ -35,7 +34,12 @@ def main() -> None:
         row["largest |z| of means against importance sampling"] = float(np.abs(z).max())
         rows.append(row)
         print(row, flush=True)
-    show("Real data", rows, "Two chains on two cores; importance sampling from the Laplace fit, 300 full passes.", "real-data" if options.write else None)
+    show(
+        "Real data",
+        rows,
+        "Two chains on two cores; importance sampling from the Laplace fit, 300 full passes.",
+        "real-data" if options.write else None,
+    )
 
 
 if __name__ == "__main__":

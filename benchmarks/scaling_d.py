@@ -1,6 +1,6 @@
 """Exact minibatch against the dimension, d = 2 ... 300 at n = 1e6: predicted and measured rate, and what auto picks.
 
-    python -m benchmarks.scaling_d [--rows 1000000] [--write]
+python -m benchmarks.scaling_d [--rows 1000000] [--write]
 """
 
 from __future__ import annotations
@@ -49,7 +49,12 @@ def main() -> None:
             }
         )
         print(rows[-1], flush=True)
-    show("Exact minibatch against d", rows, f"n = {options.rows:,}, logistic, correlated columns.", "scaling-d" if options.write else None)
+    show(
+        "Exact minibatch against d",
+        rows,
+        f"n = {options.rows:,}, logistic, correlated columns.",
+        "scaling-d" if options.write else None,
+    )
 
 
 if __name__ == "__main__":

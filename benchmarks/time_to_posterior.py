@@ -54,9 +54,13 @@ def main() -> None:
             if what == "numpyro" and not options.peers:
                 continue
             command = [sys.executable, "-m", "benchmarks.time_to_posterior", "--one", what]
-            done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "NUMBA_CACHE_DIR": cache})
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=True, env={**os.environ, "NUMBA_CACHE_DIR": cache}
+            )
             rows.append({"run": label, **json.loads(done.stdout.strip().splitlines()[-1])})
-    show("Time to 1,000 effective draws on covtype", rows, "n = 400,000, d = 11.", "time-to-posterior" if options.write else None)
+    show(
+        "Time to 1,000 effective draws on covtype", rows, "n = 400,000, d = 11.", "time-to-posterior" if options.write else None
+    )
 
 
 if __name__ == "__main__":

@@ -143,7 +143,14 @@ def test_softmax_refuses_a_flat_prior_and_wrong_classes():
         tb.models.softmax(data, classes=2)
 
 
-@pytest.mark.parametrize("make", [lambda d: tb.models.gamma(d, shape=0.0), lambda d: tb.models.negbin(d, size=-1.0), lambda d: tb.models.student_t(d, nu=0.0)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda d: tb.models.gamma(d, shape=0.0),
+        lambda d: tb.models.negbin(d, size=-1.0),
+        lambda d: tb.models.student_t(d, nu=0.0),
+    ],
+)
 def test_known_parameters_must_be_positive(make):
     with pytest.raises(OptionError, match="positive"):
         make(tb.Dataset.from_arrays(np.ones((3, 1)), [1.0, 2.0, 3.0]))

@@ -186,7 +186,9 @@ def _run(
     setup = sampler.setup(model, mode, description["seed"], progress) if setup is None else setup
     seeds = np.random.SeedSequence(description["seed"]).spawn(description["chains"])
     chains = [
-        Chain(c, sampler, setup, seeds[c], np.asarray(description["starts"][c], float), description["warmup"], description["thin"])
+        Chain(
+            c, sampler, setup, seeds[c], np.asarray(description["starts"][c], float), description["warmup"], description["thin"]
+        )
         for c in range(description["chains"])
     ]
     if saver is not None and new:
@@ -235,7 +237,12 @@ def _collect(
         "prior": model.prior.describe(),
         "default_prior": model.default_prior,
         "warmup": description["warmup"],
-        "versions": {"tallbayes": __version__, "sources": source_stamp(), "python": platform.python_version(), "numpy": np.__version__},
+        "versions": {
+            "tallbayes": __version__,
+            "sources": source_stamp(),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        },
     }
     return Fit(
         theta=theta,
@@ -333,7 +340,9 @@ def _path(data: Dataset) -> str | None:
 def _rebuild(description: dict[str, Any], folder: str | Path, progress: bool) -> Model:
     data, spec = description["data"], description["model"]
     if data["store"] is None and not data["recipe"].get("source"):
-        raise StoreError(f"the rows of the run in {folder} were only in memory; call resume(folder, model=...) with the same model.")
+        raise StoreError(
+            f"the rows of the run in {folder} were only in memory; call resume(folder, model=...) with the same model."
+        )
     rows = from_recipe(data["recipe"], data["store"], progress)
     prior = None if description["default_prior"] else priors.from_dict(spec["prior"])
     return models.build(spec["family"], rows, prior, **spec["options"])

@@ -113,4 +113,3 @@ def _pilot(sampler: ExactMinibatch, setup: Setup, mode: Mode, rate: float, rng: 
         f"{evals:,.3g} evaluations per effective draw"
     )
     return Prediction(sampler, evals, nanoseconds, facts, setup)
-

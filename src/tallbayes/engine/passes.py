@@ -126,9 +126,7 @@ def gradient_at(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.nda
     return float(total), gradient
 
 
-def residuals_at(
-    rows: Any, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray
-) -> np.ndarray:
+def residuals_at(rows: Any, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Differences of Taylor residuals of the indexed rows."""
     out = np.empty(index.size)
     points = [np.ascontiguousarray(p, np.float64) for p in (theta, other, reference)]

@@ -51,9 +51,7 @@ def residual_differences(
 
 @generic(options=SUMS)
 @declared
-def proxy_values(
-    rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
-) -> None:
+def proxy_values(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray) -> None:
     """out[j] = Taylor expansion at `reference` to `order` 0, 1 or 2 of the weighted log-likelihood of row index[j]."""
 
 

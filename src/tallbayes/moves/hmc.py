@@ -61,7 +61,7 @@ def _start(kernel, density, theta):
 def _move(rng, kernel, density, point, info):
     momentum = normal_vector(rng, point.theta.size)
     energy = point.log_density - 0.5 * dot(momentum, momentum)
-    steps = max(1, int(round(kernel.time / kernel.step * (0.8 + 0.4 * rng.random()))))
+    steps = max(1, round(kernel.time / kernel.step * (0.8 + 0.4 * rng.random())))
     theta, gradient, scratch = point.theta.copy(), point.gradient.copy(), np.empty(point.theta.size)
     value, taken, diverging = point.log_density, 0, False
     for _ in range(steps):

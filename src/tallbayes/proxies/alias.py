@@ -94,7 +94,9 @@ def _build_chunk(weight, threshold, alias):
     return total
 
 
-def build(weight: np.ndarray, start: np.ndarray | None = None, folder: Path | None = None, cores: int | None = None) -> AliasTable:
+def build(
+    weight: np.ndarray, start: np.ndarray | None = None, folder: Path | None = None, cores: int | None = None
+) -> AliasTable:
     """Tables of all chunks, on all cores. `start` gives chunk boundaries (at most 65,536 items each).
 
     >>> table = build(np.array([1.0, 0.0, 3.0]))

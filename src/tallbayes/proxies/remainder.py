@@ -360,7 +360,9 @@ def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int 
         folder = None if model.data.store is None else model.data.store.parent
         return _centred(mode, folder), "T6"
     if model.predictors != 1 or model.nuisances:
-        raise ModelError(f"there is no certified bound for this {model.family.name} model; use a full-data sampler such as 'nuts'.")
+        raise ModelError(
+            f"there is no certified bound for this {model.family.name} model; use a full-data sampler such as 'nuts'."
+        )
     chosen = _choose(mode, seed) if name == "auto" else name
     folder = None if model.data.store is None else model.data.store.parent
     if chosen in ("T6", "T8", "T5", "T2", "T3", "T4", "T1"):
@@ -479,7 +481,9 @@ def _classed(mode: Mode, folder: Path | None, indexed: bool) -> Classed:
     parts = passes.over_ranges(n, CHUNK, work)
     largest, bounded = max(p[0] for p in parts), all(p[1] for p in parts)
     classes = np.empty(n, np.uint8)
-    passes.over_ranges(n, 16 * CHUNK, lambda a, b: classes.__setitem__(slice(a, b), _half_octave(norm[a:b], max(largest, 1e-300))))
+    passes.over_ranges(
+        n, 16 * CHUNK, lambda a, b: classes.__setitem__(slice(a, b), _half_octave(norm[a:b], max(largest, 1e-300)))
+    )
     counts = np.bincount(classes, minlength=41)
     order = allocate((n,), np.int64, folder)
     _counting_sort(classes, counts, order)

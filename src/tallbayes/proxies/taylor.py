@@ -96,5 +96,3 @@ def taylor(mode: Mode, order: int = 2) -> Taylor:
     likelihood_gradient -= prior_part
     factor = mode.factor
     return Taylor(factor.T @ likelihood_gradient, np.ascontiguousarray(factor.T @ mode.hessian @ factor), order)
-
-

@@ -39,7 +39,9 @@ class Audit:
 
     def __repr__(self) -> str:
         lines = ["audit passed" if self.passed else "audit FAILED"]
-        lines += [f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}" for name, value in self.facts.items()]
+        lines += [
+            f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}" for name, value in self.facts.items()
+        ]
         return "\n".join(lines + [f"  PROBLEM: {p}" for p in self.problems])
 
 

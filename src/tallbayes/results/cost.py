@@ -48,7 +48,12 @@ def account(fit: Fit) -> dict[str, Any]:
     return {
         "setup": dict(fit.setup),
         "warmup": dict(fit.warmup),
-        "draws": {"iterations": iterations, "evals": evals, "evals_per_iteration": per_iteration, "seconds": fit.seconds["draws"]},
+        "draws": {
+            "iterations": iterations,
+            "evals": evals,
+            "evals_per_iteration": per_iteration,
+            "seconds": fit.seconds["draws"],
+        },
         "seconds": fit.seconds["total"],
         "ess_min": ess,
         "evals_per_ess": evals / ess if ess > 0 else float("nan"),

@@ -77,7 +77,9 @@ def _marginals(fit: Fit, most: int) -> Any:
             continue
         values = fit.theta[:, :, j].reshape(-1)
         axis.hist(values, bins=40, density=True, weights=weights, color="#9dbfe3", edgecolor="none", label="draws")
-        grid = np.linspace(min(values.min(), fit.laplace_mean[j] - 3.5 * sd[j]), max(values.max(), fit.laplace_mean[j] + 3.5 * sd[j]), 200)
+        grid = np.linspace(
+            min(values.min(), fit.laplace_mean[j] - 3.5 * sd[j]), max(values.max(), fit.laplace_mean[j] + 3.5 * sd[j]), 200
+        )
         density = np.exp(-0.5 * ((grid - fit.laplace_mean[j]) / sd[j]) ** 2) / (sd[j] * np.sqrt(2 * np.pi))
         axis.plot(grid, density, color="#333333", lw=1.0, ls="--", label="Laplace fit")
         axis.set_title(fit.names[j], fontsize=9)

@@ -22,7 +22,16 @@ CHUNK_SECONDS = 0.2  # so that progress, Ctrl-C and checkpoints are prompt
 class Chain:
     """State and progress of one chain."""
 
-    def __init__(self, number: int, sampler: Sampler, setup: Setup, seed: np.random.SeedSequence, theta: np.ndarray, warmup: int, thin: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        sampler: Sampler,
+        setup: Setup,
+        seed: np.random.SeedSequence,
+        theta: np.ndarray,
+        warmup: int,
+        thin: int,
+    ) -> None:
         self.number, self.sampler, self.setup = number, sampler, setup
         self.warmup, self.thin = warmup, thin
         self.rng = np.random.Generator(np.random.PCG64(seed))
@@ -120,7 +129,12 @@ class Chain:
             "rng": self.rng.bit_generator.state,
         }
         counters = {"counters": self.target.counters.copy()}
-        return {"meta": np.array(json.dumps(meta)), **flatten(self.state, "state"), **flatten(self.tuning, "tuning"), **counters}
+        return {
+            "meta": np.array(json.dumps(meta)),
+            **flatten(self.state, "state"),
+            **flatten(self.tuning, "tuning"),
+            **counters,
+        }
 
     def restore(self, saved: dict[str, np.ndarray], theta: np.ndarray, info: np.ndarray) -> None:
         """The inverse of `save`."""

@@ -47,4 +47,16 @@ def from_dict(options: dict[str, Any]) -> Sampler:
     return CLASSES[kind].from_options(options)
 
 
-__all__ = ["CLASSES", "KINDS", "SAMPLERS", "ExactMinibatch", "FullData", "Guarantee", "Sampler", "Setup", "advance", "from_dict", "resolve"]
+__all__ = [
+    "CLASSES",
+    "KINDS",
+    "SAMPLERS",
+    "ExactMinibatch",
+    "FullData",
+    "Guarantee",
+    "Sampler",
+    "Setup",
+    "advance",
+    "from_dict",
+    "resolve",
+]

@@ -23,7 +23,9 @@ class ImportanceEstimate:
     draws: int
 
 
-def importance_moments(model: Model, draws: int = 2000, seed: int = 0, df: float = 10.0, mode: Mode | None = None) -> ImportanceEstimate:
+def importance_moments(
+    model: Model, draws: int = 2000, seed: int = 0, df: float = 10.0, mode: Mode | None = None
+) -> ImportanceEstimate:
     """Self-normalised importance sampling from a multivariate t around the mode; `draws` full passes over the data.
 
     >>> import numpy as np, tallbayes as tb

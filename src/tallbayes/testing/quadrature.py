@@ -32,7 +32,9 @@ class ExactPosterior:
 
     def moment(self, power: int) -> np.ndarray:
         """Central moments of each coordinate."""
-        return np.array([(self._marginal(k) * (a - m) ** power).sum() for k, (a, m) in enumerate(zip(self.axes, self.mean, strict=True))])
+        return np.array(
+            [(self._marginal(k) * (a - m) ** power).sum() for k, (a, m) in enumerate(zip(self.axes, self.mean, strict=True))]
+        )
 
     def _marginal(self, k: int) -> np.ndarray:
         return self.probability.sum(tuple(j for j in range(len(self.axes)) if j != k))
