@@ -698,6 +698,7 @@ def test_rows_on_disk_give_the_draws_of_rows_in_memory(table, tmp_path):
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_float32_rows_on_disk_are_sampled_exactly(table, tmp_path):
     model = read(table, tmp_path, "float32")
     mode = tb.find_mode(model, progress=False)
