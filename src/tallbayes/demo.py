@@ -55,7 +55,7 @@ def run(folder: Path, rows: int, seed: int, progress: bool = True) -> None:
     print(f"   {path.stat().st_size / 1e6:.0f} MB in {time.perf_counter() - begun:.1f} s")
     print('2. tallbayes.fit("clicked ~ .", path, family="logistic")')
     begun = time.perf_counter()
-    fit = api.fit("clicked ~ .", path, "logistic", draws=100, warmup=100, seed=seed, progress=progress)
+    fit = api.fit("clicked ~ .", path, "logistic", draws=2000, warmup=500, seed=seed, progress=progress)
     print(f"   {time.perf_counter() - begun:.1f} s; chosen: {fit.why}\n")
     table = fit.summary()
     table["truth"] = [_INTERCEPT, *_EFFECT]
