@@ -21,7 +21,7 @@ lint: $(VENV)/.test
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.bench
-	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.engine --write
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict

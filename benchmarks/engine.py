@@ -33,6 +33,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import report
 from tallbayes.data import records as packed
 from tallbayes.engine import passes
 from tallbayes.engine.rows import SingleIndex
@@ -242,6 +243,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="d = 10 and 200,000 rows only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the measurements to FILE")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/results.md")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):  # XLA has no reliable switch for one thread: a single core leaves it no choice
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -256,6 +258,25 @@ def main() -> None:
     show(lines, console)
     if options.json:
         options.json.write_text(json.dumps(lines, indent=1) + "\n")
+    if options.write:
+        write_results(lines)
+
+
+def write_results(lines: list[dict[str, Any]]) -> None:
+    """Nanoseconds a row of every contender, and the ratio to C, into docs/results.md."""
+    rows = [
+        {
+            "kernel": line["kernel"],
+            "d": line["d"],
+            "rows as": line["dtype"],
+            **{who: round(value, 1) for who, value in line["nanoseconds"].items()},
+            "tallbayes / C": round(line["ratio"], 2),
+        }
+        for line in lines
+    ]
+    worst = max(line["ratio"] for line in lines)
+    note = f"Processor nanoseconds a row, one thread, least of eight repetitions. Largest ratio to C: {worst:.2f}."
+    report.write("engine", rows, note)
 
 
 if __name__ == "__main__":

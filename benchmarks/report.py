@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +35,12 @@ def show(title: str, rows: list[dict[str, Any]], note: str = "", mark: str | Non
     if json_file:
         Path(json_file).write_text(json.dumps({"title": title, "rows": rows, "note": note}, indent=1))
     if mark:
-        _write(mark, columns, rows, note)
+        write(mark, rows, note)
 
 
-def _write(mark: str, columns: list[str], rows: list[dict[str, Any]], note: str) -> None:
+def write(mark: str, rows: list[dict[str, Any]], note: str) -> None:
+    """Replace the part of docs/results.md between the markers of `mark` by a table and a note."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(number(row.get(c, "")) for c in columns) + " |" for row in rows]
     lines += ["", note] if note else []
@@ -50,7 +51,3 @@ def _write(mark: str, columns: list[str], rows: list[dict[str, Any]], note: str)
     head, rest = text.split(begin)
     _, tail = rest.split(end)
     RESULTS.write_text(head + begin + "\n" + "\n".join(lines) + "\n" + end + tail)
-
-
-def machine() -> str:
-    return f"{platform.machine()}, Python {platform.python_version()}"

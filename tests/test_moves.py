@@ -46,7 +46,7 @@ def test_exact_draws_stay_exact(case, small):
 
 @every_move
 def test_a_tempered_target_is_rejected(case, small):
-    scores = invariance_scores(FullData(case), small.tempered, small.posterior, mode=small.mode)
+    scores = invariance_scores(FullData(case), small.tempered, small.posterior, mode=small.mode, starts=12_000)
     assert np.abs(scores).max() > THRESHOLD
 
 
