@@ -21,7 +21,7 @@ from tallbayes.proxies import remainder
 from tallbayes.proxies.remainder import certify, rate_count, row_rate, row_rates, total_rate
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
 from tallbayes.run.pack import flatten
-from tallbayes.samplers import ExactMinibatch, advance
+from tallbayes.samplers import ExactMinibatch, advance, exact_minibatch
 from tallbayes.samplers.base import init, step
 from tallbayes.samplers.exact_minibatch import ALLOWANCE, MHSS, SMH, MinibatchOptions, Tuna, dominating, thin
 from tallbayes.target import BOUND_EXCEEDED, EVALS, ROW, STATUS, Target
@@ -186,6 +186,21 @@ def test_the_three_rates_are_three_kernels():
     case = enumerated("T9", 200)
     rates = [np.trace(kernel(case, options_of(rate), False, PROPOSALS["symmetric"])) for rate in RATES]
     assert rates[1] < rates[0] < rates[2]  # tuna with a large chi accepts most, smh least
+
+
+@pytest.mark.parametrize("rate", [MHSS(), SMH(), Tuna(0.0), Tuna(0.3)], ids=repr)
+def test_rates_of_the_two_directions_differ_by_the_residual(rate):
+    """phi(theta, theta') - phi(theta', theta) = dU, 0 <= phi <= the dominating rate: all that exactness asks of a rate."""
+    for total in (1e-9, 0.3, 40.0):
+        scale = dominating(rate, total) / total
+        for share in (-1.0, np.nextafter(-1.0, 0.0), -0.4, -1e-9, 0.0, 1e-9, 0.4, np.nextafter(1.0, 0.0), 1.0):
+            (forward, ratio), (backward, inverse) = thin(rate, share, total), thin(rate, -share, total)
+            assert 0.0 <= forward <= 1.0
+            assert abs(scale * (forward - backward) - share) < 1e-15 * (1.0 + scale)
+            if forward > 0.0:
+                assert ratio == -np.inf if backward == 0.0 else abs(math.exp(ratio) * forward - backward) < 1e-14
+            if forward > 0.0 and backward > 0.0:
+                assert ratio == -inverse
 
 
 def wrong_sign(rate, share, total):
@@ -455,6 +470,17 @@ def test_the_row_that_is_named_is_the_row_that_failed(small):
     theta, info = np.empty((100_000, 2)), np.zeros((100_000, len(sampler.columns)))
     _, made = advance(np.random.default_rng(1), target, options, setup.policy.blank(small.mode.reference), True, theta, info, 1)
     assert made < 100_000 and target.counters[STATUS] == BOUND_EXCEEDED and target.counters[ROW] == culprit
+
+
+def test_a_residual_that_is_not_a_number_is_an_error_too(small, monkeypatch):
+    sampler = ExactMinibatch(bound="T6")
+    setup = sampler.setup(small.model, small.mode, 0, False)
+    target, options = setup.target(), setup.policy.options(setup.policy.begin(), True)
+    monkeypatch.setattr(exact_minibatch, "residual_gaps", lambda target, index, theta, other, out: out.fill(np.nan))
+    theta, info = np.empty((2000, 2)), np.zeros((2000, len(sampler.columns)))
+    state = setup.policy.blank(small.mode.reference)
+    _, made = advance.py_func(np.random.default_rng(1), target, options, state, True, theta, info, 1)
+    assert made < 2000 and target.counters[STATUS] == BOUND_EXCEEDED
 
 
 def within_bounds(mode, bound, pairs, allowance=ALLOWANCE):

@@ -24,6 +24,8 @@ CASES = {
     **{name: make() for name, make in MOVES.items()},
     "random_walk-blocks": tb.moves.random_walk(blocks=[[1], [0]]),
     "hmc-diagonal": tb.moves.hmc(mass="diagonal"),
+    "independence": tb.moves.independence(),
+    "pcn": tb.moves.pcn(),
 }
 hamiltonian, no_u_turn = MODULES["hmc"], MODULES["nuts"]
 
