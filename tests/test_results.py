@@ -293,3 +293,16 @@ def test_audit_recomputes_the_log_density(fit, model):
     X, y = logistic_arrays(ROWS, seed=8)
     with pytest.raises(tb.StoreError, match="not the rows of the fit"):
         fit.audit(tb.models.logistic(tb.Dataset.from_arrays(X, y)))
+
+
+def test_a_flipped_bit_in_a_saved_fit_is_refused(tmp_path):
+    model = tb.models.gaussian(tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0)), sigma=1.0)
+    fit = tb.sample(model, "hmc", draws=200, warmup=20, chains=2, seed=1, progress=False)
+    path = fit.save(tmp_path / "fit.nc")
+    content = bytearray(path.read_bytes())
+    place = bytes(content).find(fit.theta.tobytes()[:64])
+    assert place > 0
+    content[place + 5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(tb.StoreError, match="damaged"):
+        tb.load(path)

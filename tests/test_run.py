@@ -526,3 +526,14 @@ def test_bytes_after_the_counted_draws_are_ignored(medium, reference, folder):
     with open(folder / "chain-1.draws", "ab") as file:
         file.write(b"left by a save that was cut short")
     assert_same(resume(folder, medium), reference)
+
+
+def test_a_flipped_bit_in_saved_draws_is_refused(tmp_path):
+    model = tb.models.gaussian(tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0)), sigma=1.0)
+    tb.sample(model, "hmc", draws=50, warmup=20, chains=2, seed=1, checkpoint=tmp_path / "run", progress=False)
+    path = tmp_path / "run" / "chain-0.draws"
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(tb.StoreError, match="not those that were saved"):
+        tb.resume(tmp_path / "run", model, draws=80, progress=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -19,12 +20,16 @@ def save(fit: Fit, path: str | Path) -> Path:
     aside = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fit.idata.to_netcdf(aside, engine="h5netcdf")
+        checked = {
+            f"/{group}": {name: {"fletcher32": True} for name in tree.data_vars} for group, tree in fit.idata.children.items()
+        }
+        fit.idata.to_netcdf(aside, engine="h5netcdf", encoding=checked)
         with open(aside, "rb") as file:
             os.fsync(file.fileno())
         os.replace(aside, path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            aside.unlink()
         raise StoreError(f"cannot save the fit as {path}: {error}.") from error
     return path
 

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ class Checkpoint:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._saved: dict[int, int] = {}
+        self._saved: dict[int, int] = {}  # draws of each chain on disk
+        self._sums: dict[int, int] = {}  # and their checksums
 
     def require_vacant(self) -> None:
         """Refuse a folder that already holds a run."""
@@ -81,13 +83,16 @@ class Checkpoint:
             path = self._draws(chain.number)
             with open(path, "r+b" if path.exists() else "w+b") as file:
                 file.seek(done * table.shape[1] * 8)  # over what an interrupted save may have left
-                file.write(table.tobytes())
+                content = table.tobytes()
+                file.write(content)
                 file.truncate()
                 file.flush()
                 os.fsync(file.fileno())
             self._saved[chain.number] = theta.shape[0]
+            self._sums[chain.number] = zlib.crc32(content, self._sums.get(chain.number, 0))
         buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **chain.save())
+        checksum = np.int64(self._sums.get(chain.number, 0))
+        np.savez(buffer, allow_pickle=False, checksum=checksum, **chain.save())
         write_synced(self._state(chain.number), buffer.getvalue())
 
     def restore(self, chain: Chain) -> None:
@@ -111,13 +116,15 @@ class Checkpoint:
             raise StoreError(f"{path} is truncated: {actual:,} of {size:,} bytes; the run cannot be resumed.")
         if actual > size:
             os.truncate(path, size)
-        raw = np.fromfile(path, np.float64) if size else np.empty(0)
-        table = raw.reshape(draws, d + k)
+        content = path.read_bytes() if size else b""
+        if zlib.crc32(content) != int(saved.get("checksum", -1)):
+            raise StoreError(f"{path} is damaged: its draws are not those that were saved; the run cannot be resumed.")
+        table = np.frombuffer(content, np.float64).reshape(draws, d + k)
         try:
             chain.restore(saved, table[:, :d].copy(), table[:, d:].copy())
         except damage as error:
             raise StoreError(f"{self._state(chain.number)} is damaged ({error}); the run cannot be resumed.") from error
-        self._saved[chain.number] = draws
+        self._saved[chain.number], self._sums[chain.number] = draws, zlib.crc32(content)
 
     def _state(self, number: int) -> Path:
         return self.folder / f"chain-{number}.npz"
