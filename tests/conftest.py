@@ -1,6 +1,7 @@
 """Small models that several files of tests share, and the one large real data set."""
 
 import os
+import signal
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from tallbayes.models.mode import Mode
 from tallbayes.testing import ExactPosterior, exact_posterior
 
 PRIOR = tb.priors.normal(2.0)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored, and tests send it
 
 
 class Small(NamedTuple):
