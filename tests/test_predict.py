@@ -174,7 +174,7 @@ BAD = np.array([[1.0, 0.0], [1.0, np.nan]])
         (X, {"offset": [1.0]}, "offset must have one number for each of the 5 rows"),
         ({"x": [1.0]}, {"offset": [1.0]}, "offset= belongs to an array"),
         (object(), {}, "cannot predict for a object"),
-        ("new.csv", {}, "cannot tell the format"),
+        ("new.csv", {}, "does not exist"),
         ("nowhere.parquet", {}, "does not exist"),
         (tb.Dataset.from_arrays(X, X[:, 0]), {}, "no column 'Intercept'"),
         (X, {"kind": "mode"}, "unknown kind 'mode'"),

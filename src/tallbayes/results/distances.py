@@ -42,7 +42,7 @@ def between(theta: np.ndarray, reference: np.ndarray, weights: np.ndarray | None
 
     >>> rng = np.random.default_rng(0)
     >>> far = between(rng.standard_normal((4000, 2)) + [0.0, 1.0], rng.standard_normal((4000, 2)))
-    >>> round(far.w1_largest, 1), round(far.w1_mean, 1), round(far.w2, 1)
+    >>> round(float(far.w1_largest), 1), round(float(far.w1_mean), 1), round(float(far.w2), 1)
     (1.0, 0.5, 1.0)
     """
     sd = _sd(reference)
