@@ -60,9 +60,8 @@ def digits() -> tb.models.Model:
     table = pq.read_table(data_folder() / "mnist_all.parquet")
     label = table["label"].to_numpy()
     keep = label <= 2
-    pixels = np.column_stack([table[c].to_numpy()[keep] for c in table.column_names if c not in ("label", "is_test")]).astype(
-        float
-    )
+    images = next(c for c in table.column_names if c not in ("label", "is_test"))
+    pixels = np.asarray(table[images].combine_chunks().flatten()).reshape(table.num_rows, -1)[keep].astype(float)
     pixels -= pixels.mean(0)
     _, directions = np.linalg.eigh(pixels.T @ pixels)
     scores = pixels @ directions[:, -10:]
