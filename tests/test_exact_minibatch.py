@@ -466,15 +466,20 @@ def test_a_bound_that_is_too_small_is_a_hard_error_that_names_a_row(small):
 
 
 def test_the_row_that_is_named_is_the_row_that_failed(small):
-    """One row alone has too small a bound."""
-    sampler = ExactMinibatch(bound="T6")
+    """One row alone has too small a bound; it is read with others."""
+    sampler = ExactMinibatch(bound="T1", two_stage=False)
     setup = sampler.setup(small.model, small.mode, 0, False)
     culprit = int(np.argmax(setup.proxy.bound.table.weight))
     setup.proxy.bound.table.weight[culprit] *= 1e-3  # after its alias table was built, so that it is still drawn
-    target, options = setup.target(), setup.policy.options(setup.policy.begin(), True)
-    theta, info = np.empty((100_000, 2)), np.zeros((100_000, len(sampler.columns)))
-    _, made = advance(np.random.default_rng(1), target, options, setup.policy.blank(small.mode.reference), True, theta, info, 1)
-    assert made < 100_000 and target.counters[STATUS] == BOUND_EXCEEDED and target.counters[ROW] == culprit
+    options = setup.policy.options(setup.policy.begin(), True)
+    rows = []
+    for seed in range(30):
+        target, state = setup.target(), setup.policy.blank(small.mode.reference)
+        theta, info = np.empty((10_000, 2)), np.zeros((10_000, len(sampler.columns)))
+        _, made = advance(np.random.default_rng(seed), target, options, state, True, theta, info, 1)
+        assert made < 10_000 and target.counters[STATUS] == BOUND_EXCEEDED and target.counters[ROW] == culprit
+        rows.append(report_of(sampler, info)["rows"][made])
+    assert max(rows) > 2
 
 
 def test_a_residual_that_is_not_a_number_is_an_error_too(small, monkeypatch):
