@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import platform
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tallbayes import auto, models, samplers
 from tallbayes.compile import source_stamp
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.read import from_recipe, read
-from tallbayes.errors import OptionError, StoreError, unknown
+from tallbayes.errors import OptionError, StoreError, TallbayesWarning, unknown
 from tallbayes.models import priors
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode, find_mode
@@ -223,6 +224,10 @@ def _collect(
         )
     theta = np.stack([p[0][:shortest] for p in parts])
     table = np.stack([p[1][:shortest] for p in parts])
+    stats = {name: table[:, :, k] for k, name in enumerate(sampler.columns)}
+    found = sampler.diagnose(setup, theta, stats)
+    for sentence in found:
+        warnings.warn(sentence, TallbayesWarning, stacklevel=4)
     assert model.prior is not None
     meta = {
         **{k: description[k] for k in ("model", "sampler", "seed", "thin")},
@@ -237,6 +242,8 @@ def _collect(
         "prior": model.prior.describe(),
         "default_prior": model.default_prior,
         "warmup": description["warmup"],
+        "notes": setup.notes,
+        "warnings": found,
         "versions": {
             "tallbayes": __version__,
             "sources": source_stamp(),
@@ -246,7 +253,7 @@ def _collect(
     }
     return Fit(
         theta=theta,
-        stats={name: table[:, :, k] for k, name in enumerate(sampler.columns)},
+        stats=stats,
         names=model.names,
         guarantee=sampler.guarantee,
         why=description["why"] or setup.why,

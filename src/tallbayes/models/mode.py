@@ -132,6 +132,11 @@ def find_mode(
     return mode
 
 
+def mode_at(model: Model, theta: np.ndarray) -> Mode:
+    """A reference at `theta`, whether or not it is the mode: one pass."""
+    return Mode(model, theta, *model.curvature(theta), passes=1)
+
+
 def _start(model: Model) -> np.ndarray:
     """Zero, with the intercept and log sigma at the values that fit the response's own mean and spread."""
     theta = np.zeros(model.dim)

@@ -11,7 +11,7 @@ from tallbayes import samplers
 from tallbayes.engine import passes
 from tallbayes.errors import StoreError
 from tallbayes.models.base import Model
-from tallbayes.models.mode import Laplace, Mode
+from tallbayes.models.mode import Laplace, Mode, mode_at
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.remainder import Zero, certify, rate_count, row_rates, total_rate
 from tallbayes.samplers.exact_minibatch import ExactMinibatch, Tuna, dominating, replay
@@ -56,7 +56,12 @@ def audit(fit: Fit, model: Model, pairs: int, repeats: int, seed: int) -> Audit:
     if isinstance(sampler, ExactMinibatch):
         _minibatch(fit, model, sampler, pairs, repeats, rng, facts, problems)
     else:
-        _density(fit, model, pairs, rng, facts, problems)
+        replayed = sampler.audit(model, fit, pairs, repeats, rng)
+        if replayed is None:
+            _density(fit, model, pairs, rng, facts, problems)
+        else:
+            facts.update(replayed[0])
+            problems.extend(replayed[1])
     white = Laplace(fit.laplace_mean, fit.laplace_factor, fit.names).whiten(fit.theta).reshape(-1, len(fit.names))
     facts["largest |mean| in Laplace sds"] = float(np.abs(white.mean(0)).max())
     facts["variances over Laplace variances"] = f"{white.var(0).min():.3f} to {white.var(0).max():.3f}"
@@ -90,7 +95,7 @@ def _minibatch(
     facts["largest residual / bound in the run"] = float(fit.stats["largest_ratio"].max())
     facts["decisions that read no row"] = float((fit.stats["rows"][decided] == 0).mean()) if decided.any() else 1.0
     facts["iterations that read all rows"] = float(fit.stats["full_read"].mean())
-    mode = Mode(model, fit.laplace_mean, *model.curvature(fit.laplace_mean), passes=1)
+    mode = mode_at(model, fit.laplace_mean)
     setup = sampler.setup(model, mode, fit.meta["seed"], False)
     options, target = setup.policy.options(setup.policy.begin(), True), setup.target()
     if isinstance(setup.proxy.bound, Zero):

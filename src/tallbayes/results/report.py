@@ -119,6 +119,7 @@ def warnings_of(fit: Fit) -> list[str]:
         )
     if not np.isfinite(fit.r_hat).all():
         found.append("R-hat is unknown for at least one parameter: it takes two chains of four draws that moved.")
+    found += fit.meta.get("warnings", [])
     divergent = int(fit.stats["diverging"].sum()) if "diverging" in fit.stats else 0
     if divergent:
         found.append(f"{divergent:,} diverging transitions: the draws may miss a part of the posterior; raise acceptance=.")

@@ -89,6 +89,7 @@ def _header(fit: Fit) -> list[str]:
     ]
     if divergent:
         lines.append(f"{divergent} diverging transitions: the draws may miss a part of the posterior; raise acceptance=.")
+    lines += meta.get("warnings", [])
     if np.nanmax(fit.r_hat, initial=0.0) > 1.01:
         lines.append(f"largest R-hat {np.nanmax(fit.r_hat):.3f} > 1.01: the chains disagree; run longer.")
     return lines

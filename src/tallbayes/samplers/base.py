@@ -109,7 +109,7 @@ class Setup:
     proxy: Any = field(default_factory=NoProxy)
     evaluations: int = 0
     why: str = ""
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)  # numbers worth keeping with the fit, in JSON types
 
     def target(self) -> Target:
         """A target for one chain."""
@@ -136,6 +136,19 @@ class Sampler(ABC):
     @abstractmethod
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Prepare what all chains share."""
+
+    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+        """What a user must be told of a finished run, a sentence each: draws (chains, draws, dim) and what the steps reported.
+
+        Called once after the last draw; whatever it returns is warned of and kept with the fit.
+        """
+        return []
+
+    def audit(
+        self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
+    ) -> tuple[dict[str, Any], list[str]] | None:
+        """Facts and problems from decisions replayed on the full data; None if stored densities are all there is to check."""
+        return None
 
     @property
     def columns(self) -> tuple[str, ...]:
