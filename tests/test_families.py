@@ -288,3 +288,10 @@ def test_both_speeds_agree_on_vectors(family, member):
             lower, f = function(member, u, y, gradient, hessian)
             results.append(np.concatenate([[lower, f], gradient, hessian.ravel()]))
         np.testing.assert_allclose(results[0], results[1], rtol=1e-12, atol=1e-14)
+
+
+def test_a_column_cannot_have_the_name_of_a_parameter():
+    data = tb.Dataset.from_arrays(np.ones((5, 1)), np.arange(5.0), columns=("log_sigma",))
+    with pytest.raises(tb.DataError, match="column 'log_sigma' has the name of a parameter of gaussian; rename the column"):
+        tb.models.gaussian(data)
+    assert tb.models.gaussian(data, sigma=1.0).names == ("log_sigma",)

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import sys
 
+import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -67,11 +68,21 @@ def write_sqlite(path, table):
         connection.commit()
 
 
+OBJECTS = ("duckdb", "polars", "pandas", "pyarrow", "reader")
+
+
+def in_duckdb(table):
+    connection = duckdb.connect()
+    connection.register("source", table)
+    return connection
+
+
 def make(kind, tmp_path, table):
     """The table as a source of a kind."""
     half = table.num_rows // 2
-    if kind in ("polars", "pandas", "pyarrow", "reader"):
+    if kind in OBJECTS:
         return {
+            "duckdb": lambda: duckdb.sql("SELECT * FROM source", alias="rows", connection=in_duckdb(table)),
             "polars": lambda: pl.from_arrow(table),
             "pandas": table.to_pandas,
             "pyarrow": lambda: table,
@@ -109,10 +120,7 @@ KINDS = [
     "pattern",
     "table",
     "query",
-    "polars",
-    "pandas",
-    "pyarrow",
-    "reader",
+    *OBJECTS,
 ]
 
 
@@ -126,7 +134,7 @@ def test_every_source_gives_the_same_rows(kind, tmp_path):
     assert data.recipe["plan"]["design"]["levels"] == {"group": ["north", "south", "west"]}
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if k not in ("polars", "pandas", "pyarrow", "reader")])
+@pytest.mark.parametrize("kind", [k for k in KINDS if k not in OBJECTS])
 def test_files_are_read_again_from_a_recipe(kind, tmp_path):
     source = make(kind, tmp_path, rows_of(300))
     for formula in ("y ~ x", "y ~ group + bs(x, df=5) + poly(t, 2)"):

@@ -58,6 +58,9 @@ class Model:
         if not isinstance(self.prior, Prior):
             raise DataError(f"prior must come from tallbayes.priors, such as tallbayes.priors.normal(10); got {self.prior!r}.")
         self._check_response()
+        clash = [name for name in self.nuisances if name in self.data.columns]
+        if clash:
+            raise DataError(f"column {clash[0]!r} has the name of a parameter of {self.family.name}; rename the column.")
         if not self.prior.proper and self.dim >= self.data.n:
             raise ModelError(
                 f"{self.dim} parameters and {self.data.n} rows under a flat prior: the posterior is improper. Use a proper "

@@ -8,6 +8,13 @@ import numpy as np
 from tallbayes.compile import SUMS, inlinable
 
 
+@inlinable
+def fill(out, values):
+    """out[:] = values, as a loop: Numba compiles seconds of error messages into an assignment of arrays."""
+    for j in range(out.size):
+        out[j] = values[j]
+
+
 @inlinable(options=SUMS)
 def dot(a, b):
     """Sum of products."""

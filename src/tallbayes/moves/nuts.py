@@ -18,7 +18,7 @@ from tallbayes.compile import inlinable
 from tallbayes.errors import OptionError, unknown
 from tallbayes.moves.base import Move, Point, move, start
 from tallbayes.moves.hmc import DIVERGENCE, leapfrog, mass_factor, start_with_gradient
-from tallbayes.moves.linear import dot, normal_vector
+from tallbayes.moves.linear import dot, fill, normal_vector
 
 
 class NoUTurn(NamedTuple):
@@ -80,7 +80,9 @@ def _move(rng, kernel, density, point, info):
     # Ends of the trajectory: index 0 is the end reached backwards in time, 1 the end reached forwards.
     ends_theta, ends_momentum, ends_gradient = np.empty((2, d)), np.empty((2, d)), np.empty((2, d))
     for side in range(2):
-        ends_theta[side], ends_momentum[side], ends_gradient[side] = point.theta, momentum, point.gradient
+        fill(ends_theta[side], point.theta)
+        fill(ends_momentum[side], momentum)
+        fill(ends_gradient[side], point.gradient)
     total = momentum.copy()
     log_weight, acceptance, leaves, depth, diverging = 0.0, 0.0, 0, 0, False
     chosen, scratch = point, np.empty(d)
@@ -105,8 +107,8 @@ def _move(rng, kernel, density, point, info):
             new_weight = _log_add(new_weight, change)
             if math.log(1.0 - rng.random()) < change - new_weight:
                 candidate = Point(theta.copy(), value, gradient.copy())
-            momenta[leaf] = r
-            sums[leaf + 1] = sums[leaf] + r
+            fill(momenta[leaf], r)
+            fill(sums[leaf + 1], sums[leaf] + r)
             if not _subtrees_straight(momenta, sums, leaf):
                 straight = False
                 break
@@ -118,7 +120,9 @@ def _move(rng, kernel, density, point, info):
         log_weight = _log_add(log_weight, new_weight)
         new_sum = sums[size].copy()
         far, near = ends_momentum[1 - side].copy(), ends_momentum[side].copy()
-        ends_theta[side], ends_momentum[side], ends_gradient[side] = theta, r, gradient
+        fill(ends_theta[side], theta)
+        fill(ends_momentum[side], r)
+        fill(ends_gradient[side], gradient)
         if not _joined_straight(total, far, near, new_sum, momenta[0], r):
             break
         total = total + new_sum

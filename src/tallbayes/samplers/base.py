@@ -15,6 +15,7 @@ import numpy as np
 from tallbayes.compile import declared, generic, jit
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
+from tallbayes.moves.linear import fill
 from tallbayes.target import COUNTED, STATUS, NoProxy, Target, counters
 
 
@@ -72,7 +73,7 @@ def advance(rng, target, options, state, fresh, theta, info, thin):
                 return state, row
         for c in range(counted):
             info[row, c] += target.counters[c]
-        theta[row] = state.theta
+        fill(theta[row], state.theta)
     return state, theta.shape[0]
 
 
