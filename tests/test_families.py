@@ -7,6 +7,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
+import tallbayes as tb
 import tallbayes.models
 from tallbayes.compile import jit
 from tallbayes.engine.family import (

@@ -18,11 +18,11 @@ def stream(source: Any) -> Source:
     """
     import pyarrow as pa
 
-    reader = pa.RecordBatchReader.from_stream(source)
-    schema = reader.schema
     n = getattr(source, "num_rows", None)
     if n is None and hasattr(source, "shape"):
-        n = source.shape[0]
+        n = source.shape[0]  # before the stream is opened: duckdb answers no second question while a result is open
+    reader = pa.RecordBatchReader.from_stream(source)
+    schema = reader.schema
     repeatable = n is not None  # a table can be exported again, a reader is used up
     unused = [reader]
 
