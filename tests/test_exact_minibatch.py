@@ -16,6 +16,7 @@ from support import logistic_arrays, run_chunks
 import tallbayes as tb
 from tallbayes.compile import jit
 from tallbayes.engine import passes
+from tallbayes.engine.rows import ALLOWANCE
 from tallbayes.models.base import Model
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies import remainder
@@ -24,7 +25,7 @@ from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
 from tallbayes.run.pack import flatten
 from tallbayes.samplers import ExactMinibatch, advance, exact_minibatch
 from tallbayes.samplers.base import init, step
-from tallbayes.samplers.exact_minibatch import ALLOWANCE, MHSS, SMH, MinibatchOptions, Tuna, dominating, thin
+from tallbayes.samplers.exact_minibatch import MHSS, SMH, MinibatchOptions, Tuna, dominating, thin
 from tallbayes.target import BOUND_EXCEEDED, EVALS, ROW, STATUS, Target
 from tallbayes.testing import (
     THRESHOLD,

@@ -11,6 +11,7 @@ from scipy.stats import chi2
 import tallbayes as tb
 from tallbayes.compile import jit
 from tallbayes.engine import passes
+from tallbayes.engine.rows import ALLOWANCE
 from tallbayes.models.mode import Mode
 from tallbayes.proxies import remainder
 from tallbayes.proxies.alias import CHUNK
@@ -29,7 +30,6 @@ from tallbayes.proxies.remainder import (
     total_rate,
 )
 from tallbayes.proxies.taylor import unwhiten, whitening_of
-from tallbayes.samplers.exact_minibatch import ALLOWANCE
 
 ROWS = 120
 PEAK = math.log(2.0 + math.sqrt(3.0))  # where the third derivative of the logistic function is largest

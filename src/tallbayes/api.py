@@ -243,6 +243,7 @@ def _collect(
         "default_prior": model.default_prior,
         "warmup": description["warmup"],
         "notes": setup.notes,
+        "parameters": description["model"]["options"].get("parameters"),
         "warnings": found,
         "versions": {
             "tallbayes": __version__,

@@ -9,6 +9,9 @@ Three kinds of function exist.
 * `inlinable`: a helper. It stays plain Python, so the same source runs interpreted, and compiles into whatever calls it.
 * `generic`: a function dispatched on the type of one argument, in Python and in compiled code alike. Families, moves
   and samplers are NamedTuples that register their implementation.
+
+A NamedTuple class with an attribute `interpreted` cannot be compiled: its verbs call Python (models written by users
+in JAX). An entry point that is given one, at any depth of its arguments, runs its own body interpreted.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import numba
 from numba.core import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.sigutils import normalize_signature
-from numba.extending import overload, register_jitable
+from numba.extending import overload, register_jitable, typeof_impl
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -79,6 +82,35 @@ def _mentions_outsider(sig: Any) -> bool:
     return any(outsider(kind) for kind in normalize_signature(sig)[0])
 
 
+class Entry:
+    """A compiled entry point. What it does not define is that of Numba's dispatcher: `py_func`, `signatures` and so on."""
+
+    def __init__(self, dispatcher: Any) -> None:
+        self.dispatcher = dispatcher
+        functools.update_wrapper(self, dispatcher.py_func)
+
+    def __call__(self, *args: Any) -> Any:
+        """Compiled, or interpreted if an argument asks for it."""
+        run = self.dispatcher.py_func if any(_interpreted(a) for a in args) else self.dispatcher
+        return run(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "dispatcher":  # asked for before __init__, by copy and pickle
+            raise AttributeError(name)
+        return getattr(self.dispatcher, name)
+
+
+@typeof_impl.register(Entry)
+def _type_of_entry(entry: Entry, context: Any) -> Any:
+    return types.Dispatcher(entry.dispatcher)
+
+
+def _interpreted(value: Any) -> bool:
+    if not isinstance(value, tuple):
+        return False
+    return hasattr(type(value), "interpreted") or any(_interpreted(part) for part in value)
+
+
 def jit(function: Function | None = None, *, options: Any = STRICT) -> Any:
     """Compile an entry point: no GIL, cached on disk under the hash of the package's sources.
 
@@ -88,7 +120,7 @@ def jit(function: Function | None = None, *, options: Any = STRICT) -> Any:
         return functools.partial(jit, options=options)
     dispatcher: Any = numba.njit(**options)(function)
     dispatcher._cache = _StampedCache(dispatcher.py_func)
-    return dispatcher
+    return Entry(dispatcher)
 
 
 def inlinable(function: Function | None = None, *, options: Any = STRICT) -> Any:

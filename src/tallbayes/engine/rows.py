@@ -17,6 +17,7 @@ from tallbayes.engine.family import jet1, jet2, residual, third_supremum, value
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache
+ALLOWANCE = 32 * 2.220446049250313e-16  # rounding of a residual difference of order one
 AHEAD = 16  # rows between a prefetch and its use: at about 6 ns a row this hides a memory latency of 100 ns
 
 
@@ -88,6 +89,12 @@ def range_curvatures(
     rows: Any, start: int, stop: int, reference: np.ndarray, curvature: np.ndarray, supremum: np.ndarray
 ) -> None:
     """Weighted |f''| at the reference and weighted sup |f'''| of every row of a range."""
+
+
+@generic
+def rounding(rows: Any) -> float:
+    """How far rounding may take a residual difference beyond its bound: that of numbers of order one."""
+    return ALLOWANCE
 
 
 @inlinable(options=SUMS)

@@ -11,13 +11,16 @@ from tallbayes.models import priors
 from tallbayes.models.base import Family, Model
 from tallbayes.models.gamma import gamma
 from tallbayes.models.gaussian import gaussian
+from tallbayes.models.jax_model import from_jax
 from tallbayes.models.logistic import logistic
 from tallbayes.models.negbin import negbin
 from tallbayes.models.normal import normal
+from tallbayes.models.numpyro_model import from_numpyro
 from tallbayes.models.poisson import poisson
 from tallbayes.models.probit import probit
 from tallbayes.models.softmax import softmax
 from tallbayes.models.student_t import student_t
+from tallbayes.models.transforms import interval, ordered, positive, real, simplex
 
 FAMILIES: dict[str, Callable[..., Model]] = {
     "gamma": gamma,
@@ -49,14 +52,21 @@ __all__ = [
     "Family",
     "Model",
     "build",
+    "from_jax",
+    "from_numpyro",
     "gamma",
     "gaussian",
+    "interval",
     "logistic",
     "negbin",
     "normal",
+    "ordered",
     "poisson",
+    "positive",
     "priors",
     "probit",
+    "real",
+    "simplex",
     "softmax",
     "student_t",
 ]

@@ -81,6 +81,15 @@ class Model:
                     f"{self.family.support}. {self.family.remedy}".rstrip()
                 )
 
+    def start(self) -> np.ndarray | None:
+        """Where the search for the mode begins, if not at the values that fit the response's own mean and spread."""
+        return None
+
+    @property
+    def linear(self) -> bool:
+        """Whether theta begins with coefficients of the columns."""
+        return True
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the coordinates of theta."""

@@ -139,6 +139,9 @@ def mode_at(model: Model, theta: np.ndarray) -> Mode:
 
 def _start(model: Model) -> np.ndarray:
     """Zero, with the intercept and log sigma at the values that fit the response's own mean and spread."""
+    known = model.start()
+    if known is not None:
+        return known
     theta = np.zeros(model.dim)
     d, moments = model.data.d, model.data.moments
     if model.nuisances:
@@ -272,6 +275,12 @@ def _require_definite(model: Model, precision: np.ndarray) -> None:
 
 
 def _name_flat_direction(model: Model, direction: np.ndarray) -> None:
+    if not model.linear:
+        involved = [n for n, size in zip(model.names, np.abs(direction), strict=True) if size > 1e-3 * np.abs(direction).max()]
+        raise ModelError(
+            f"the posterior is flat, or has no maximum, along {', '.join(involved)} near theta = the last point of the search. Give "
+            "start= nearer to the mode, or a prior that tells these parameters apart."
+        )
     moments = model.data.moments
     spread = np.ones(direction.size)
     typical = np.sqrt(moments.mean[: model.data.d] ** 2 + moments.sd[: model.data.d] ** 2)
@@ -327,7 +336,7 @@ def _widest(mode: Mode) -> tuple[float, str]:
     Under a flat prior Newton 'converges' where the likelihood saturates: some linear predictor then has no bound.
     """
     model = mode.model
-    if model.prior.proper or model.family.response_scale or model.predictors > 1:  # type: ignore[union-attr]
+    if not model.linear or model.prior.proper or model.family.response_scale or model.predictors > 1:  # type: ignore[union-attr]
         return 0.0, ""
     d, moments, intercept = model.data.d, model.data.moments, model.data.intercept
     low, high, mean = moments.low[:d], moments.high[:d], moments.mean[:d]

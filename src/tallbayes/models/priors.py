@@ -7,12 +7,13 @@ at the mean of all inputs. It is stated here in the units of the original column
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import inlinable
+from tallbayes.compile import declared, generic, inlinable
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import OptionError
 
@@ -40,9 +41,22 @@ def _coordinate(prior, theta, j):
     return total
 
 
-@inlinable
-def prior_value(prior, theta):
+@generic
+@declared
+def prior_value(prior: Any, theta: np.ndarray) -> float:
     """Log prior density up to a constant."""
+    raise TypeError
+
+
+@generic
+@declared
+def prior_gradient(prior: Any, theta: np.ndarray, gradient: np.ndarray) -> float:
+    """Log prior density; its gradient is added to `gradient`."""
+    raise TypeError
+
+
+@prior_value.register(PriorTerms)
+def _prior_value(prior, theta):
     total = 0.0
     for j in range(theta.size):
         kind = prior.kind[j]
@@ -58,9 +72,8 @@ def prior_value(prior, theta):
     return total
 
 
-@inlinable
-def prior_gradient(prior, theta, gradient):
-    """Log prior density; its gradient is added to `gradient`."""
+@prior_gradient.register(PriorTerms)
+def _prior_gradient(prior, theta, gradient):
     total = 0.0
     for j in range(theta.size):
         kind = prior.kind[j]
@@ -86,8 +99,14 @@ def prior_gradient(prior, theta, gradient):
     return total
 
 
-def prior_precision(prior: PriorTerms, theta: np.ndarray) -> np.ndarray:
+@functools.singledispatch
+def prior_precision(prior: Any, theta: np.ndarray) -> np.ndarray:
     """Minus the Hessian of the log prior (a Laplace prior has none)."""
+    raise TypeError
+
+
+@prior_precision.register
+def _prior_precision(prior: PriorTerms, theta: np.ndarray) -> np.ndarray:
     out = np.zeros((theta.size, theta.size))
     for j in range(theta.size):
         kind, s, nu = prior.kind[j], prior.scale[j], prior.df[j]
@@ -136,6 +155,14 @@ class Prior:
         wide = np.zeros(d * predictors + nuisances)
         wide[:d] = centre
         return PriorTerms(kinds, place, width, tails, wide, intercept)
+
+    def plain_terms(self, dim: int) -> PriorTerms:
+        """The prior of `dim` parameters that are no coefficients of columns."""
+        if self.name == "weakly_informative":
+            raise OptionError("the weakly informative prior is stated for coefficients of columns; give another prior.")
+        code = {"flat": FLAT, "normal": NORMAL, "laplace": LAPLACE}.get(self.name, STUDENT)
+        location, scale, df = (_each(name, getattr(self, name), dim) for name in ("location", "scale", "df"))
+        return PriorTerms(np.full(dim, code, np.int64), location, scale, df, np.zeros(dim), -1)
 
     def sample(self, terms: PriorTerms, rng: np.random.Generator) -> np.ndarray:
         """A draw of theta from the prior; refuses an improper one."""

@@ -354,6 +354,10 @@ def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int 
     model = mode.model
     if name != "auto" and name not in NAMES:
         raise unknown("bound", name, [*NAMES, "auto"])
+    if not model.linear:
+        from tallbayes.proxies.given import given
+
+        return given(mode), "given"
     if isinstance(model.member, Softmax):
         if name not in ("auto", "T6", "T8"):
             raise ModelError("softmax has the centred bound T6 only; use bound='T6' or 'auto'.")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes.errors import StoreError
+from tallbayes.models.transforms import Parameters
 from tallbayes.results import cost as costs
 from tallbayes.samplers.base import Guarantee
 
@@ -75,20 +76,27 @@ class Fit:
         """Rank-normalised split R-hat of each coordinate (arviz-stats)."""
         return costs.r_hats(self.theta)
 
+    def derived(self) -> dict[str, np.ndarray]:
+        """What follows from theta: sigma from its log, and the named parameters of a model written by the user."""
+        found = {
+            derived: np.exp(self.theta[:, :, self.names.index(name)]) for name, derived in DERIVED.items() if name in self.names
+        }
+        named = self.meta.get("parameters")
+        return found if named is None else {**found, **Parameters.from_list(named).unpack(self.theta, np)}
+
     @cached_property
     def idata(self) -> Any:
         """The draws as an ArviZ DataTree: posterior, sample_stats, laplace; attributes hold guarantee, cost and versions."""
         import arviz_base
 
-        posterior = {"theta": self.theta}
-        for name, derived in DERIVED.items():
-            if name in self.names:
-                posterior[derived] = np.exp(self.theta[:, :, self.names.index(name)])
+        posterior = {"theta": self.theta, **self.derived()}
         laplace = {"mean": self.laplace_mean, "factor": self.laplace_factor}
+        named = self.meta.get("parameters")
+        dims, labels = ({}, {}) if named is None else Parameters.from_list(named).coordinates
         tree = arviz_base.from_dict(
             {"posterior": posterior, "sample_stats": self.stats},
-            coords={"parameter": list(self.names)},
-            dims={"theta": ["parameter"]},
+            coords={"parameter": list(self.names), **labels},
+            dims={"theta": ["parameter"], **dims},
         )
         import xarray
 
@@ -161,12 +169,14 @@ class Fit:
         *,
         offset: Any = None,
         out: str | Path | None = None,
+        function: Any = None,
     ) -> Any:
         """Mean and interval for each row of new data: of E[y | x] (kind="mean") or of y itself (kind="response").
 
         `new` is an array of design rows (with `offset=` if the model has one), a Dataset, columns by name (a dictionary or
         anything with `__arrow_c_stream__`) or the path of a Parquet file, which is read a chunk at a time. `draws` posterior
         draws are used, with their weights. `out` names a Parquet file to write to as it goes; its path is returned then.
+        `function(theta, row)`, in JAX, predicts anything else, for models written in JAX too; its row has no response.
         Softmax: `mean[k]`, `lower[k]`, `upper[k]` of every class; kind="response" gives the likeliest `class` and its
         `probability`.
 
@@ -182,7 +192,7 @@ class Fit:
         """
         from tallbayes.results.predict import predict
 
-        return predict(self, new, kind, prob, draws, seed, offset, out)
+        return predict(self, new, kind, prob, draws, seed, offset, out, function)
 
     def loo(self, model: Any, rows: int = 1000, seed: int = 0) -> Any:
         """Expected log predictive density by leave-one-out on a random few rows, an `ELPDData` of arviz-stats.

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from tallbayes.engine.jax_rows import Program, import_jax
 from tallbayes.errors import ModelError, OptionError, StoreError, unknown
-from tallbayes.results.design import design_blocks
+from tallbayes.models.transforms import Parameters
+from tallbayes.results.design import BLOCK, design_blocks
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -77,7 +79,7 @@ BERNOULLI = ("logistic", "probit")
 
 
 def predict(
-    fit: Fit, new: Any, kind: str, prob: float, draws: int, seed: int, offset: Any, out: str | Path | None
+    fit: Fit, new: Any, kind: str, prob: float, draws: int, seed: int, offset: Any, out: str | Path | None, function: Any = None
 ) -> pd.DataFrame | Path:
     """The table of `Fit.predict`, or the path it was written to."""
     if kind not in KINDS:
@@ -86,18 +88,30 @@ def predict(
         raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")
     if not isinstance(draws, int | np.integer) or draws < 1:
         raise OptionError(f"draws must be a whole number of at least 1; got {draws!r}.")
-    blocks = _predicted(fit, new, kind, prob, int(draws), seed, offset)
+    if function is not None and (kind != "mean" or not callable(function)):
+        raise OptionError("function= is a function of (theta, row) in JAX; its posterior is predicted with kind='mean'.")
+    if function is None and fit.meta["model"]["family"] == "jax":
+        raise OptionError("the mean of a model written in JAX is not known: give function=, a function of (theta, row).")
+    if function is None:
+        blocks = _predicted(fit, new, kind, prob, int(draws), seed, offset)
+    else:
+        blocks = _by_function(fit, new, function, prob, int(draws), seed, offset)
     if out is not None:
         return _write(blocks, Path(out))
     return pd.concat(list(blocks), ignore_index=True)
 
 
-def chosen(fit: Fit, count: int, seed: int) -> Draws:
-    """At most `count` draws of the fit, at random without replacement, with their weights."""
+def _some(fit: Fit, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     flat, weights = fit.theta.reshape(-1, len(fit.names)), fit.weights.reshape(-1)
     if count < flat.shape[0]:
         index = np.sort(np.random.default_rng(seed).choice(flat.shape[0], count, replace=False))
         flat, weights = flat[index], weights[index]
+    return flat, weights
+
+
+def chosen(fit: Fit, count: int, seed: int) -> Draws:
+    """At most `count` draws of the fit, at random without replacement, with their weights."""
+    flat, weights = _some(fit, count, seed)
     d = len(fit.meta["columns"])
     options = fit.meta["model"]["options"]
     predictors = int(options.get("classes", 1)) if fit.meta["model"]["family"] == "softmax" else 1
@@ -128,6 +142,30 @@ def _predicted(fit: Fit, new: Any, kind: str, prob: float, count: int, seed: int
             rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,)))
             ends = intervals(SIMULATE[family](rng, mean, draws), draws.weights, levels)
         yield pd.DataFrame({"mean": center, "lower": ends[0], "upper": ends[1]})
+
+
+def _by_function(
+    fit: Fit, new: Any, function: Callable[[Any, Any], Any], prob: float, count: int, seed: int, offset: Any
+) -> Iterator[pd.DataFrame]:
+    """Mean and interval of the user's function of (theta, row) over posterior draws, for each new row."""
+    import_jax()
+    import jax.numpy as jnp
+
+    named = fit.meta.get("parameters")
+    unpack = (lambda theta: theta) if named is None else (lambda theta: Parameters.from_list(named).unpack(theta, jnp))
+    program = Program(lambda theta, row: function(unpack(theta), row), tuple(fit.meta["columns"]), fit.meta["response"])
+    flat, weights = _some(fit, count, seed)
+    levels = (0.5 - prob / 2, 0.5 + prob / 2)
+    for x, shift in design_blocks(fit, new, offset):
+        size = BLOCK if x.shape[0] > BLOCK // 16 else BLOCK // 16  # two shapes, whatever the number of rows
+        records = np.zeros((size, x.shape[1] + 3))
+        records[:, -1] = 1.0
+        records[: x.shape[0], :-3] = x
+        records[x.shape[0] :, :-3] = x[-1]
+        records[: x.shape[0], -2] = 0.0 if shift is None else shift
+        values = np.stack([program.call("weighted", theta, records)[: x.shape[0]] for theta in flat], axis=1)
+        ends = intervals(values, weights, levels)
+        yield pd.DataFrame({"mean": values @ weights / weights.sum(), "lower": ends[0], "upper": ends[1]})
 
 
 def _classes(

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from tallbayes.errors import OptionError
-from tallbayes.results.fit import DERIVED
+from tallbayes.results.cost import effective_sizes, r_hats
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -37,14 +37,17 @@ def summarise(fit: Fit, prob: float = 0.89) -> Summary:
         raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")
     flat, w = fit.theta.reshape(-1, len(fit.names)), fit.weights.reshape(-1)
     names, columns = list(fit.names), [flat[:, j] for j in range(flat.shape[1])]
-    ess, tail, r_hat = fit.ess.tolist(), _tail(fit).tolist(), fit.r_hat.tolist()
-    for name, derived in DERIVED.items():
-        if name in fit.names:
-            j = fit.names.index(name)
-            names.append(derived)
-            columns.append(np.exp(flat[:, j]))
-            for diagnostic in (ess, tail, r_hat):
-                diagnostic.append(diagnostic[j])
+    ess, tail, r_hat = fit.ess.tolist(), _tail(fit.theta).tolist(), fit.r_hat.tolist()
+    shown = set(names)
+    for name, values in fit.derived().items():
+        each = values.reshape(*values.shape[:2], -1)
+        labels = _labels(fit, name, values.shape[2:])
+        fresh = [j for j, label in enumerate(labels) if label not in shown]
+        names += [labels[j] for j in fresh]
+        columns += [each[:, :, j].reshape(-1) for j in fresh]
+        ess += effective_sizes(each[:, :, fresh]).tolist() if fresh else []
+        tail += _tail(each[:, :, fresh]).tolist() if fresh else []
+        r_hat += r_hats(each[:, :, fresh]).tolist() if fresh else []
     levels = (0.5 - prob / 2, 0.5 + prob / 2)
     rows = []
     for values in columns:
@@ -59,13 +62,20 @@ def summarise(fit: Fit, prob: float = 0.89) -> Summary:
     return table
 
 
-def _tail(fit: Fit) -> np.ndarray:
+def _labels(fit: Fit, name: str, shape: tuple[int, ...]) -> list[str]:
+    given = {p["name"]: p["labels"] for p in fit.meta.get("parameters") or []}.get(name)
+    if given:
+        return [f"{name}[{label}]" for label in given]
+    return [name + (f"[{','.join(map(str, k))}]" if k else "") for k in np.ndindex(shape)]
+
+
+def _tail(theta: np.ndarray) -> np.ndarray:
     """The smaller effective size of the 5 % and the 95 % quantile (Vehtari et al. 2021)."""
     from arviz_stats.base import array_stats
 
-    if fit.theta.shape[1] < 4:
-        return np.full(len(fit.names), np.nan)
-    return np.asarray(array_stats.ess(fit.theta, chain_axis=0, draw_axis=1, method="tail", prob=0.05), float)
+    if theta.shape[1] < 4:
+        return np.full(theta.shape[2], np.nan)
+    return np.asarray(array_stats.ess(theta, chain_axis=0, draw_axis=1, method="tail", prob=0.05), float)
 
 
 def _quantiles(values: np.ndarray, weights: np.ndarray, levels: tuple[float, float]) -> np.ndarray:

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import declared, generic, inlinable, jit
+from tallbayes.engine.rows import rounding
 from tallbayes.errors import OptionError, unknown
 from tallbayes.models.base import Model
 from tallbayes.models.gaussian import GaussianScale
@@ -35,8 +36,6 @@ from tallbayes.proxies.sufficient import gaussian_moments
 from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
 from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
 from tallbayes.target import BOUND_EXCEEDED, Certified, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
-
-ALLOWANCE = 32 * 2.220446049250313e-16  # rounding of a residual difference of order one
 
 
 class State(NamedTuple):
@@ -152,7 +151,7 @@ def _residual_ratio(rng, target, options, theta, other, white, other_white, info
     ratio = 0.0
     for k in range(count):
         share = -gap[k] / limit[k]
-        if not abs(gap[k]) <= limit[k] * (1.0 + 1e-9) + ALLOWANCE:  # not finite is exceeded too
+        if not abs(gap[k]) <= limit[k] * (1.0 + 1e-9) + rounding(target.rows):  # not finite is exceeded too
             stop_run(target, BOUND_EXCEEDED, index[k])
         info[7] = max(info[7], abs(share))
         keep, contribution = thin(options.rate, min(1.0, max(-1.0, share)), total)

@@ -1,0 +1,240 @@
+"""Rows whose log-likelihood is a function the user wrote in JAX: l_i(theta) = weight_i log_lik(theta, row_i).
+
+Verbs gather records in NumPy, pad them to one of a few sizes, so that the number of compiled programs does not depend on n or on
+the subsample, and run one jitted program for each verb and size. Everything is float64 by JAX's thread-local context; the global
+switch is left alone. Taylor terms of a row are derivatives along theta - reference by forward mode: no Hessian of a row is formed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.engine.rows import (
+    ALLOWANCE,
+    proxy_values,
+    range_gradient,
+    range_hessian,
+    range_value,
+    residual_differences,
+    rounding,
+    row_values,
+    weighted_gradient,
+)
+from tallbayes.errors import OptionError
+
+SIZES = (16, 128, 1024, 8192)  # batches are padded to one of these; longer ones are cut
+
+
+def import_jax() -> Any:
+    """The module, or an error that says what to install."""
+    try:
+        import jax
+    except ImportError:
+        raise OptionError("models in JAX need the extra: pip install 'tallbayes[jax]'.") from None
+    return jax
+
+
+class Program:
+    """The jitted functions of one log-likelihood; each takes a block of packed records (x, y, offset, weight)."""
+
+    def __init__(self, log_lik: Callable[[Any, dict[str, Any]], Any], columns: tuple[str, ...], response: str) -> None:
+        jax = import_jax()
+        import jax.numpy as jnp
+
+        self.jax, self.columns, self.response, self.log_lik = jax, columns, response, log_lik
+        self.scale = 1.0  # largest |l_i| seen at the reference, for the rounding of residuals
+        batched = jax.vmap(self.one, (None, 0))
+        d = len(columns)
+
+        def weighted(theta: Any, block: Any) -> Any:
+            return block[:, d + 2] * batched(theta, block)
+
+        def total(theta: Any, block: Any, factors: Any) -> Any:
+            return jnp.where(factors != 0.0, factors * weighted(theta, block), 0.0).sum()
+
+        def along(block: Any, reference: Any, step: Any) -> tuple[Any, Any, Any]:
+            def curve(t: Any) -> Any:
+                return weighted(reference + t * step, block)
+
+            def slope(t: Any) -> Any:
+                return jax.jvp(curve, (t,), (1.0,))
+
+            (value, first), (_, second) = jax.jvp(slope, (0.0,), (1.0,))
+            return value, first, second
+
+        def taylor(theta: Any, reference: Any, block: Any, order: Any) -> Any:
+            value, first, second = along(block, reference, theta - reference)
+            return value + jnp.where(order >= 1, first, 0.0) + jnp.where(order >= 2, 0.5 * second, 0.0)
+
+        def residual(theta: Any, reference: Any, block: Any, order: Any) -> Any:
+            return weighted(theta, block) - taylor(theta, reference, block, order)
+
+        def residual_sum(theta: Any, reference: Any, block: Any, factors: Any, order: Any) -> Any:
+            return jnp.where(factors != 0.0, factors * residual(theta, reference, block, order), 0.0).sum()
+
+        def curvature(theta: Any, block: Any, factors: Any) -> tuple[Any, Any, Any]:
+            value, gradient = jax.value_and_grad(total)(theta, block, factors)
+            return value, gradient, jax.hessian(total)(theta, block, factors)
+
+        def third(theta: Any, direction: Any, block: Any) -> Any:
+            def curve(t: Any) -> Any:
+                return weighted(theta + t * direction, block)
+
+            for _ in range(3):
+                curve = functools.partial(lambda f, t: jax.jvp(f, (t,), (1.0,))[1], curve)
+            return curve(0.0)
+
+        self.weighted, self.taylor, self.residual = jax.jit(weighted), jax.jit(taylor), jax.jit(residual)
+        self.total, self.gradient = jax.jit(total), jax.jit(jax.value_and_grad(total))
+        self.residual_gradient = jax.jit(jax.value_and_grad(residual_sum))
+        self.row_gradients = jax.jit(jax.vmap(jax.grad(self.one), (None, 0)))
+        self.curvature, self.third = jax.jit(curvature), jax.jit(third)
+
+    def one(self, theta: Any, record: Any) -> Any:
+        """Log-likelihood of one packed record."""
+        return self.log_lik(theta, self.row(record))
+
+    def row(self, record: Any) -> dict[str, Any]:
+        """The row as the user's function sees it: "x", "y", "offset" and every column by its name."""
+        d = len(self.columns)
+        named = {name: record[j] for j, name in enumerate(self.columns)}
+        return {**named, self.response: record[d], "x": record[:d], "y": record[d], "offset": record[d + 1]}
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """A jitted function in double precision, its results as NumPy arrays."""
+        with self.jax.enable_x64(True):
+            found = getattr(self, name)(*arguments)
+            return tuple(np.asarray(v) for v in found) if isinstance(found, tuple) else np.asarray(found)
+
+    def fingerprint(self, dim: int) -> str:
+        """Hash of the traced program and of the numbers it closes over: equal for equal likelihoods."""
+        with self.jax.enable_x64(True):
+            record = np.zeros(len(self.columns) + 3)
+            traced = self.jax.make_jaxpr(self.one)(np.zeros(dim), record)
+        digest = hashlib.blake2b(str(traced.jaxpr).encode(), digest_size=16)
+        for constant in traced.consts:
+            digest.update(np.asarray(constant).tobytes())
+        return digest.hexdigest()
+
+    @property
+    def programs(self) -> int:
+        """How many programs have been compiled."""
+        jitted = (v for v in vars(self).values() if hasattr(v, "_cache_size"))
+        return sum(v._cache_size() for v in jitted)
+
+
+class JaxRows(NamedTuple):
+    """Rows of a model written in JAX."""
+
+    program: Program
+    records: np.ndarray
+    columns: int
+
+    @property
+    def interpreted(self) -> bool:
+        """Its verbs are Python functions: code that is given these runs interpreted."""
+        return True
+
+
+def batches(count: int) -> list[tuple[int, int, int]]:
+    """(start, stop, padded size) of batches that cover `count` rows.
+
+    >>> batches(9000)
+    [(0, 8192, 8192), (8192, 9000, 1024)]
+    """
+    found = []
+    for start in range(0, count, SIZES[-1]):
+        stop = min(count, start + SIZES[-1])
+        found.append((start, stop, next(s for s in SIZES if s >= stop - start)))
+    return found
+
+
+def gather(rows: JaxRows, index: np.ndarray, size: int) -> np.ndarray:
+    """Records of the index in float64, the last repeated up to the padded size."""
+    block = np.empty((size, rows.columns + 3))
+    block[: index.size] = rows.records[index, : rows.columns + 3]
+    block[index.size :] = block[index.size - 1]
+    return block
+
+
+def padded(values: np.ndarray, size: int) -> np.ndarray:
+    """Zeros after the values."""
+    out = np.zeros(size)
+    out[: values.size] = values
+    return out
+
+
+def _slice(rows: JaxRows, start: int, stop: int, size: int) -> np.ndarray:
+    return gather(rows, np.arange(start, stop), size)
+
+
+@row_values.register(JaxRows)
+def _row_values(rows, index, theta, out):
+    for a, b, size in batches(index.size):
+        out[a:b] = rows.program.call("weighted", theta, gather(rows, index[a:b], size))[: b - a]
+
+
+@weighted_gradient.register(JaxRows)
+def _weighted_gradient(rows, index, factors, theta, gradient):
+    total = 0.0
+    for a, b, size in batches(index.size):
+        value, slope = rows.program.call("gradient", theta, gather(rows, index[a:b], size), padded(factors[a:b], size))
+        total += float(value)
+        gradient += slope
+    return total
+
+
+@residual_differences.register(JaxRows)
+def _residual_differences(rows, index, theta, other, reference, out):
+    for a, b, size in batches(index.size):
+        block = gather(rows, index[a:b], size)
+        there = rows.program.call("residual", other, reference, block, 2)
+        out[a:b] = (there - rows.program.call("residual", theta, reference, block, 2))[: b - a]
+
+
+@proxy_values.register(JaxRows)
+def _proxy_values(rows, index, theta, reference, order, out):
+    for a, b, size in batches(index.size):
+        out[a:b] = rows.program.call("taylor", theta, reference, gather(rows, index[a:b], size), order)[: b - a]
+
+
+@range_value.register(JaxRows)
+def _range_value(rows, start, stop, theta):
+    total = 0.0
+    for a, b, size in batches(stop - start):
+        block = _slice(rows, start + a, start + b, size)
+        total += float(rows.program.call("total", theta, block, padded(np.ones(b - a), size)))
+    return total
+
+
+@range_gradient.register(JaxRows)
+def _range_gradient(rows, start, stop, theta, gradient):
+    total = 0.0
+    for a, b, size in batches(stop - start):
+        block = _slice(rows, start + a, start + b, size)
+        value, slope = rows.program.call("gradient", theta, block, padded(np.ones(b - a), size))
+        total += float(value)
+        gradient += slope
+    return total
+
+
+@range_hessian.register(JaxRows)
+def _range_hessian(rows, start, stop, theta, gradient, hessian):
+    total = 0.0
+    for a, b, size in batches(stop - start):
+        block = _slice(rows, start + a, start + b, size)
+        value, slope, second = rows.program.call("curvature", theta, block, padded(np.ones(b - a), size))
+        total += float(value)
+        gradient += slope
+        hessian += np.tril(second)
+    return total
+
+
+@rounding.register(JaxRows)
+def _rounding(rows):
+    return ALLOWANCE * rows.program.scale

@@ -1,0 +1,325 @@
+"""A model from any log-likelihood of a row, written in JAX.
+
+    log_lik(theta, row),    row = {"x": design row, "y": response, "offset": offset, and every column by its name}
+
+theta is a flat array, or a dictionary of named parameters, some of them constrained (`transforms`). Rows are conditionally
+independent given theta; their weights are powers of the likelihood. The compiled samplers run the same source interpreted on
+these models, one jitted batch of rows at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.data.dataset import Dataset
+from tallbayes.engine.jax_rows import JaxRows, Program, import_jax
+from tallbayes.errors import CertificateError, DataError, ModelError, OptionError
+from tallbayes.models.base import Family, Model
+from tallbayes.models.priors import Prior, prior_gradient, prior_precision, prior_value
+from tallbayes.models.transforms import Parameters, parameters
+
+FAMILY_NAME = "jax"
+_CHECKED = 1000  # rows on which a new likelihood is tried
+_DIRECTIONS = 20  # random lines on which a bound given by the user is searched for violations
+
+
+class JaxPrior(NamedTuple):
+    """A log prior density in JAX, on the flat vector, with the Jacobian of the transforms."""
+
+    density: Any
+    gradient: Any
+    hessian: Any
+    kind: np.ndarray  # zeros: no coordinate has a corner or a named density
+
+    @property
+    def interpreted(self) -> bool:
+        """Its verbs are Python functions: code that is given these runs interpreted."""
+        return True
+
+
+@prior_value.register(JaxPrior)
+def _prior_value(prior, theta):
+    return float(_double(prior.density, theta))
+
+
+@prior_gradient.register(JaxPrior)
+def _prior_gradient(prior, theta, gradient):
+    value, slope = _double(prior.gradient, theta)
+    gradient += np.asarray(slope)
+    return float(value)
+
+
+@prior_precision.register
+def _prior_precision(prior: JaxPrior, theta: np.ndarray) -> np.ndarray:
+    return -np.asarray(_double(prior.hessian, theta))
+
+
+def _double(function: Callable[..., Any], theta: np.ndarray) -> Any:
+    with import_jax().enable_x64(True):
+        return function(np.asarray(theta, float))
+
+
+@dataclass(frozen=True)
+class UserPrior(Prior):
+    """A prior that the user wrote as a function of the parameters."""
+
+    function: Callable[[Any], Any] | None = None
+    fingerprint: str = ""
+
+    def describe(self) -> str:
+        """One line for summaries."""
+        return "written by the user"
+
+    def as_dict(self) -> dict[str, Any]:
+        """What tells it from another one."""
+        return {"name": self.name, "fingerprint": self.fingerprint}
+
+    def sample(self, terms: Any, rng: np.random.Generator) -> np.ndarray:
+        """Refused: only the density is known."""
+        raise OptionError("a prior written as a function has no sampler; use init='laplace' or give an array.")
+
+
+@dataclass(eq=False, repr=False)
+class UserModel(Model):
+    """A model whose likelihood of a row is a JAX function. Made by `from_jax` and `from_numpyro`."""
+
+    program: Program | None = None
+    parameters: Parameters | None = None
+    dimension: int = 0
+    start_at: np.ndarray | None = None
+    bound: Callable[[Any, float], Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.default_prior = False
+        if self.data.total_weight <= 0:
+            raise DataError("all weights are zero: no row has a likelihood.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the coordinates of theta."""
+        if self.parameters is not None:
+            return self.parameters.names
+        return tuple(f"theta[{j}]" for j in range(self.dimension))
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates."""
+        return self.dimension
+
+    @cached_property
+    def rows(self) -> JaxRows:
+        """The rows, for the interpreted verbs."""
+        assert self.program is not None
+        return JaxRows(self.program, self.data.records, self.data.d)
+
+    @cached_property
+    def prior_terms(self) -> Any:
+        """The prior on the flat vector."""
+        if isinstance(self.prior, UserPrior):
+            return _jax_prior(self.prior.function, self.parameters, self.dimension)
+        assert self.prior is not None
+        return self.prior.plain_terms(self.dimension)
+
+    @property
+    def linear(self) -> bool:
+        """No: theta is what the user says."""
+        return False
+
+    def start(self) -> np.ndarray:
+        """Where the search for the mode begins."""
+        return np.zeros(self.dimension) if self.start_at is None else self.start_at.copy()
+
+    def describe(self) -> dict[str, Any]:
+        """What tells this model from another: the traced program, the parameters, the prior."""
+        assert self.prior is not None and self.program is not None
+        named = None if self.parameters is None else self.parameters.as_list()
+        options = {"program": self.program.fingerprint(self.dimension), "parameters": named}
+        return {"family": self.family.name, "options": options, "prior": self.prior.as_dict()}
+
+    def check_bound(self, radius: float, seed: int = 0) -> None:
+        """Search for rows whose third derivative along a random line within `radius` of the start exceeds the bound given."""
+        assert self.program is not None and self.bound is not None
+        rng, n, centre = np.random.default_rng(seed), self.data.n, self.start()
+        index = np.sort(rng.choice(n, min(n, _CHECKED), replace=False))
+        block = np.asarray(self.data.records[index, : self.data.d + 3], float)
+        limit = self.third_bounds(index, radius)
+        for _ in range(_DIRECTIONS):
+            direction = rng.standard_normal(self.dimension)
+            direction /= np.linalg.norm(direction)
+            step = rng.standard_normal(self.dimension)
+            step *= radius * rng.random() / np.linalg.norm(step)
+            third = np.abs(self.program.call("third", centre + step, direction, block))
+            worst = int(np.argmax(third - limit))
+            if not third[worst] <= limit[worst] * (1.0 + 1e-9) + 1e-12:
+                raise CertificateError(
+                    f"row {index[worst]}: a third derivative of {third[worst]:.4g} exceeds third_derivative_bound, "
+                    f"{limit[worst]:.4g} within radius {radius:.3g}. The bound is wrong there; exact samplers would be too."
+                )
+
+    def third_bounds(self, index: np.ndarray, radius: float) -> np.ndarray:
+        """The user's bound times the weight, for each row of the index."""
+        assert self.program is not None and self.bound is not None
+        program, bound = self.program, self.bound
+        with program.jax.enable_x64(True):
+            block = np.asarray(self.data.records[index, : self.data.d + 3], float)
+            found = program.jax.vmap(lambda record: bound(program.row(record), radius) + 0.0 * record[0])(block)
+            weight = block[:, -1]
+            values = np.where(weight > 0.0, np.asarray(found) * np.maximum(weight, 1e-300), 0.0)
+        if values.shape != index.shape or not (values >= 0).all():
+            raise OptionError("third_derivative_bound(row, radius) must give one number >= 0 for a row.")
+        return values
+
+
+def from_jax(
+    log_lik: Callable[[Any, dict[str, Any]], Any],
+    data: Dataset,
+    prior: Prior | Callable[[Any], Any] | None = None,
+    dim: int | None = None,
+    params: Mapping[str, Any] | None = None,
+    *,
+    coords: Mapping[str, Any] | None = None,
+    start: Any = None,
+    third_derivative_bound: Callable[[dict[str, Any], float], Any] | None = None,
+    check_bound: bool = False,
+) -> Model:
+    """A model from a function `log_lik(theta, row)` in JAX.
+
+    Give `dim`, and theta is an array of that length, or `params`, {name: shape or transform}, and theta is a dictionary;
+    `coords`, {name: labels}, names the elements of its vectors. `prior` is one of `tallbayes.priors`, on the unconstrained
+    coordinates, or a function of the parameters that returns a log density on their constrained space; the Jacobian is added.
+    `start` is where the search for the mode begins. Samplers that need a certificate run if `third_derivative_bound(row, radius)`
+    bounds |d^3 log_lik(theta + t v, row) / dt^3|, |v| = 1, for |theta - reference| <= radius in the unconstrained coordinates; a
+    row that exceeds it ends the run. `check_bound=True` searches for such rows first.
+
+    >>> import jax, numpy as np, tallbayes as tb
+    >>> data = tb.Dataset.from_arrays(np.ones((200, 1)), np.random.default_rng(0).gamma(3.0, size=200))
+    >>> def log_lik(theta, row):
+    ...     return -row["y"] / theta["scale"] - jax.numpy.log(theta["scale"])
+    >>> model = tb.models.from_jax(log_lik, data, tb.priors.normal(3.0), params={"scale": "positive"})
+    >>> fit = tb.sample(model, "hmc", draws=50, warmup=100, chains=2, seed=1, progress=False)
+    >>> fit.names, sorted(fit.idata.posterior)
+    (('log(scale)',), ['scale', 'theta'])
+    """
+    if not isinstance(data, Dataset):
+        raise DataError(f"from_jax needs a Dataset; got a {type(data).__name__}. Use tallbayes.Dataset.from_arrays or read.")
+    if (dim is None) == (params is None):
+        raise OptionError("give either dim=, the length of theta, or params=, its named parts.")
+    if params is None and coords is not None:
+        raise OptionError("coords= labels the elements of named parameters; give params=.")
+    named = None if params is None else parameters(params, coords)
+    size = named.dim if named is not None else dim
+    if not isinstance(size, int | np.integer) or size < 1:
+        raise OptionError(f"dim must be a whole number of at least 1; got {dim!r}.")
+    if prior is None:
+        raise OptionError(
+            "from_jax needs prior=: one of tallbayes.priors, such as normal(10.0), or a function of the parameters."
+        )
+    import_jax()
+    import jax.numpy as jnp
+
+    likelihood = log_lik if named is None else lambda theta, row: log_lik(named.unpack(theta, jnp), row)
+    return assemble(likelihood, data, prior, int(size), named, start, third_derivative_bound, check_bound, log_lik)
+
+
+def assemble(
+    likelihood: Callable[[Any, dict[str, Any]], Any],
+    data: Dataset,
+    prior: Prior | Callable[[Any], Any],
+    dim: int,
+    named: Parameters | None,
+    start: Any,
+    bound: Callable[[dict[str, Any], float], Any] | None,
+    check: bool,
+    written: Callable[..., Any],
+) -> Model:
+    """The model of a likelihood on flat vectors, tried on the first rows."""
+    program = Program(likelihood, data.columns, data.response)
+    member = Family(FAMILY_NAME, "any number", "", np.isfinite, lambda eta: eta, False, False, (), ())
+    given = prior if isinstance(prior, Prior) else _user_prior(prior, named, dim)
+    first = None if start is None else np.asarray(start, float)
+    if first is not None and (first.shape != (dim,) or not np.isfinite(first).all()):
+        raise OptionError(f"start must be {dim} finite numbers, on the unconstrained scale; got {start!r}.")
+    if check and bound is None:
+        raise OptionError("check_bound=True needs third_derivative_bound=.")
+    model = UserModel(data, member, None, given, program=program, parameters=named, dimension=dim, start_at=first, bound=bound)
+    _try(model, written)
+    if check:
+        model.check_bound(1.0)
+    return model
+
+
+def _try(model: UserModel, written: Callable[..., Any]) -> None:
+    """Shapes, then values and gradients of the first rows: what is wrong is said before any sampling."""
+    assert model.program is not None
+    count = min(_CHECKED, model.data.n)
+    block = np.asarray(model.data.records[:count, : model.data.d + 3], float)
+    theta = model.start()
+    _require_arity(written)
+    try:
+        with model.program.jax.enable_x64(True):
+            shape = model.program.jax.eval_shape(model.program.one, theta, block[0]).shape
+    except (TypeError, KeyError, ValueError, IndexError, AttributeError) as error:
+        known = ", ".join(sorted(model.program.row(block[0])))
+        first = str(error).splitlines()[0]
+        raise ModelError(f"log_lik fails on a row: {type(error).__name__}: {first}. A row has {known}.") from error
+    if shape != ():
+        raise ModelError(f"log_lik must give one number for a row; it gives an array of shape {shape}. Sum it, or index it.")
+    value, slopes = model.program.call("weighted", theta, block), model.program.call("row_gradients", theta, block)
+    for what, finite in (("value", np.isfinite(value)), ("gradient", np.isfinite(slopes).all(1))):
+        if not finite.all():
+            row = int(np.argmin(finite))
+            raise ModelError(
+                f"row {row}: the {what} of log_lik is not finite at the start, {theta.tolist()}. Give start= in the support, "
+                "and guard branches inside jnp.where."
+            )
+    at_start = model.log_prior(theta)
+    if not np.isfinite(at_start):
+        raise ModelError(f"the log prior is {at_start} at the start, {theta.tolist()}; give start= in its support.")
+
+
+def _require_arity(function: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        raise ModelError("log_lik takes two arguments, (theta, row).") from None
+    except ValueError:  # a function without a signature
+        return
+
+
+def _user_prior(function: Any, named: Parameters | None, dim: int) -> UserPrior:
+    if not callable(function):
+        raise OptionError(f"prior must come from tallbayes.priors or be a function of the parameters; got {function!r}.")
+    jax = import_jax()
+    terms = _jax_prior(function, named, dim)
+    try:
+        with jax.enable_x64(True):
+            traced = jax.make_jaxpr(terms.density)(np.zeros(dim))
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise ModelError(f"the prior fails: {type(error).__name__}: {str(error).splitlines()[0]}") from error
+    if traced.out_avals[0].shape != ():
+        raise ModelError(f"the prior must give one number; it gives an array of shape {traced.out_avals[0].shape}.")
+    digest = hashlib.blake2b(str(traced.jaxpr).encode(), digest_size=16)
+    for constant in traced.consts:
+        digest.update(np.asarray(constant).tobytes())
+    return UserPrior("user", function=function, fingerprint=digest.hexdigest())
+
+
+def _jax_prior(function: Any, named: Parameters | None, dim: int) -> JaxPrior:
+    jax = import_jax()
+    import jax.numpy as jnp
+
+    def density(theta: Any) -> Any:
+        if named is None:
+            return function(theta)
+        return function(named.unpack(theta, jnp)) + named.log_jacobian(theta, jnp)
+
+    return JaxPrior(
+        jax.jit(density), jax.jit(jax.value_and_grad(density)), jax.jit(jax.hessian(density)), np.zeros(dim, np.int64)
+    )
