@@ -24,6 +24,7 @@ from tallbayes.results import audit
 from tallbayes.samplers import SAMPLERS, Sampler
 
 ROOT = Path(__file__).resolve().parents[1]
+WRITTEN = ("from_jax", "from_numpyro", "real", "positive", "interval", "ordered", "simplex")
 
 
 def sampler_table(folder: str = "docs/samplers") -> str:
@@ -66,6 +67,7 @@ def reference() -> str:
         ("Data", "tb.Dataset", _members(tb.Dataset)),
         ("Stores", "tb.store", _named(tb.store, ("folder", "list", "clear", "Stored"))),
         ("Families", "tb.models", _named(tb.models, (*tb.models.FAMILIES, "build", "Model", "Family"))),
+        ("Models written by users", "tb.models", _named(tb.models, WRITTEN)),
         ("Model", "model", _members(tb.models.Model)),
         ("Mode", "mode", [*_members(mode.Mode), *((f"laplace().{k}", v) for k, v in _members(mode.Laplace))]),
         ("Priors", "tb.priors", _named(tb.priors, _made_here(tb.priors, tb.priors.Prior))),
