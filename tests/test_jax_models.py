@@ -71,7 +71,9 @@ def test_float32_rows_are_computed_in_double_precision():
     data = data_of(dtype="float32")
     model = tb.models.from_jax(logistic, data, tb.priors.flat(), dim=3)
     theta = np.array([0.3, -0.2, 0.7])
-    assert model.log_posterior(theta) == pytest.approx(tb.models.logistic(data, tb.priors.flat()).log_posterior(theta), rel=1e-13)
+    assert model.log_posterior(theta) == pytest.approx(
+        tb.models.logistic(data, tb.priors.flat()).log_posterior(theta), rel=1e-13
+    )
     assert jnp.ones(1).dtype == jnp.float32  # the global switch was left alone
 
 
@@ -93,7 +95,9 @@ def test_few_programs_are_compiled_whatever_the_subsample():
     assert model.program.programs - before <= len(SIZES)
 
 
-@pytest.mark.parametrize("transform", [real(2), positive(2), interval(-1.0, 3.0, 2), ordered(3), simplex(4)], ids=lambda t: t.kind)
+@pytest.mark.parametrize(
+    "transform", [real(2), positive(2), interval(-1.0, 3.0, 2), ordered(3), simplex(4)], ids=lambda t: t.kind
+)
 def test_jacobians_of_transforms(transform):
     z = np.random.default_rng(0).standard_normal(transform.size)
     step = 1e-6
@@ -109,7 +113,9 @@ def test_jacobians_of_transforms(transform):
 
 
 def test_constrained_values():
-    named = parameters({"b": 2, "s": "positive", "p": interval(0, 2), "o": ordered(2), "w": simplex(3)}, {"b": ["left", "right"]})
+    named = parameters(
+        {"b": 2, "s": "positive", "p": interval(0, 2), "o": ordered(2), "w": simplex(3)}, {"b": ["left", "right"]}
+    )
     theta = np.random.default_rng(1).standard_normal((4, 5, named.dim))
     found = named.unpack(theta, np)
     assert {k: v.shape for k, v in found.items()} == {"b": (4, 5, 2), "s": (4, 5), "p": (4, 5), "o": (4, 5, 2), "w": (4, 5, 3)}
@@ -158,7 +164,9 @@ def test_named_parameters_reach_arviz_summary_files_and_predictions(tmp_path):
     assert fit.idata.posterior["beta"].sel(beta_dim_0="age").shape == (2, 200)
     again = tb.load(fit.save(tmp_path / "fit.nc"))
     assert list(again.summary().index) == ["beta[one]", "beta[age]", "log(sigma)", "sigma"]
-    built_in = tb.sample(tb.models.gaussian(data, tb.priors.flat()), "nuts", draws=500, warmup=300, chains=2, seed=1, progress=False)
+    built_in = tb.sample(
+        tb.models.gaussian(data, tb.priors.flat()), "nuts", draws=500, warmup=300, chains=2, seed=1, progress=False
+    )
     gap = (fit.summary()["mean"].values - built_in.summary()["mean"].values) / built_in.summary()["sd"].values
     assert np.abs(gap).max() < 4.9 * np.sqrt(2 / 150)
     table = again.predict(X[:5], function=lambda theta, row: row["age"] * theta["beta"][1] + theta["beta"][0])
@@ -169,7 +177,9 @@ def test_named_parameters_reach_arviz_summary_files_and_predictions(tmp_path):
 
 @pytest.fixture(scope="module")
 def certified():
-    return tb.models.from_jax(logistic, data_of(2000), tb.priors.normal(2.0), dim=3, third_derivative_bound=third, check_bound=True)
+    return tb.models.from_jax(
+        logistic, data_of(2000), tb.priors.normal(2.0), dim=3, third_derivative_bound=third, check_bound=True
+    )
 
 
 def test_a_bound_makes_the_flagship_run(certified):
@@ -200,7 +210,11 @@ def test_a_bound_may_grow_with_the_radius_and_end(certified):
     model = tb.models.from_jax(logistic, certified.data, tb.priors.normal(2.0), dim=3, third_derivative_bound=growing)
     setup = tb.samplers.ExactMinibatch().setup(model, tb.find_mode(model, progress=False), 0, False)
     bound = setup.proxy.bound
-    assert 1 < bound.radius.size and np.isfinite(bound.radius).all() and (np.diff([t.cumulative[-1] for t in bound.tables]) > 0).all()
+    assert (
+        bound.radius.size > 1
+        and np.isfinite(bound.radius).all()
+        and (np.diff([t.cumulative[-1] for t in bound.tables]) > 0).all()
+    )
     fit = tb.sample(model, "exact-minibatch", draws=50, warmup=20, chains=1, seed=1, progress=False)
     assert np.isfinite(fit.theta).all()
 
@@ -232,7 +246,12 @@ def test_resume_wants_the_same_program(pair, tmp_path):
         (lambda theta: 0.0, {"dim": 3}, tb.ModelError, "log_lik takes two arguments"),
         (lambda theta, row: row["z"], {"dim": 3}, tb.ModelError, "A row has offset, x, x0, x1, x2, y"),
         (lambda theta, row: theta, {"dim": 3}, tb.ModelError, "one number for a row; it gives an array of shape (3,)"),
-        (lambda theta, row: jnp.log(theta[0]), {"dim": 3}, tb.ModelError, "row 0: the value of log_lik is not finite at the start"),
+        (
+            lambda theta, row: jnp.log(theta[0]),
+            {"dim": 3},
+            tb.ModelError,
+            "row 0: the value of log_lik is not finite at the start",
+        ),
         (lambda theta, row: jnp.sqrt(theta[0]), {"dim": 3}, tb.ModelError, "row 0: the gradient of log_lik is not finite"),
         (logistic, {"dim": 3, "start": [1.0]}, tb.OptionError, "start must be 3 finite numbers"),
         (logistic, {"dim": 3, "prior": lambda theta: theta}, tb.ModelError, "the prior must give one number"),
