@@ -82,19 +82,25 @@ class Peeking(NamedTuple):
 
 @c.feed.register(Peeking)
 def _feed_peeking(test, evidence, values):
-    total = 0.0
-    for k in range(values.size):
-        total += (values[k] - evidence[c.LOW]) / evidence[c.LENGTH]
-    evidence[c.MEAN] = (0.5 + evidence[c.TOTAL] + total) / (1.0 + evidence[c.DRAWN] + values.size)
-    return c.feed(c.Betting(test.delta, test.growth, test.first, test.cap), evidence, values)
+    count, scatter = values.size, 0.0
+    shares = (values - evidence[c.LOW]) / evidence[c.LENGTH]
+    evidence[c.MEAN] = (0.5 + evidence[c.TOTAL] + shares.sum()) / (1.0 + evidence[c.DRAWN] + count)
+    for k in range(count):
+        scatter += (shares[k] - evidence[c.MEAN]) ** 2
+    evidence[c.SCATTER] += scatter
+    evidence[c.DRAWN] += count
+    verdict = c.feed(c.Betting(test.delta, test.growth, test.first, test.cap), evidence, values)
+    evidence[c.SCATTER] -= scatter
+    evidence[c.DRAWN] -= count
+    return c.UNDECIDED if verdict == c.EXHAUSTED and evidence[c.DRAWN] < evidence[c.ROWS] else verdict
 
 
 def test_a_bet_that_knows_its_batch_is_caught():
     rng, repeats = np.random.default_rng(12), 3000
     values = nasty("signs", rng)
     threshold = values.mean() + 1e-8
-    assert wrong(rng, c.Betting(DELTA, 3.0, 8, 0.75), values, threshold, True, repeats)[0] <= most_errors(repeats)
-    assert wrong(rng, Peeking(DELTA, 3.0, 8, 0.75), values, threshold, True, repeats)[0] > 1.5 * most_errors(repeats)
+    assert wrong(rng, c.Betting(DELTA, 1.5, 8, 0.75), values, threshold, True, repeats)[0] <= most_errors(repeats)
+    assert wrong(rng, Peeking(DELTA, 1.5, 8, 0.75), values, threshold, True, repeats)[0] > 1.5 * most_errors(repeats)
 
 
 def half_widths(values, t, n, delta):
@@ -170,12 +176,12 @@ def test_all_rows_give_the_exact_answer_and_the_test_ends(name, side):
 @pytest.mark.parametrize("power", [0.0, 2.0])
 def test_looks_are_numbered_from_one(power):
     """The published pseudo-code asks for the level of look 0, a division by zero."""
-    test = c.Looks(c.HOEFFDING, 0.1, 2.0, 4, power)
-    width = c.hoeffding(1.0, 4, 0.05)  # the first look has half of the level for both rules
+    test = c.Looks(c.HOEFFDING, 0.1, 2.0, 40, power)
+    width = c.hoeffding(1.0, 40, 0.05)  # the first look has half of the level for both rules
     for threshold, verdict in ((0.5 - 1.001 * width, c.ACCEPT), (0.5 - 0.999 * width, c.UNDECIDED)):
         evidence = np.empty(c.EVIDENCE)
         assert c.open_test(test, evidence, threshold, 0.0, 1.0, 100, True) == c.UNDECIDED
-        assert c.feed(test, evidence, np.full(4, 0.5)) == verdict
+        assert c.feed(test, evidence, np.full(40, 0.5)) == verdict
         assert evidence[c.LOOK] == 1.0
     assert sum(c.look_level(0.1, j, power) for j in range(1, 100_000)) <= 0.1 + 1e-12
 

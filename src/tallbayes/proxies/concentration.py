@@ -123,18 +123,25 @@ def look_level(delta, look, power):
 
 
 @inlinable
-def open_test(test, evidence, threshold, low, high, n, replace):
-    """Begin: fills `evidence`, and decides at no cost where the range alone tells on which side the mean is."""
+def begin_test(evidence, threshold, low, high, n, replace):
+    """Fill `evidence` for a test of low < high; nothing is decided yet."""
     evidence[:] = 0.0
-    if threshold >= high:
-        return REJECT
-    if threshold <= low:
-        return ACCEPT
     evidence[LEVEL] = (threshold - low) / (high - low)
     evidence[LOW], evidence[LENGTH] = low, high - low
     evidence[ROWS], evidence[REPLACE] = n, 1.0 if replace else 0.0
     evidence[MEAN], evidence[SCATTER] = 0.5, 0.25  # one made-up observation at 1/2 for the tests that bet
     return UNDECIDED
+
+
+@inlinable
+def open_test(test, evidence, threshold, low, high, n, replace):
+    """Begin, or decide at no cost where the range alone tells on which side the mean is."""
+    evidence[:] = 0.0
+    if threshold >= high:
+        return REJECT
+    if threshold <= low:
+        return ACCEPT
+    return begin_test(evidence, threshold, low, high, n, replace)
 
 
 @inlinable

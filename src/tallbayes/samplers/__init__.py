@@ -8,8 +8,10 @@ from typing import Any
 from tallbayes import moves
 from tallbayes.errors import OptionError, unknown
 from tallbayes.samplers.base import KINDS, Guarantee, Sampler, Setup, advance
+from tallbayes.samplers.confidence import Confidence
 from tallbayes.samplers.exact_minibatch import ExactMinibatch
 from tallbayes.samplers.full_data import FullData
+from tallbayes.samplers.mh_sublhd import MHSubLhd
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "mh": lambda: FullData(moves.random_walk()),
@@ -18,9 +20,16 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "nuts": lambda: FullData(moves.nuts()),
     "slice": lambda: FullData(moves.slice()),
     "exact-minibatch": ExactMinibatch,
+    "confidence": Confidence,
+    "mh-sublhd": MHSubLhd,
 }
 
-CLASSES: dict[str, type[Any]] = {"ExactMinibatch": ExactMinibatch, "FullData": FullData}
+CLASSES: dict[str, type[Any]] = {
+    "Confidence": Confidence,
+    "ExactMinibatch": ExactMinibatch,
+    "FullData": FullData,
+    "MHSubLhd": MHSubLhd,
+}
 
 
 def resolve(sampler: str | Sampler) -> Sampler:
@@ -51,9 +60,11 @@ __all__ = [
     "CLASSES",
     "KINDS",
     "SAMPLERS",
+    "Confidence",
     "ExactMinibatch",
     "FullData",
     "Guarantee",
+    "MHSubLhd",
     "Sampler",
     "Setup",
     "advance",
