@@ -7,9 +7,15 @@ from typing import Any
 
 from tallbayes import moves
 from tallbayes.errors import OptionError, unknown
+from tallbayes.samplers.austerity import Austerity
 from tallbayes.samplers.base import KINDS, Guarantee, Sampler, Setup, advance
+from tallbayes.samplers.delayed_acceptance import DelayedAcceptance
 from tallbayes.samplers.exact_minibatch import ExactMinibatch
 from tallbayes.samplers.full_data import FullData
+from tallbayes.samplers.minibatch_barker import MinibatchBarker
+from tallbayes.samplers.naive_subsampling import NaiveSubsampling
+from tallbayes.samplers.noise_exchange import NoiseExchange
+from tallbayes.samplers.penalty import PenaltyMH
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "mh": lambda: FullData(moves.random_walk()),
@@ -18,9 +24,24 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "nuts": lambda: FullData(moves.nuts()),
     "slice": lambda: FullData(moves.slice()),
     "exact-minibatch": ExactMinibatch,
+    "austerity": Austerity,
+    "naive-subsampling": NaiveSubsampling,
+    "penalty-mh": PenaltyMH,
+    "noise-exchange": NoiseExchange,
+    "minibatch-barker": MinibatchBarker,
+    "delayed-acceptance": DelayedAcceptance,
 }
 
-CLASSES: dict[str, type[Any]] = {"ExactMinibatch": ExactMinibatch, "FullData": FullData}
+CLASSES: dict[str, type[Any]] = {
+    "Austerity": Austerity,
+    "DelayedAcceptance": DelayedAcceptance,
+    "ExactMinibatch": ExactMinibatch,
+    "FullData": FullData,
+    "MinibatchBarker": MinibatchBarker,
+    "NaiveSubsampling": NaiveSubsampling,
+    "NoiseExchange": NoiseExchange,
+    "PenaltyMH": PenaltyMH,
+}
 
 
 def resolve(sampler: str | Sampler) -> Sampler:
@@ -51,9 +72,15 @@ __all__ = [
     "CLASSES",
     "KINDS",
     "SAMPLERS",
+    "Austerity",
+    "DelayedAcceptance",
     "ExactMinibatch",
     "FullData",
     "Guarantee",
+    "MinibatchBarker",
+    "NaiveSubsampling",
+    "NoiseExchange",
+    "PenaltyMH",
     "Sampler",
     "Setup",
     "advance",
