@@ -109,6 +109,16 @@ def log_likelihood_gap(target, theta, other):
     return range_value(target.rows, 0, n, other) - range_value(target.rows, 0, n, theta)
 
 
+@inlinable
+def subsample_values(target, index, theta, out):
+    """Log-likelihoods of the indexed rows: one evaluation a row."""
+    m = index.size
+    target.counters[EVALS] += m
+    target.counters[VALUES] += m
+    target.counters[PAPER] += m
+    row_values(target.rows, index, theta, out)
+
+
 class Seen(NamedTuple):
     """Whether the values of all rows at the present theta are known already: by our rule, and by that of the papers.
 

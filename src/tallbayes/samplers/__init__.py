@@ -7,11 +7,17 @@ from typing import Any
 
 from tallbayes import moves
 from tallbayes.errors import OptionError, unknown
+from tallbayes.samplers.austerity import Austerity
 from tallbayes.samplers.base import KINDS, Guarantee, Sampler, Setup, advance
 from tallbayes.samplers.confidence import Confidence
+from tallbayes.samplers.delayed_acceptance import DelayedAcceptance
 from tallbayes.samplers.exact_minibatch import ExactMinibatch
 from tallbayes.samplers.full_data import FullData
 from tallbayes.samplers.mh_sublhd import MHSubLhd
+from tallbayes.samplers.minibatch_barker import MinibatchBarker
+from tallbayes.samplers.naive_subsampling import NaiveSubsampling
+from tallbayes.samplers.noise_exchange import NoiseExchange
+from tallbayes.samplers.penalty import PenaltyMH
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "mh": lambda: FullData(moves.random_walk()),
@@ -22,13 +28,25 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "exact-minibatch": ExactMinibatch,
     "confidence": Confidence,
     "mh-sublhd": MHSubLhd,
+    "austerity": Austerity,
+    "naive-subsampling": NaiveSubsampling,
+    "penalty-mh": PenaltyMH,
+    "noise-exchange": NoiseExchange,
+    "minibatch-barker": MinibatchBarker,
+    "delayed-acceptance": DelayedAcceptance,
 }
 
 CLASSES: dict[str, type[Any]] = {
+    "Austerity": Austerity,
     "Confidence": Confidence,
+    "DelayedAcceptance": DelayedAcceptance,
     "ExactMinibatch": ExactMinibatch,
     "FullData": FullData,
     "MHSubLhd": MHSubLhd,
+    "MinibatchBarker": MinibatchBarker,
+    "NaiveSubsampling": NaiveSubsampling,
+    "NoiseExchange": NoiseExchange,
+    "PenaltyMH": PenaltyMH,
 }
 
 
@@ -60,11 +78,17 @@ __all__ = [
     "CLASSES",
     "KINDS",
     "SAMPLERS",
+    "Austerity",
     "Confidence",
+    "DelayedAcceptance",
     "ExactMinibatch",
     "FullData",
     "Guarantee",
     "MHSubLhd",
+    "MinibatchBarker",
+    "NaiveSubsampling",
+    "NoiseExchange",
+    "PenaltyMH",
     "Sampler",
     "Setup",
     "advance",

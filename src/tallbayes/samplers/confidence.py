@@ -384,7 +384,7 @@ def beside_delta(found: tuple[dict[str, Any], list[str]], delta: float) -> tuple
     from scipy.stats import binom
 
     facts, problems = dict(found[0]), list(found[1])
-    trials, rate = facts["decisions replayed on all rows"], facts["flip rate"]
+    trials, rate = facts["decisions replayed"], facts["flip rate"]
     facts["delta"] = delta
     if binom.sf(round(rate * trials) - 1, trials, delta) < 1e-6:
         problems.append(f"{100 * rate:.2f} % of the decisions are wrong, more than delta = {100 * delta:g} % allows")
