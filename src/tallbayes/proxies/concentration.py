@@ -150,7 +150,7 @@ def next_draws(test, evidence):
     drawn, n = int(evidence[DRAWN]), int(evidence[ROWS])
     if drawn == 0:
         return min(n, test.first)
-    return min(n, max(drawn + 1, int(math.ceil(test.growth * drawn)))) - drawn
+    return min(n, max(drawn + 1, math.ceil(test.growth * drawn))) - drawn
 
 
 @generic

@@ -30,7 +30,6 @@ from tallbayes.proxies.alias import CHUNK, AliasTable, allocate, build, draw_ite
 from tallbayes.proxies.remainder import Classed, Local, Separable, draw_row, rate_count, row_rate, total_rate
 
 
-
 class Lipschitz(NamedTuple):
     """lambda_i = c_i M(theta, theta') for proxies of order 0 and 1."""
 
@@ -147,7 +146,9 @@ def _classed_largest(bound, white, other, rates):
 
 
 @generic
-def gap_range(bound: Any, whitening: Any, order: int, theta: np.ndarray, other: np.ndarray, white: Any, other_white: Any) -> Any:
+def gap_range(
+    bound: Any, whitening: Any, order: int, theta: np.ndarray, other: np.ndarray, white: Any, other_white: Any
+) -> Any:
     """low and high with low <= Delta_i <= high for every row, from a collapsed bound."""
     limit = largest_rate(bound, white, other_white, np.zeros(rate_count(bound)))
     return -limit, limit
@@ -247,9 +248,9 @@ def collapse(bound: Any) -> Any:
         return Local(*(_largest(table) for table in bound))
     if isinstance(bound, Classed):
         classes = [(bound.chunk[k], bound.chunk[k + 1]) for k in range(bound.radius.size)]
-        tables = (_by_class(table, classes) for table in (bound.local, bound.globally))
+        local, globally = _by_class(bound.local, classes), _by_class(bound.globally, classes)
         nothing = np.empty(0, np.int64)
-        return Classed(nothing, nothing, bound.radius, np.arange(len(classes) + 1), *tables, bound.bounded)
+        return Classed(nothing, nothing, bound.radius, np.arange(len(classes) + 1), local, globally, bound.bounded)
     return bound
 
 
@@ -265,5 +266,3 @@ def _largest(table: AliasTable) -> AliasTable:
 
 def _by_class(table: AliasTable, classes: list[tuple[int, int]]) -> AliasTable:
     return _table([float(table.weight[table.start[a] : table.start[b]].max(initial=0.0)) for a, b in classes])
-
-

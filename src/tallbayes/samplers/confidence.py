@@ -28,8 +28,17 @@ from tallbayes.models.base import Model
 from tallbayes.models.gaussian import GaussianScale
 from tallbayes.models.mode import Mode
 from tallbayes.moves.proposals import as_proposal
-from tallbayes.proxies import concentration
-from tallbayes.proxies.concentration import ACCEPT, EVIDENCE, EXHAUSTED, UNDECIDED, begin_test, feed, make_test, next_draws, open_test
+from tallbayes.proxies.concentration import (
+    ACCEPT,
+    EVIDENCE,
+    EXHAUSTED,
+    UNDECIDED,
+    begin_test,
+    feed,
+    make_test,
+    next_draws,
+    open_test,
+)
 from tallbayes.proxies.ranges import (
     FREE_OF_REFERENCE,
     Extremes,
@@ -44,6 +53,7 @@ from tallbayes.proxies.remainder import NAMES, certify, draw_row, rate_count, to
 from tallbayes.proxies.taylor import taylor, whitening_of
 from tallbayes.samplers.acceptance import OWN, AcceptancePolicy, SubsampledAcceptance, check_rows, decide, draw_rows
 from tallbayes.samplers.base import Guarantee, Setup
+from tallbayes.samplers.bounded_error import beside_delta, check_test, summarise
 from tallbayes.samplers.moving import MovingPolicy, references_at
 from tallbayes.target import (
     BOUND_EXCEEDED,
@@ -222,7 +232,9 @@ class Confidence(SubsampledAcceptance):
         if self.bound == "lipschitz" and self.order == 2:
             raise OptionError("bound='lipschitz' is for order=0 or 1; a proxy of order 2 has the bounds T1 to T9.")
         if self.rows == "weighted" and self.bound in ("extremes", "oracle", "published"):
-            raise OptionError(f"bound={self.bound!r} is one range for all rows; use rows='uniform', or another bound to weight.")
+            raise OptionError(
+                f"bound={self.bound!r} is one range for all rows; use rows='uniform', or another bound to weight."
+            )
         self._check_references()
 
     def _check_references(self) -> None:
@@ -299,7 +311,9 @@ class Confidence(SubsampledAcceptance):
         policy: AcceptancePolicy
         if self.moving:
             if not isinstance(bound, FREE_OF_REFERENCE):
-                raise OptionError(f"bound {name} has tables made at one reference; with refresh or references use another bound.")
+                raise OptionError(
+                    f"bound {name} has tables made at one reference; with refresh or references use another bound."
+                )
             points = [mode.reference] if self.references is None else [np.array(p) for p in self.references]
             if any(p.size != model.dim for p in points):
                 raise OptionError(f"references have {points[0].size} coordinates; the model has {model.dim}.")
@@ -308,7 +322,9 @@ class Confidence(SubsampledAcceptance):
             policy = MovingPolicy(self.move, rule, model, shuffled, self.refresh or 0, starts)
         else:
             policy = AcceptancePolicy(self.move, rule, model, shuffled)
-        why = f"confidence sampler: {self.test} at delta = {self.delta:g}, {rows} rows, bound {name}, proxy of order {self.order}"
+        why = (
+            f"confidence sampler: {self.test} at delta = {self.delta:g}, {rows} rows, bound {name}, proxy of order {self.order}"
+        )
         return Setup(model, policy, Certified(whitening, taylor(mode, self.order), bound), evaluations, why, {"bound": name})
 
     def _certificate(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str]:
@@ -325,7 +341,9 @@ class Confidence(SubsampledAcceptance):
             if model.family.name == "gamma":
                 return published_gamma(mode), "published"
             if model.family.name != "logistic":
-                raise ModelError(f"the paper has bounds for logistic and gamma models, not {model.family.name}; use bound='auto'.")
+                raise ModelError(
+                    f"the paper has bounds for logistic and gamma models, not {model.family.name}; use bound='auto'."
+                )
             return certify(mode, "T1", seed=seed)
         if self.order < 2:
             return lipschitz(mode, self.order), "lipschitz"
@@ -342,50 +360,3 @@ class Confidence(SubsampledAcceptance):
         """Decisions replayed on the full data, beside delta; with moving references, the reference is the mode."""
         found = super().audit(model, fit, pairs, repeats, rng)
         return None if found is None else beside_delta(found, self.delta)
-
-
-def check_test(test: str, delta: float, growth: float, first: int, power: float) -> None:
-    """Validate the options of a test."""
-    if test not in concentration.NAMES:
-        raise unknown("test", test, concentration.NAMES)
-    if not 0.0 < delta < 1.0:
-        raise OptionError(f"delta is the probability of a wrong decision, between 0 and 1; got {delta}.")
-    if not 1.0 < growth < np.inf:
-        raise OptionError(f"growth multiplies the number of rows at each look and must exceed 1; got {growth}.")
-    if not isinstance(first, int) or first < 1:
-        raise OptionError(f"first is the number of rows of the first look, 1 or more; got {first!r}.")
-    if power != 0.0 and not 1.0 < power < np.inf:
-        raise OptionError(f"power must exceed 1, or be 0 for levels delta / (j (j + 1)); got {power}.")
-
-
-def summarise(setup: Setup, stats: dict[str, np.ndarray], order: int) -> list[str]:
-    """Median half-range of the sum (C n), shares of iterations without a draw and with a full read, into the notes."""
-    n, half = setup.model.data.n, float(np.median(stats["half_range"]))
-    full = float(np.mean(stats["full_read"]))
-    setup.notes.update(
-        {
-            "median C n": half,
-            "iterations without a draw": float(np.mean((stats["draws"] == 0) & (stats["full_read"] == 0))),
-            "iterations that read all rows": full,
-            "mean draws / n": float(np.mean(stats["draws"])) / n,
-            "largest residual / bound": float(np.max(stats["largest_ratio"], initial=0.0)),
-        }
-    )
-    if stats["oracle_evals"].any():
-        setup.notes["evaluations by the oracle, in no other count"] = float(stats["oracle_evals"].sum())
-    if full <= 0.5:
-        return []
-    remedy = "use sampler='exact-minibatch' or 'mh'" if order == 2 else "use a proxy, order=2"
-    return [f"{100 * full:.0f} % of the iterations read all rows: the range (median C n = {half:.3g}) is too wide; {remedy}."]
-
-
-def beside_delta(found: tuple[dict[str, Any], list[str]], delta: float) -> tuple[dict[str, Any], list[str]]:
-    """Add delta to the facts of replayed decisions, and a problem if the flip rate is above it beyond chance (1e-6)."""
-    from scipy.stats import binom
-
-    facts, problems = dict(found[0]), list(found[1])
-    trials, rate = facts["decisions replayed"], facts["flip rate"]
-    facts["delta"] = delta
-    if binom.sf(round(rate * trials) - 1, trials, delta) < 1e-6:
-        problems.append(f"{100 * rate:.2f} % of the decisions are wrong, more than delta = {100 * delta:g} % allows")
-    return facts, problems

@@ -28,7 +28,8 @@ from tallbayes.proxies.ranges import Oracle, collapse, extremes, lipschitz
 from tallbayes.proxies.taylor import taylor, whitening_of
 from tallbayes.samplers.acceptance import AcceptancePolicy, SubsampledAcceptance, check_rows
 from tallbayes.samplers.base import Guarantee, Setup
-from tallbayes.samplers.confidence import OWN_INFO, Uniform, beside_delta, check_test, summarise
+from tallbayes.samplers.bounded_error import beside_delta, check_test, summarise
+from tallbayes.samplers.confidence import OWN_INFO, Uniform
 from tallbayes.target import Certified
 
 BOUNDS = ("hoeffding-serfling", "empirical-bernstein", "empirical-bernstein-serfling")
@@ -79,7 +80,9 @@ class MHSubLhd(SubsampledAcceptance):
         if self.range not in RANGES:
             raise unknown("range", self.range, RANGES)
         if not 1.0 < self.p < np.inf:
-            raise OptionError(f"p must exceed 1: the levels (p - 1) delta / (p j^p) of looks sum to delta at most; got {self.p}.")
+            raise OptionError(
+                f"p must exceed 1: the levels (p - 1) delta / (p j^p) of looks sum to delta at most; got {self.p}."
+            )
         if not 1.0 < self.gamma < np.inf:
             raise OptionError(f"gamma multiplies the number of rows at each look and must exceed 1; got {self.gamma}.")
         check_test(self.bound, self.delta, self.gamma, self.first, self.p)

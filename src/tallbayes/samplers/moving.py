@@ -172,4 +172,3 @@ class MovingPolicy(AcceptancePolicy):
         """A state with the references to begin with."""
         order = np.arange(self.rows, dtype=np.int32)
         return MovingState(theta.copy(), order, Seen(False, False), self.references, 0)
-
