@@ -29,7 +29,7 @@ def configurations(n: int) -> dict[str, tuple[Confidence, str]]:
 
 def main() -> None:
     options = arguments(__doc__)
-    n, slow, fast = (100_000, 600, 10_000) if not options.quick else (5000, 30, 200)
+    n, slow, fast = (100_000, 300, 10_000) if not options.quick else (5000, 30, 200)
     rng = np.random.default_rng(0)
     samples = {"N(0, 1)": rng.standard_normal(n), "logN(0, 1)": rng.lognormal(0.0, 1.0, n)}
     table: list[dict[str, Any]] = []

@@ -39,7 +39,7 @@ def panels(n: int) -> list[tuple[str, np.ndarray, Any, str, str]]:
 
 def main() -> None:
     options = arguments(__doc__)
-    n, draws = (100_000, 2000) if not options.quick else (5000, 100)
+    n, draws = (100_000, 1000) if not options.quick else (5000, 100)
     table: list[dict[str, Any]] = []
     drawn = []
     sublhd: dict[int, Any] = {}
