@@ -288,9 +288,11 @@ def proxy_at(mode: Mode, order: int) -> Certified:
 
 
 def check_rows(model: Model) -> None:
-    """Refuse more rows than the permutation can number."""
+    """Refuse more rows than 32 bits can number."""
     if model.data.n > MOST_ROWS:
-        raise OptionError(f"draws without replacement number at most {MOST_ROWS:,} rows; use exact-minibatch or hmc-ecs.")
+        raise OptionError(
+            f"subsamples number at most {MOST_ROWS:,} rows, the data have {model.data.n:,}; use 'exact-minibatch'."
+        )
 
 
 def costs_more(stats: dict[str, np.ndarray], n: int) -> list[str]:

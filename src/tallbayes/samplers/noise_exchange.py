@@ -21,7 +21,15 @@ from tallbayes.errors import OptionError
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
 from tallbayes.moves import tuning
-from tallbayes.samplers.acceptance import OWN, AcceptanceOptions, AcceptancePolicy, SubsampledAcceptance, decide, proxy_at
+from tallbayes.samplers.acceptance import (
+    OWN,
+    AcceptanceOptions,
+    AcceptancePolicy,
+    SubsampledAcceptance,
+    check_rows,
+    decide,
+    proxy_at,
+)
 from tallbayes.samplers.base import Guarantee, Setup
 from tallbayes.samplers.pilot import pilot
 from tallbayes.target import row_total, subsample_gaps
@@ -145,6 +153,7 @@ class NoiseExchange(SubsampledAcceptance):
 
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """The pilot, unless the subsample is given."""
+        check_rows(model)
         _, why, notes = self.rule(model, mode, seed)
         policy = ExchangePolicy(self, model, notes.get("pilot_sigma", 0.0))
         return Setup(model, policy, proxy_at(mode, self.order), int(notes.get("pilot_evaluations", 0)), why, notes)

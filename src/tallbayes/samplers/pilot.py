@@ -41,7 +41,6 @@ class Pilot:
     """Residual gaps (pairs, rows) at pairs drawn from the Laplace fit and the move, and what reading them cost."""
 
     gaps: np.ndarray
-    rows: int  # of the data
     evaluations: int
 
     @property
@@ -85,7 +84,7 @@ def pilot(model: Model, mode: Mode, order: int, move: Move, seed: int, pairs: in
         unwhiten(proxy.whitening, white, theta)
         unwhiten(proxy.whitening, other_white, other)
         _gaps(target, index, theta, other, out)
-    return Pilot(gaps, model.data.n, int(target.counters[EVALS]))
+    return Pilot(gaps, int(target.counters[EVALS]))
 
 
 def values_at_mode(model: Model, mode: Mode, seed: int, rows: int = ROWS) -> np.ndarray:
