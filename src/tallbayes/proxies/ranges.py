@@ -126,7 +126,10 @@ def _sum_norm(factor, white):
 @total_rate.register(PublishedGamma)
 def _gamma_total(bound, white, other, rates):
     first, second = _sum_norm(bound.factor, white), _sum_norm(bound.factor, other)
-    third = bound.height * math.exp(bound.box * max(first, second) - bound.lowest)
+    exponent = bound.box * max(first, second) - bound.lowest
+    if exponent > 700.0:  # no bound, rather than an overflow
+        return np.inf
+    third = bound.height * math.exp(exponent)
     return third / 6.0 * bound.box**3 * (first**3 + second**3)
 
 

@@ -36,6 +36,8 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "delayed-acceptance": DelayedAcceptance,
 }
 
+SPELLINGS = {"mhsublhd": "mh-sublhd"}
+
 CLASSES: dict[str, type[Any]] = {
     "Austerity": Austerity,
     "Confidence": Confidence,
@@ -59,6 +61,7 @@ def resolve(sampler: str | Sampler) -> Sampler:
     if isinstance(sampler, Sampler):
         return sampler
     if isinstance(sampler, str):
+        sampler = SPELLINGS.get(sampler, sampler)
         if sampler not in SAMPLERS:
             raise unknown("sampler", sampler, [*SAMPLERS, "auto"])
         return SAMPLERS[sampler]()

@@ -33,6 +33,7 @@ INFO = ("acceptance_rate", "component", "rows", "full_read")
 
 OWN = 4  # where the numbers that a rule itself reports begin in `info`
 MOST_ROWS = 2**31 - 1  # the permutation is int32
+BARKER = 0.158 / 0.234  # optimal acceptance rates of Barker's rule and of Metropolis-Hastings (Agrawal et al. 2023)
 
 
 class State(NamedTuple):
@@ -180,8 +181,8 @@ def _step(rng, target, options, state, info):
 class AcceptancePolicy(Policy):
     """Warm-up tunes the step of the random walk on the accept indicator; rule, reference and whitening are fixed before it."""
 
-    def __init__(self, move: Move, rule: Any, model: Model, shuffled: bool = True) -> None:
-        self.move, self.rule, self.shuffled = as_tuned_proposal(move, model.dim), rule, shuffled
+    def __init__(self, move: Move, rule: Any, model: Model, shuffled: bool = True, barker: bool = False) -> None:
+        self.move, self.rule, self.shuffled = as_tuned_proposal(move, model.dim, barker), rule, shuffled
         self.dim, self.rows = model.dim, model.data.n if shuffled else 0
 
     def begin(self) -> tuning.Tuning:
@@ -209,12 +210,16 @@ class AcceptancePolicy(Policy):
         return State(theta.copy(), np.zeros(theta.size), 0.0, order, Seen(False, False))
 
 
-def as_tuned_proposal(move: Move, dim: int) -> ProposalMove:
-    """The proposal form; a random walk without a stated acceptance aims at what it would aim at on the full data."""
+def as_tuned_proposal(move: Move, dim: int, barker: bool = False) -> ProposalMove:
+    """The proposal form; a random walk without a stated acceptance aims at what it would aim at on the full data.
+
+    Barker's rule accepts at most half of all small steps: its best rate is lower by the factor BARKER.
+    """
     proposal = as_proposal(move)
-    return (
-        proposal if isinstance(move, ProposalMove) else ProposalMove(proposal.rho, proposal.share, move.target_acceptance(dim))
-    )
+    goal = move.target_acceptance(dim)
+    if barker and getattr(move, "acceptance", None) is None:
+        goal *= BARKER
+    return proposal if isinstance(move, ProposalMove) else ProposalMove(proposal.rho, proposal.share, goal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +233,7 @@ class SubsampledAcceptance(Sampler):
     order: int = 2
     own: ClassVar[tuple[str, ...]] = ()
     coupled: ClassVar[bool] = True  # whether a decision with the same level on all rows is what the rule approximates
+    barker: ClassVar[bool] = False  # whether it stands for Barker's rule, not for that of Metropolis
     shuffled: ClassVar[bool] = True  # whether the rule draws rows without replacement
 
     def __post_init__(self) -> None:
@@ -248,12 +254,12 @@ class SubsampledAcceptance(Sampler):
         """Proxy at the mode, rule, policy; reads no row unless the rule does."""
         check_rows(model)
         rule, why, notes = self.rule(model, mode, seed)
-        policy = AcceptancePolicy(self.move, rule, model, self.shuffled)
+        policy = AcceptancePolicy(self.move, rule, model, self.shuffled, self.barker)
         return Setup(model, policy, proxy_at(mode, self.order), int(notes.get("pilot_evaluations", 0)), why, notes)
 
     def exact_probability(self, ratio: np.ndarray) -> np.ndarray:
-        """Acceptance probability of the full-data kernel that the rule stands for, given log ratios: Metropolis-Hastings."""
-        return np.exp(np.minimum(0.0, ratio))
+        """Acceptance probability of the full-data kernel that the rule stands for, given log ratios."""
+        return 1.0 / (1.0 + np.exp(-np.clip(ratio, -700.0, 700.0))) if self.barker else np.exp(np.minimum(0.0, ratio))
 
     def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
         """Whether plain Metropolis-Hastings would have been cheaper."""
@@ -282,9 +288,11 @@ def proxy_at(mode: Mode, order: int) -> Certified:
 
 
 def check_rows(model: Model) -> None:
-    """Refuse more rows than the permutation can number."""
+    """Refuse more rows than 32 bits can number."""
     if model.data.n > MOST_ROWS:
-        raise OptionError(f"draws without replacement number at most {MOST_ROWS:,} rows; use exact-minibatch or hmc-ecs.")
+        raise OptionError(
+            f"subsamples number at most {MOST_ROWS:,} rows, the data have {model.data.n:,}; use 'exact-minibatch'."
+        )
 
 
 def costs_more(stats: dict[str, np.ndarray], n: int) -> list[str]:

@@ -101,6 +101,7 @@ class MinibatchBarker(SubsampledAcceptance):
     name: ClassVar[str] = "minibatch-barker"
     own: ClassVar[tuple[str, ...]] = ("noise_variance", "berry_esseen")
     coupled: ClassVar[bool] = False
+    barker: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,10 +112,6 @@ class MinibatchBarker(SubsampledAcceptance):
         atoms, probability = correction()
         sizes = looks(self.batch, self.growth, model.data.n)
         return Barker(sizes, atoms, np.cumsum(probability)), "Barker's rule with a correction of the noise, as asked", {}
-
-    def exact_probability(self, ratio: np.ndarray) -> np.ndarray:
-        """Barker's."""
-        return 1.0 / (1.0 + np.exp(-np.clip(ratio, -700, 700)))
 
     def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
         """Cost, and noise that may be far from normal."""

@@ -21,13 +21,22 @@ from tallbayes.errors import OptionError
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
 from tallbayes.moves import tuning
-from tallbayes.samplers.acceptance import OWN, AcceptanceOptions, AcceptancePolicy, SubsampledAcceptance, decide, proxy_at
+from tallbayes.samplers.acceptance import (
+    OWN,
+    AcceptanceOptions,
+    AcceptancePolicy,
+    SubsampledAcceptance,
+    check_rows,
+    decide,
+    proxy_at,
+)
 from tallbayes.samplers.base import Guarantee, Setup
 from tallbayes.samplers.pilot import pilot
 from tallbayes.target import row_total, subsample_gaps
 
 LOGISTIC = 1.702  # the factor at which a logistic law is nearest to the normal one
 BLOCK = 4096  # rows read at a time
+MEMORY = 300  # iterations of warm-up that the spread of gaps is an average of
 
 
 class Exchange(NamedTuple):
@@ -37,9 +46,11 @@ class Exchange(NamedTuple):
 
 
 class ExchangeTuning(NamedTuple):
-    """Step size, and the subsample that makes beta one."""
+    """Step size, the typical spread of gaps, the iterations it comes from, and the subsample that makes beta one."""
 
     step: tuning.Tuning
+    spread: float
+    iterations: int
     subsample: int
 
 
@@ -69,19 +80,21 @@ class ExchangePolicy(AcceptancePolicy):
     """Warm-up also sets the subsample, from the spread of the gaps it saw, unless the user has."""
 
     def __init__(self, sampler: NoiseExchange, model: Model, spread: float) -> None:
-        super().__init__(sampler.move, Exchange(1), model, shuffled=False)
+        super().__init__(sampler.move, Exchange(1), model, shuffled=False, barker=True)
         self.n, self.given, self.spread = model.data.n, sampler.subsample, spread
 
     def begin(self) -> Any:
         """The subsample for the spread of the pilot."""
-        return ExchangeTuning(super().begin(), self.given or subsample_for(self.n, self.spread))
+        return ExchangeTuning(super().begin(), self.spread, 0, self.given or subsample_for(self.n, self.spread))
 
     def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> Any:
-        """Step, then subsample."""
-        subsample = state.subsample
-        if self.given is None:
-            subsample = subsample_for(self.n, float(np.sqrt(np.mean(info["sigma"] ** 2))))
-        return ExchangeTuning(super().update(state.step, draws, info, end, warmup), subsample)
+        """Step, then the subsample for the median spread over the last few hundred iterations."""
+        moved = super().update(state.step, draws, info, end, warmup)
+        if self.given is not None:
+            return state._replace(step=moved)
+        sigma, seen = info["sigma"], min(state.iterations, MEMORY)
+        spread = (seen * state.spread + sigma.size * float(np.median(sigma))) / (seen + sigma.size)
+        return ExchangeTuning(moved, spread, state.iterations + sigma.size, subsample_for(self.n, spread))
 
     def options(self, state: Any, final: bool) -> Any:
         """Kernel and rule."""
@@ -121,6 +134,7 @@ class NoiseExchange(SubsampledAcceptance):
     name: ClassVar[str] = "noise-exchange"
     own: ClassVar[tuple[str, ...]] = ("sigma", "beta")
     coupled: ClassVar[bool] = False
+    barker: ClassVar[bool] = True
     shuffled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -139,13 +153,10 @@ class NoiseExchange(SubsampledAcceptance):
 
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """The pilot, unless the subsample is given."""
+        check_rows(model)
         _, why, notes = self.rule(model, mode, seed)
         policy = ExchangePolicy(self, model, notes.get("pilot_sigma", 0.0))
         return Setup(model, policy, proxy_at(mode, self.order), int(notes.get("pilot_evaluations", 0)), why, notes)
-
-    def exact_probability(self, ratio: np.ndarray) -> np.ndarray:
-        """Barker's."""
-        return 1.0 / (1.0 + np.exp(-np.clip(ratio, -700, 700)))
 
     def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
         """Cost, and a temperature that is not one."""
