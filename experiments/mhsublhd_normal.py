@@ -29,7 +29,7 @@ class AusterityFromTwo(Austerity):
 
 def panels(n: int) -> list[tuple[str, np.ndarray, Any, str, str]]:
     rng = np.random.default_rng(0)
-    normal, lognormal = 0.1 * rng.standard_normal(n), rng.lognormal(0.0, np.sqrt(2.0), n)
+    normal, lognormal = 0.1 * rng.standard_normal(n), rng.lognormal(0.0, 2.0, n)
     return [
         ("(a) N(0, 0.1^2), from t = 2", normal, AusterityFromTwo(), "3 %", "54 %"),
         ("(b) N(0, 0.1^2), from t = 500", normal, Austerity(batch=500), "16 %", "54 %"),
@@ -39,7 +39,7 @@ def panels(n: int) -> list[tuple[str, np.ndarray, Any, str, str]]:
 
 def main() -> None:
     options = arguments(__doc__)
-    n, draws = (100_000, 1000) if not options.quick else (5000, 100)
+    n, draws = (100_000, 600) if not options.quick else (5000, 100)
     table: list[dict[str, Any]] = []
     drawn = []
     sublhd: dict[int, Any] = {}
