@@ -41,6 +41,21 @@ def run_chunks(sampler, model, mode, sizes, seed=3, thin=1, compiled=True):
     return np.concatenate(thetas), np.concatenate(infos), flatten(state, "state")
 
 
+def named(sampler, info):
+    """Columns of `info` by name."""
+    return dict(zip(sampler.columns, info.T, strict=True))
+
+
+class Scripted:
+    """A generator whose uniform numbers are given."""
+
+    def __init__(self, *values):
+        self.values = list(values)
+
+    def random(self):
+        return self.values.pop(0)
+
+
 def start_python(*arguments, **options):
     """A new interpreter that imports the same package as this one, and this file."""
     folders = Path(tb.__file__).parents[1], Path(__file__).parent

@@ -11,10 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.engine.rows import range_gradient, range_value, residual_differences
+from tallbayes.engine.rows import (
+    proxy_values,
+    range_gradient,
+    range_hessian,
+    range_value,
+    residual_differences,
+    row_values,
+)
 from tallbayes.models.priors import PriorTerms, prior_gradient, prior_value
+from tallbayes.proxies.taylor import proxy_value
 
-EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, SIZE = 0, 1, 2, 3, 4, 5, 8
+EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, ORACLE, SIZE = 0, 1, 2, 3, 4, 5, 6, 8
 COUNTED = ("evals", "evals_value", "evals_gradient", "evals_paper")
 
 RUNNING, BOUND_EXCEEDED, NOT_FINITE = 0, 1, 2
@@ -99,6 +107,98 @@ def log_likelihood_gap(target, theta, other):
     target.counters[VALUES] += 2 * n
     target.counters[PAPER] += 2 * n
     return range_value(target.rows, 0, n, other) - range_value(target.rows, 0, n, theta)
+
+
+@inlinable
+def subsample_values(target, index, theta, out):
+    """Log-likelihoods of the indexed rows: one evaluation a row."""
+    m = index.size
+    target.counters[EVALS] += m
+    target.counters[VALUES] += m
+    target.counters[PAPER] += m
+    row_values(target.rows, index, theta, out)
+
+
+class Seen(NamedTuple):
+    """Whether the values of all rows at the present theta are known already: by our rule, and by that of the papers.
+
+    Ours: all rows have been read at theta, in whatever iteration. Theirs: the iteration before was charged 2 n.
+    """
+
+    ours: bool
+    papers: bool
+
+
+@inlinable
+def _count_gaps(target, m, seen):
+    values = m if seen.ours else 2 * m
+    target.counters[EVALS] += values
+    target.counters[VALUES] += values
+    target.counters[PAPER] += m if seen.papers else 2 * m
+
+
+@inlinable
+def subsample_gaps(target, index, theta, other, seen, out):
+    """Residuals of the Taylor proxy, of any order, at `other` less those at `theta`: two evaluations a row, one if `seen`.
+
+    At order 0 these are the differences of log-likelihood.
+    """
+    _count_gaps(target, index.size, seen)
+    _gaps(target, index, theta, other, out)
+
+
+@inlinable
+def _gaps(target, index, theta, other, out):
+    m, order, reference = index.size, target.proxy.proxy.order, target.proxy.whitening.reference
+    if order == 2:
+        residual_differences(target.rows, index, theta, other, reference, out)
+        return
+    part = np.empty(m)
+    row_values(target.rows, index, other, out)
+    row_values(target.rows, index, theta, part)
+    for k in range(m):
+        out[k] -= part[k]
+    if order == 1:
+        proxy_values(target.rows, index, theta, reference, 1, part)
+        for k in range(m):
+            out[k] += part[k]
+        proxy_values(target.rows, index, other, reference, 1, part)
+        for k in range(m):
+            out[k] -= part[k]
+
+
+@inlinable
+def total_residual_gap(target, theta, other, white, other_white, seen):
+    """The sum over all rows of what `subsample_gaps` gives, in one sequential pass: 2 n evaluations, n if `seen`."""
+    n = row_total(target)
+    _count_gaps(target, n, seen)
+    gap = range_value(target.rows, 0, n, other) - range_value(target.rows, 0, n, theta)
+    return gap - (proxy_value(target.proxy.proxy, other_white) - proxy_value(target.proxy.proxy, white))
+
+
+@inlinable
+def oracle_range(target, theta, other):
+    """Smallest and largest of what `subsample_gaps` gives over all rows: 2 n evaluations of an oracle, which are counted apart."""
+    n, size = row_total(target), 4096
+    target.counters[ORACLE] += 2 * n
+    out, low, high = np.empty(size), np.inf, -np.inf
+    for start in range(0, n, size):
+        index = np.arange(start, min(n, start + size))
+        _gaps(target, index, theta, other, out[: index.size])
+        low, high = min(low, out[: index.size].min()), max(high, out[: index.size].max())
+    return low, high
+
+
+@inlinable
+def expand(target, theta, gradient, hessian):
+    """Gradient and lower triangle of the Hessian of the log-likelihood, written: n evaluations; papers do not count them."""
+    n = row_total(target)
+    target.counters[EVALS] += n
+    target.counters[VALUES] += n
+    target.counters[GRADIENTS] += n
+    gradient[:] = 0.0
+    hessian[:] = 0.0
+    return range_hessian(target.rows, 0, n, theta, gradient, hessian)
 
 
 @inlinable

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tallbayes.compile import SCALAR, declared, generic, inlinable
 
 
@@ -51,6 +53,18 @@ def third_supremum(family: Any, y: float) -> float:
 def third_supremum_on(family: Any, y: float, low: float, high: float) -> float:
     """sup |f'''| over eta in [low, high]."""
     raise TypeError
+
+
+@generic(options=SCALAR)
+def slope_supremum(family: Any, y: float) -> float:
+    """sup |f'| over all eta; infinite, unless a family says otherwise."""
+    return np.inf
+
+
+@generic(options=SCALAR)
+def curvature_supremum(family: Any, y: float) -> float:
+    """sup |f''| over all eta; infinite, unless a family says otherwise."""
+    return np.inf
 
 
 @generic(options=SCALAR)

@@ -21,6 +21,7 @@ from tallbayes.engine.rows import (
     range_gradient,
     range_hessian,
     range_norms,
+    range_suprema,
     range_value,
     residual_differences,
     row_values,
@@ -106,6 +107,13 @@ def survey(rows: Any, start: int, stop: int, factor: np.ndarray, reference: np.n
     return out
 
 
+def suprema(rows: Any, start: int, stop: int, factor: np.ndarray) -> np.ndarray:
+    """Norm of factor' x, sup |f'| and sup |f''| of a range of rows of one linear predictor, weights included: (3, rows)."""
+    out = np.empty((3, stop - start))
+    _suprema(rows, start, stop, np.ascontiguousarray(factor, np.float64), out)
+    return out
+
+
 def values_at(rows: Any, index: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Weighted log-likelihood of the indexed rows."""
     out = np.empty(index.size)
@@ -177,6 +185,12 @@ def _norms(rows, start, stop, factor, out):
 def _survey(rows, start, stop, factor, reference, out):
     range_norms(rows, start, stop, factor, out[0])
     range_curvatures(rows, start, stop, reference, out[1], out[2])
+
+
+@jit(options=SUMS)
+def _suprema(rows, start, stop, factor, out):
+    range_norms(rows, start, stop, factor, out[0])
+    range_suprema(rows, start, stop, out[1], out[2])
 
 
 @jit(options=SUMS)

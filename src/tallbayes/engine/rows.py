@@ -13,7 +13,7 @@ import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, inlinable
 from tallbayes.engine.arithmetic import elements_per_line, prefetch
-from tallbayes.engine.family import jet1, jet2, residual, third_supremum, value
+from tallbayes.engine.family import curvature_supremum, jet1, jet2, residual, slope_supremum, third_supremum, value
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache
@@ -95,6 +95,19 @@ def range_curvatures(
 def rounding(rows: Any) -> float:
     """How far rounding may take a residual difference beyond its bound: that of numbers of order one."""
     return ALLOWANCE
+
+
+@generic(options=SUMS)
+@declared
+def range_suprema(rows: Any, start: int, stop: int, slope: np.ndarray, curvature: np.ndarray) -> None:
+    """Weighted sup |f'| and weighted sup |f''| of every row of a range."""
+
+
+@generic(options=SUMS)
+@declared
+def range_lowest(rows: Any, start: int, stop: int, theta: np.ndarray) -> float:
+    """The lowest linear predictor of a range."""
+    raise TypeError
 
 
 @inlinable(options=SUMS)
@@ -375,3 +388,19 @@ def _range_curvatures(rows, start, stop, reference, curvature, supremum):
         for j in range(size):
             curvature[first - start + j] = weight[j] * abs(jet2(rows.family, eta[j], y[j])[2])
             supremum[first - start + j] = weight[j] * third_supremum(rows.family, y[j]) if weight[j] > 0.0 else 0.0
+
+
+@range_suprema.register(SingleIndex)
+def _range_suprema(rows, start, stop, slope, curvature):
+    for i in range(start, stop):
+        y, weight = rows.records[i, rows.columns], rows.records[i, rows.columns + 2]
+        slope[i - start] = weight * slope_supremum(rows.family, y) if weight > 0.0 else 0.0
+        curvature[i - start] = weight * curvature_supremum(rows.family, y) if weight > 0.0 else 0.0
+
+
+@range_lowest.register(SingleIndex)
+def _range_lowest(rows, start, stop, theta):
+    lowest = np.inf
+    for i in range(start, stop):
+        lowest = min(lowest, dot(rows.records[i], theta, rows.columns) + rows.records[i, rows.columns + 1])
+    return lowest

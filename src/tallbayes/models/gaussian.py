@@ -11,7 +11,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tallbayes.data.dataset import Dataset
-from tallbayes.engine.family import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
+from tallbayes.engine.family import (
+    curvature_supremum,
+    jet1,
+    jet2,
+    residual,
+    third,
+    third_supremum,
+    third_supremum_on,
+    value,
+)
 from tallbayes.engine.multi import vector_gradient, vector_hessian, vector_value
 from tallbayes.errors import OptionError
 from tallbayes.models.base import Family, Model
@@ -48,6 +57,11 @@ def _jet2(family, eta, y):
 @third.register(Gaussian)
 def _third(family, eta, y):
     return 0.0
+
+
+@curvature_supremum.register(Gaussian)
+def _curvature_supremum(family, y):
+    return family.precision
 
 
 @third_supremum.register(Gaussian)

@@ -13,7 +13,17 @@ import numpy as np
 from tallbayes.compile import SCALAR, inlinable
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp, log1p_unit
-from tallbayes.engine.family import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
+from tallbayes.engine.family import (
+    curvature_supremum,
+    jet1,
+    jet2,
+    residual,
+    slope_supremum,
+    third,
+    third_supremum,
+    third_supremum_on,
+    value,
+)
 from tallbayes.models.base import Family, Model
 from tallbayes.models.priors import Prior
 
@@ -55,6 +65,16 @@ def _third(family, eta, y):
     larger = 1.0 / (1.0 + z)
     skew = (1.0 - z) * larger
     return z * larger * larger * (skew if eta >= 0.0 else -skew)
+
+
+@slope_supremum.register(Logistic)
+def _slope_supremum(family, y):
+    return 1.0
+
+
+@curvature_supremum.register(Logistic)
+def _curvature_supremum(family, y):
+    return 0.25
 
 
 @third_supremum.register(Logistic)

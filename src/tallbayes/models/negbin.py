@@ -13,7 +13,17 @@ import numpy as np
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp, log1p_unit
-from tallbayes.engine.family import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
+from tallbayes.engine.family import (
+    curvature_supremum,
+    jet1,
+    jet2,
+    residual,
+    slope_supremum,
+    third,
+    third_supremum,
+    third_supremum_on,
+    value,
+)
 from tallbayes.errors import OptionError
 from tallbayes.models.base import Family, Model
 from tallbayes.models.logistic import bernoulli_residual
@@ -65,6 +75,17 @@ def _third(family, eta, y):
     larger = 1.0 / (1.0 + z)
     skew = (1.0 - z) * larger
     return (y + family.size) * z * larger * larger * (skew if t >= 0.0 else -skew)
+
+
+@slope_supremum.register(NegativeBinomial)
+def _slope_supremum(family, y):
+    """y - (y + k) p lies between -k and y."""
+    return max(y, family.size)
+
+
+@curvature_supremum.register(NegativeBinomial)
+def _curvature_supremum(family, y):
+    return 0.25 * (y + family.size)
 
 
 @third_supremum.register(NegativeBinomial)

@@ -13,7 +13,16 @@ from scipy.special import ndtr, ndtri
 
 from tallbayes.compile import SCALAR, inlinable
 from tallbayes.data.dataset import Dataset
-from tallbayes.engine.family import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
+from tallbayes.engine.family import (
+    curvature_supremum,
+    jet1,
+    jet2,
+    residual,
+    third,
+    third_supremum,
+    third_supremum_on,
+    value,
+)
 from tallbayes.models.base import Family, Model
 from tallbayes.models.priors import Prior
 
@@ -68,6 +77,11 @@ def _third(family, eta, y):
     t = 2.0 * y - 1.0
     _, m, c = _mills(t * eta)
     return t * m * (c * c + m * c - 1.0)
+
+
+@curvature_supremum.register(Probit)
+def _curvature_supremum(family, y):
+    return 1.0
 
 
 @third_supremum.register(Probit)

@@ -13,7 +13,17 @@ import numpy as np
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import log1p_remainder
-from tallbayes.engine.family import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
+from tallbayes.engine.family import (
+    curvature_supremum,
+    jet1,
+    jet2,
+    residual,
+    slope_supremum,
+    third,
+    third_supremum,
+    third_supremum_on,
+    value,
+)
 from tallbayes.errors import OptionError
 from tallbayes.models.base import Family, Model
 from tallbayes.models.priors import Prior
@@ -56,6 +66,18 @@ def _third(family, eta, y):
     r = (y - eta) / family.scale
     weight = 1.0 / (family.nu + r * r)
     return -2.0 * (family.nu + 1.0) * r * (3.0 * family.nu - r * r) * weight**3 / family.scale**3
+
+
+@slope_supremum.register(StudentT)
+def _slope_supremum(family, y):
+    """At r = sqrt(nu)."""
+    return 0.5 * (family.nu + 1.0) / (family.scale * math.sqrt(family.nu))
+
+
+@curvature_supremum.register(StudentT)
+def _curvature_supremum(family, y):
+    """At r = 0."""
+    return (family.nu + 1.0) / (family.nu * family.scale * family.scale)
 
 
 @third_supremum.register(StudentT)

@@ -179,5 +179,5 @@ def as_proposal(move: Move) -> ProposalMove:
     if isinstance(move, RandomWalkMove) and move.blocks is None:
         return ProposalMove(0.0, 0.0, move.acceptance or 0.25)
     raise OptionError(
-        f"exact minibatch needs a move with a known proposal ratio: independence(), pcn() or random_walk(); got {move.name}."
+        f"this sampler needs a move with a known proposal ratio: independence(), pcn() or random_walk(); got {move.name}."
     )

@@ -7,9 +7,17 @@ from typing import Any
 
 from tallbayes import moves
 from tallbayes.errors import OptionError, unknown
+from tallbayes.samplers.austerity import Austerity
 from tallbayes.samplers.base import KINDS, Guarantee, Sampler, Setup, advance
+from tallbayes.samplers.confidence import Confidence
+from tallbayes.samplers.delayed_acceptance import DelayedAcceptance
 from tallbayes.samplers.exact_minibatch import ExactMinibatch
 from tallbayes.samplers.full_data import FullData
+from tallbayes.samplers.mh_sublhd import MHSubLhd
+from tallbayes.samplers.minibatch_barker import MinibatchBarker
+from tallbayes.samplers.naive_subsampling import NaiveSubsampling
+from tallbayes.samplers.noise_exchange import NoiseExchange
+from tallbayes.samplers.penalty import PenaltyMH
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "mh": lambda: FullData(moves.random_walk()),
@@ -18,9 +26,30 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "nuts": lambda: FullData(moves.nuts()),
     "slice": lambda: FullData(moves.slice()),
     "exact-minibatch": ExactMinibatch,
+    "confidence": Confidence,
+    "mh-sublhd": MHSubLhd,
+    "austerity": Austerity,
+    "naive-subsampling": NaiveSubsampling,
+    "penalty-mh": PenaltyMH,
+    "noise-exchange": NoiseExchange,
+    "minibatch-barker": MinibatchBarker,
+    "delayed-acceptance": DelayedAcceptance,
 }
 
-CLASSES: dict[str, type[Any]] = {"ExactMinibatch": ExactMinibatch, "FullData": FullData}
+SPELLINGS = {"mhsublhd": "mh-sublhd"}
+
+CLASSES: dict[str, type[Any]] = {
+    "Austerity": Austerity,
+    "Confidence": Confidence,
+    "DelayedAcceptance": DelayedAcceptance,
+    "ExactMinibatch": ExactMinibatch,
+    "FullData": FullData,
+    "MHSubLhd": MHSubLhd,
+    "MinibatchBarker": MinibatchBarker,
+    "NaiveSubsampling": NaiveSubsampling,
+    "NoiseExchange": NoiseExchange,
+    "PenaltyMH": PenaltyMH,
+}
 
 
 def resolve(sampler: str | Sampler) -> Sampler:
@@ -32,6 +61,7 @@ def resolve(sampler: str | Sampler) -> Sampler:
     if isinstance(sampler, Sampler):
         return sampler
     if isinstance(sampler, str):
+        sampler = SPELLINGS.get(sampler, sampler)
         if sampler not in SAMPLERS:
             raise unknown("sampler", sampler, [*SAMPLERS, "auto"])
         return SAMPLERS[sampler]()
@@ -51,9 +81,17 @@ __all__ = [
     "CLASSES",
     "KINDS",
     "SAMPLERS",
+    "Austerity",
+    "Confidence",
+    "DelayedAcceptance",
     "ExactMinibatch",
     "FullData",
     "Guarantee",
+    "MHSubLhd",
+    "MinibatchBarker",
+    "NaiveSubsampling",
+    "NoiseExchange",
+    "PenaltyMH",
     "Sampler",
     "Setup",
     "advance",

@@ -1,0 +1,95 @@
+"""Bardenet, Doucet and Holmes (2014), Fig. 4 (a-c): the marginal of sigma by Austerity and by MHSubLhd; n = 1e5.
+
+python -m experiments.mhsublhd_normal [--quick] [--write]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2
+
+import tallbayes as tb
+from benchmarks.report import show
+from experiments.acceptance_tools import arguments, percent, run, save
+from tallbayes.samplers import Austerity, MHSubLhd
+
+
+@dataclass(frozen=True, kw_only=True)
+class AusterityFromTwo(Austerity):
+    """Without the refusal of a first look below 30 rows: the paper's panel (a) begins with two."""
+
+    batch: int = 2
+
+    def __post_init__(self) -> None:
+        pass
+
+
+def panels(n: int) -> list[tuple[str, np.ndarray, Any, str, str]]:
+    rng = np.random.default_rng(0)
+    normal, lognormal = 0.1 * rng.standard_normal(n), rng.lognormal(0.0, 2.0, n)
+    return [
+        ("(a) N(0, 0.1^2), from t = 2", normal, AusterityFromTwo(), "3 %", "54 %"),
+        ("(b) N(0, 0.1^2), from t = 500", normal, Austerity(batch=500), "16 %", "54 %"),
+        ("(c) logN(0, 2), from t = 500", lognormal, Austerity(batch=500), "21 %", "99 %"),
+    ]
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    n, draws = (100_000, 600) if not options.quick else (5000, 100)
+    table: list[dict[str, Any]] = []
+    drawn = []
+    sublhd: dict[int, Any] = {}
+    for title, values, austerity, paper_austerity, paper_sublhd in panels(n):
+        model = tb.models.normal(values)
+        if id(values) not in sublhd:
+            sublhd[id(values)] = run(model, MHSubLhd(), draws, 1)
+        fits = {"Austerity": run(model, austerity, draws, 1), "MHSubLhd": sublhd[id(values)]}
+        scatter = float(((values - values.mean()) ** 2).sum())
+        exact = np.sqrt(scatter / chi2.ppf([0.5, 0.001, 0.999], n - 1))
+        spread = (exact[1] - exact[2]) / 6.18
+        for name, paper in (("Austerity", paper_austerity), ("MHSubLhd", paper_sublhd)):
+            fit = fits[name]
+            sigma = np.exp(fit.theta[:, :, 1])
+            table.append(
+                {
+                    "panel": title,
+                    "sampler": name,
+                    "rows read": percent(float(fit.stats["rows"].mean()) / n),
+                    "the paper": paper,
+                    "evaluations / n": f"{fit.stats['evals_paper'].mean() / n:.2f}",
+                    "sigma: mean": f"{sigma.mean():.4g}",
+                    "exact median": f"{exact[0]:.4g}",
+                    "bias in posterior sds": f"{(sigma.mean() - exact[0]) / spread:.1f}",
+                    "sd over exact sd": f"{sigma.std() / spread:.2f}",
+                }
+            )
+        drawn.append((title, fits, exact, spread))
+    note = f"n = {n:,}, {draws:,} iterations of one chain after 300 of warm-up, started at the mode; flat prior on mu and log sigma."
+    show("marginal of sigma", table, note, "mhsublhd-normal" if options.write else None)
+    if options.write:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+
+        figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), constrained_layout=True)
+        for axis, (title, fits, exact, spread) in zip(axes, drawn, strict=True):
+            grid = np.linspace(exact[0] - 5 * spread, exact[0] + 5 * spread, 200)
+            for (name, fit), colour in zip(fits.items(), ("tab:green", "tab:blue"), strict=True):
+                sigma = np.exp(fit.theta[0, :, 1])
+                axis.hist(sigma, 40, density=True, histtype="stepfilled", alpha=0.5, color=colour, label=name)
+            axis.plot(
+                grid, np.exp(-0.5 * ((grid - exact[0]) / spread) ** 2) / (spread * np.sqrt(2 * np.pi)), "k", lw=1, label="exact"
+            )
+            axis.set(title=title, xlabel="sigma", yticks=[])
+            axis.title.set_fontsize(9)
+            axis.legend(frameon=False, fontsize=8)
+        save(figure, "mhsublhd_normal.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""The two running examples of Bardenet, Doucet and Holmes (2017), Figs 2, 5 and 6: a normal model of normal and of lognormal data.
+
+    python -m experiments.running_examples --write
+
+n = 100,000, flat prior on (mu, log sigma), chains started at the mode. The paper's random walk is isotropic, ours has the shape of
+the Laplace fit; both are tuned to accept half of the proposals. The posterior is known in closed form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+import tallbayes as tb
+from benchmarks.report import show
+from tallbayes.errors import TallbayesWarning
+from tallbayes.samplers.pilot import Pilot, anderson_darling
+
+FIGURES = Path(__file__).parent.parent / "docs" / "figures"
+WALK = tb.moves.random_walk(acceptance=0.5)
+DATA = ("normal", "lognormal")
+PAPER = {
+    ("mh", "normal"): "coincides with a longer run",
+    ("mh", "lognormal"): "coincides with a longer run",
+    ("austerity", "normal"): "rightly centred, slightly too wide",
+    ("austerity", "lognormal"): "sigma largely underestimated; half of the iterations below 4 % of n",
+}
+RIVALS: dict[str, Any] = {
+    "delayed acceptance, 10 batches": tb.samplers.DelayedAcceptance(form="product", move=WALK),
+    "delayed acceptance, quadratic proxy": tb.samplers.DelayedAcceptance(move=WALK),
+    "naive, 10 %": tb.samplers.NaiveSubsampling(move=WALK),
+    "naive, 10 %, biased": tb.samplers.NaiveSubsampling(estimator="biased", move=WALK),
+    "penalty": tb.samplers.PenaltyMH(order=0, move=WALK),
+    "penalty, quadratic proxy": tb.samplers.PenaltyMH(move=WALK),
+    "minibatch Barker": tb.samplers.MinibatchBarker(order=0),
+    "minibatch Barker, quadratic proxy": tb.samplers.MinibatchBarker(),
+    "noise exchange, small steps": tb.samplers.NoiseExchange(move=tb.moves.random_walk(acceptance=0.4)),
+    "austerity, quadratic proxy": tb.samplers.Austerity(batch=100, order=2, move=WALK),
+}
+
+
+def sample_data(kind: str, n: int) -> np.ndarray:
+    """The data of a running example."""
+    noise = np.random.default_rng(2017).standard_normal(n)
+    return noise if kind == "normal" else np.exp(noise)
+
+
+def exact(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior means and standard deviations of (mu, log sigma), to O(1/n): that of the normal law at the mode."""
+    n, sd = x.size, float(x.std())
+    return np.array([x.mean(), np.log(sd)]), np.array([sd / np.sqrt(n), 1.0 / np.sqrt(2.0 * n)])
+
+
+def run(model: Any, sampler: Any, draws: int, warmup: int, seed: int) -> Any:
+    """Two chains from the mode; warnings go into the table."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TallbayesWarning)
+        start = tb.find_mode(model, progress=False).reference
+        init = np.tile(start, (2, 1))
+        return tb.sample(model, sampler, draws=draws // 2, warmup=warmup, chains=2, seed=seed, init=init, progress=False)
+
+
+def row(name: str, kind: str, x: np.ndarray, fit: Any) -> dict[str, Any]:
+    """What is reported of a run: cost by both rules, and the error of the posterior in posterior standard deviations."""
+    mean, sd = exact(x)
+    draws = fit.theta.reshape(-1, 2)
+    shift, spread = (draws.mean(0) - mean) / sd, draws.std(0) / sd
+    return {
+        "data": kind,
+        "sampler": name,
+        "evaluations / n": float(fit.evals.mean() / x.size),
+        "median": float(np.median(fit.evals) / x.size),
+        "by the papers' rule": float(fit.stats["evals_paper"].mean() / x.size),
+        "effective draws": float(fit.cost()["ess_min"]),
+        "accepted": float(fit.stats["acceptance_rate"].mean()),
+        "shift of mu (sds)": float(shift[0]),
+        "shift of log sigma (sds)": float(shift[1]),
+        "sd of mu / exact": float(spread[0]),
+        "sd of log sigma / exact": float(spread[1]),
+        "warned": "yes" if fit.meta["warnings"] else "",
+    }
+
+
+def statistics(x: np.ndarray, batch: int, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    """1000 Student statistics at the mode and one proposal, and the skewness of the log ratios."""
+    (mu, tau), sd = exact(x)
+    other = np.array([mu, tau]) + 2.38 / np.sqrt(2.0) * 0.7 * sd * rng.standard_normal(2)
+    gaps = -(other[1] - tau) - 0.5 * ((x - other[0]) * np.exp(-other[1])) ** 2 + 0.5 * ((x - mu) * np.exp(-tau)) ** 2
+    found = Pilot(gaps[None, :], 2 * x.size)
+    return found.statistics(batch, rng, 1000)[0], found.skewness
+
+
+def autocorrelation(chains: np.ndarray, lags: int) -> np.ndarray:
+    """Of draws (chains, draws) around the common mean."""
+    centred = chains - chains.mean()
+    size = centred.shape[1]
+    values = [(centred[:, : size - k] * centred[:, k:]).mean() for k in range(min(lags, size))]
+    return np.array(values) / values[0]
+
+
+def draw_chains(fits: dict[tuple[str, str], Any], data: dict[str, np.ndarray], path: Path) -> None:
+    """Figs 2 and 5: draws in the plane of mu and sigma, the exact posterior over them; evaluations of Austerity."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, 4, figsize=(13.5, 6.2), constrained_layout=True)
+    angle = np.linspace(0.0, 2.0 * np.pi, 200)
+    for line, kind in zip(axes, DATA, strict=True):
+        mean, sd = exact(data[kind])
+        for ax, name in zip(line, ("mh", "austerity"), strict=False):
+            draws = fits[name, kind].theta.reshape(-1, 2)
+            ax.plot(draws[:, 0], np.exp(draws[:, 1]), ".", ms=1.5, alpha=0.25, color="#3b6ea5", rasterized=True)
+            for k in (1.0, 2.0, 3.0):
+                sigma = np.exp(mean[1] + k * sd[1] * np.sin(angle))
+                ax.plot(mean[0] + k * sd[0] * np.cos(angle), sigma, color="#c0392b", lw=1.0)
+            label = "Metropolis-Hastings" if name == "mh" else "Austerity"
+            ax.set(title=f"{label}, {kind} data", xlabel="mu", ylabel="sigma")
+            ax.ticklabel_format(useOffset=False)
+            ax.locator_params(nbins=5)
+        share = fits["austerity", kind].stats["evals_paper"].reshape(-1) / data[kind].size
+        line[2].hist(share, bins=np.linspace(0, 2, 41), color="#3b6ea5")
+        line[2].axvline(np.median(share), color="#c0392b", lw=1.2, label=f"median {np.median(share):.1%}")
+        line[2].set(title=f"Austerity, {kind} data", xlabel="evaluations / n", ylabel="iterations")
+        line[2].legend(frameon=False)
+        for name, colour in (("mh", "#27804a"), ("austerity", "#3b6ea5")):
+            label = "Metropolis-Hastings" if name == "mh" else "Austerity"
+            line[3].plot(autocorrelation(fits[name, kind].theta[:, :, 1], 60), color=colour, label=label)
+        line[3].axhline(0.0, color="0.6", lw=0.8)
+        line[3].set(title=f"log sigma, {kind} data", xlabel="lag", ylabel="autocorrelation")
+        line[3].legend(frameon=False)
+    figure.savefig(path, dpi=80)
+    plt.close(figure)
+
+
+def draw_statistics(found: dict[str, np.ndarray], batch: int, path: Path) -> None:
+    """Fig. 6."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(8.5, 3.2), constrained_layout=True)
+    for ax, kind in zip(axes, DATA, strict=True):
+        bins = np.linspace(min(-5.0, np.quantile(found[kind], 0.005)), max(5.0, np.quantile(found[kind], 0.995)), 60)
+        ax.hist(found[kind], bins=bins, density=True, color="#3b6ea5")
+        grid = np.linspace(bins[0], bins[-1], 400)
+        ax.plot(grid, student.pdf(grid, batch - 1), color="#c0392b", label="Student's law")
+        ax.set(title=f"{kind} data, {batch} rows", xlabel="Student statistic", ylabel="density")
+        ax.legend(frameon=False)
+    figure.savefig(path, dpi=80)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="2,000 rows and a few hundred iterations")
+    args = parser.parse_args()
+    n, draws, few, warmup = (2_000, 400, 200, 100) if args.quick else (100_000, 10_000, 1_500, 500)
+    data = {kind: sample_data(kind, n) for kind in DATA}
+    models = {kind: tb.models.normal(x) for kind, x in data.items()}
+    published = {"mh": tb.samplers.FullData(WALK), "austerity": tb.samplers.Austerity(batch=100, move=WALK)}
+    fits = {(s, k): run(models[k], sampler, draws, 2 * warmup, DATA.index(k)) for s, sampler in published.items() for k in DATA}
+    table = [{**row(s, k, data[k], fit), "the paper": PAPER[s, k]} for (s, k), fit in fits.items()]
+    note = f"{draws:,} draws in two chains, n = {n:,}; Austerity with epsilon = 0.05 and 100 rows at first, as in the paper."
+    show("S0 Figs 2 and 5", table, note, "running-examples" if args.write else None)
+
+    rng, batch = np.random.default_rng(6), 100
+    found, lines = {}, []
+    for kind in DATA:
+        found[kind], skewness = statistics(data[kind], batch, rng)
+        distance, p = anderson_darling(student.cdf(found[kind], batch - 1))
+        tails = (np.abs(found[kind]) > student.isf(0.025, batch - 1)).mean()
+        paper = "reasonable" if kind == "normal" else "inaccurate"
+        lines.append(
+            {
+                "data": kind,
+                "skewness of log ratios": skewness,
+                "Anderson-Darling distance": distance,
+                "p": p,
+                "beyond the 5 % quantiles": float(tails),
+                "the paper calls it": paper,
+            }
+        )
+    show(
+        "S0 Fig. 6",
+        lines,
+        "1,000 resamples of 100 rows at the mode and one proposal.",
+        "running-student" if args.write else None,
+    )
+
+    rivals = []
+    for name, sampler in RIVALS.items():
+        less = 4 if sampler.name == "noise-exchange" else 1
+        for k in DATA:
+            rivals.append(row(name, k, data[k], run(models[k], sampler, few // less, warmup // less, DATA.index(k))))
+    note = f"{few:,} draws in two chains after {warmup} of warm-up, a quarter of that for noise exchange. The paper has no such runs."
+    show("Rivals on the running examples", rivals, note, "running-rivals" if args.write else None)
+    if args.write:
+        FIGURES.mkdir(exist_ok=True)
+        draw_chains(fits, data, FIGURES / "running-examples.png")
+        draw_statistics(found, batch, FIGURES / "running-student.png")
+
+
+if __name__ == "__main__":
+    main()

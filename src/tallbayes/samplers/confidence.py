@@ -1,0 +1,362 @@
+"""Confidence sampler: Metropolis-Hastings decisions from as many rows as a test needs to be right with probability 1 - delta.
+
+At theta with proposal theta' and u ~ U(0, 1), the full-data decision is to accept iff
+
+    (1/n) sum_i Delta_i > psi,    psi = (1/n) [log u - log of the proxy, prior and proposal ratios],
+
+Delta_i(theta, theta') the change of l_i - q_i, certified to be in a known range. Rows are drawn until a test decides on
+which side of psi the mean is. Acceptance probabilities then differ by delta at most for every pair, so if the full-data kernel is
+uniformly ergodic, |P^k(theta, .) - pi| <= A rho^k, the invariant law is within A delta / (1 - rho) of pi in total variation.
+
+Rows are drawn without replacement (range: the largest bound of a row), or with replacement in proportion to their own bounds
+lambda_i: then Delta_i / lambda_i is in [-1, 1], its mean is sum Delta_i / sum lambda_i, and the mean bound replaces the largest.
+
+Bardenet, Doucet and Holmes (2017), section 7; the betting test is that of Waudby-Smith and Ramdas (2024) at the one value psi.
+TV-BOUND.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import generic
+from tallbayes.errors import ModelError, OptionError, unknown
+from tallbayes.models.base import Model
+from tallbayes.models.gaussian import GaussianScale
+from tallbayes.models.mode import Mode
+from tallbayes.moves.proposals import as_proposal
+from tallbayes.proxies.concentration import (
+    ACCEPT,
+    EVIDENCE,
+    EXHAUSTED,
+    UNDECIDED,
+    begin_test,
+    feed,
+    make_test,
+    next_draws,
+    open_test,
+)
+from tallbayes.proxies.ranges import (
+    FREE_OF_REFERENCE,
+    Extremes,
+    Oracle,
+    collapse,
+    extremes,
+    gap_range,
+    lipschitz,
+    published_gamma,
+)
+from tallbayes.proxies.remainder import NAMES, certify, draw_row, rate_count, total_rate
+from tallbayes.proxies.taylor import taylor, whitening_of
+from tallbayes.samplers.acceptance import OWN, AcceptancePolicy, SubsampledAcceptance, check_rows, decide, draw_rows
+from tallbayes.samplers.base import Guarantee, Setup
+from tallbayes.samplers.bounded_error import beside_delta, check_test, summarise
+from tallbayes.samplers.moving import MovingPolicy, references_at
+from tallbayes.target import (
+    BOUND_EXCEEDED,
+    ORACLE,
+    Certified,
+    oracle_range,
+    row_total,
+    stop_run,
+    subsample_gaps,
+    total_residual_gap,
+)
+
+ALLOWANCE = 32 * 2.220446049250313e-16  # rounding of a residual difference of order one
+_NAIVE = 1e-12  # the same where it is a difference of log-likelihoods of order ten or a hundred
+OWN_INFO = ("draws", "half_range", "largest_ratio", "oracle_evals")
+
+
+class Uniform(NamedTuple):
+    """Rows without replacement, each with the same chance."""
+
+    test: Any
+    symmetric: bool  # the range is [-C, C], C the largest of the two ends, as the papers take it
+    free: bool  # whether the range alone may decide
+    slack: float
+
+
+class Weighted(NamedTuple):
+    """Rows with replacement, in proportion to their bounds."""
+
+    test: Any
+    free: bool
+    slack: float
+
+
+@generic
+def row_range(bound: Any, target: Any, pair: Any) -> Any:
+    """low and high of Delta_i over all rows."""
+    order, whitening = target.proxy.proxy.order, target.proxy.whitening
+    return gap_range(bound, whitening, order, pair.theta, pair.other, pair.white, pair.other_white)
+
+
+@row_range.register(Oracle)
+def _oracle_row_range(bound, target, pair):
+    return oracle_range(target, pair.theta, pair.other)
+
+
+@decide.register(Uniform)
+def _decide_uniform(rng, target, rule, pair, info):
+    n, asked = row_total(target), target.counters[ORACLE]
+    low, high = row_range(target.proxy.bound, target, pair)
+    if rule.symmetric:
+        high = max(abs(low), abs(high))
+        low = -high
+    limit = max(abs(low), abs(high))
+    info[OWN + 1] = 0.5 * (high - low) * n
+    info[OWN + 3] = target.counters[ORACLE] - asked
+    threshold = (pair.level - pair.known) / n
+    if not limit < np.inf:
+        gap = total_residual_gap(target, pair.theta, pair.other, pair.white, pair.other_white, pair.seen)
+        return pair.level < pair.known + gap, n
+    evidence = np.empty(EVIDENCE)
+    if rule.free or low >= high:
+        verdict = open_test(rule.test, evidence, threshold, low, high, n, False)
+    else:
+        verdict = begin_test(evidence, threshold, low, high, n, False)
+    drawn, slack = 0, 1e-9 * limit + rule.slack
+    while verdict == UNDECIDED:
+        stop = drawn + next_draws(rule.test, evidence)
+        draw_rows(rng, pair.order, drawn, stop)
+        gaps = np.empty(stop - drawn)
+        subsample_gaps(target, pair.order[drawn:stop], pair.theta, pair.other, pair.seen, gaps)
+        for k in range(gaps.size):
+            if not low - slack <= gaps[k] <= high + slack:  # not a number is outside too
+                stop_run(target, BOUND_EXCEEDED, pair.order[drawn + k])
+            info[OWN + 2] = max(info[OWN + 2], abs(gaps[k]) / limit)
+        verdict = feed(rule.test, evidence, gaps)
+        drawn = stop
+    info[OWN] = drawn
+    return verdict == ACCEPT, drawn
+
+
+@decide.register(Weighted)
+def _decide_weighted(rng, target, rule, pair, info):
+    n, bound = row_total(target), target.proxy.bound
+    rates = np.zeros(rate_count(bound))
+    total = total_rate(bound, pair.white, pair.other_white, rates)
+    info[OWN + 1] = total
+    if total <= 0.0:
+        return pair.level < pair.known, 0
+    verdict, drawn = EXHAUSTED, 0
+    if total < np.inf:
+        evidence = np.empty(EVIDENCE)
+        threshold = (pair.level - pair.known) / total
+        if rule.free:
+            verdict = open_test(rule.test, evidence, threshold, -1.0, 1.0, n, True)
+        else:
+            verdict = begin_test(evidence, threshold, -1.0, 1.0, n, True)
+    while verdict == UNDECIDED:
+        count = next_draws(rule.test, evidence)
+        index, limits, gaps = np.empty(count, np.int64), np.empty(count), np.empty(count)
+        for k in range(count):
+            index[k], limits[k] = draw_row(rng, bound, rates, total)
+        subsample_gaps(target, index, pair.theta, pair.other, pair.seen, gaps)
+        for k in range(count):
+            if not abs(gaps[k]) <= limits[k] * (1.0 + 1e-9) + rule.slack:
+                stop_run(target, BOUND_EXCEEDED, index[k])
+            gaps[k] = min(1.0, max(-1.0, gaps[k] / limits[k]))
+            info[OWN + 2] = max(info[OWN + 2], abs(gaps[k]))
+        verdict = feed(rule.test, evidence, gaps)
+        drawn += count
+    info[OWN] = drawn
+    if verdict == EXHAUSTED:
+        gap = total_residual_gap(target, pair.theta, pair.other, pair.white, pair.other_white, pair.seen)
+        return pair.level < pair.known + gap, n
+    return verdict == ACCEPT, min(drawn, n - 1)
+
+
+BOUNDS = (*NAMES, "lipschitz", "extremes", "oracle", "published")
+ROWS = ("auto", "weighted", "uniform")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confidence(SubsampledAcceptance):
+    """Confidence sampler with a Taylor proxy of `order` 0 (none), 1 or 2.
+
+    `delta` bounds the probability of a wrong decision. `bound` is "auto" or one of T1 to T9 (order 2), "lipschitz" (orders 0 and
+    1), "extremes" (normal samples), "oracle" (the true range, for studies: its passes are listed apart in
+    `fit.meta["notes"]`) or "published" (that of the paper, logistic and gamma). `test` is one of
+    `tallbayes.proxies.concentration.NAMES`; `first` rows are drawn at first and `growth` times as many at each look; `power`
+    is p of the levels of looks, 0 for delta / (j (j + 1)). `rows` are "weighted" (with replacement), "uniform" (without) or
+    "auto". `refresh=k` puts the reference at the current state every k iterations, which read everything; `references` gives
+    several points in advance, the nearest of which is used. `zero_draws=False` forbids decisions from the range alone.
+    `Confidence.published()` is the configuration of Bardenet, Doucet and Holmes (2017), section 8.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.column_stack([np.ones(20_000), rng.standard_normal((20_000, 2))])
+    >>> y = (rng.random(20_000) < 1 / (1 + np.exp(-X @ [0.1, 0.5, -0.5]))).astype(float)
+    >>> model = tb.models.logistic(tb.Dataset.from_arrays(X, y))
+    >>> fit = tb.sample(model, tb.samplers.Confidence(delta=0.05), draws=300, warmup=200, seed=1, progress=False)
+    >>> bool(fit.evals.mean() < 200)
+    True
+    """
+
+    delta: float = 0.02
+    bound: str = "auto"
+    test: str = "betting"
+    rows: str = "auto"
+    refresh: int | None = None
+    references: tuple[tuple[float, ...], ...] | None = None
+    growth: float = 1.5
+    first: int = 8
+    power: float = 0.0
+    zero_draws: bool = True
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        "TV-BOUND",
+        "each decision differs from the one on all rows with probability at most delta, given the pair",
+        assumed=(
+            "the proven bound of the derivatives of the family",
+            "uniform ergodicity of the full-data kernel, for a bound of the distance between the laws",
+        ),
+        checked=("every residual read is within its bound",),
+    )
+    cost: ClassVar[str] = "as many rows as a decision needs, often none with a proxy"
+    own: ClassVar[tuple[str, ...]] = OWN_INFO
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_test(self.test, self.delta, self.growth, self.first, self.power)
+        if self.bound != "auto" and self.bound not in BOUNDS:
+            raise unknown("bound", self.bound, ["auto", *BOUNDS])
+        if self.rows not in ROWS:
+            raise unknown("rows", self.rows, ROWS)
+        if self.bound in (*NAMES, "published") and self.order != 2:
+            raise OptionError(f"bound {self.bound} is for a proxy of order 2; with order={self.order} use bound='lipschitz'.")
+        if self.bound == "lipschitz" and self.order == 2:
+            raise OptionError("bound='lipschitz' is for order=0 or 1; a proxy of order 2 has the bounds T1 to T9.")
+        if self.rows == "weighted" and self.bound in ("extremes", "oracle", "published"):
+            raise OptionError(
+                f"bound={self.bound!r} is one range for all rows; use rows='uniform', or another bound to weight."
+            )
+        self._check_references()
+
+    def _check_references(self) -> None:
+        if self.refresh is not None and (not isinstance(self.refresh, int) or self.refresh < 1):
+            raise OptionError(f"refresh is a number of iterations, 1 or more, or None; got {self.refresh!r}.")
+        if self.references is not None:
+            points = tuple(tuple(float(x) for x in np.atleast_1d(point)) for point in self.references)
+            if not points or len({len(p) for p in points}) != 1 or not np.isfinite(points).all():
+                raise OptionError("references are one or more points of equal length, of finite numbers.")
+            object.__setattr__(self, "references", points)
+        if self.refresh is not None and self.references is not None:
+            raise OptionError("refresh moves the reference, references gives fixed ones: choose one of them.")
+        if self.moving and as_proposal(self.move).share > 0.0:
+            raise OptionError("a reference that moves needs move=random_walk(): other proposals are made around a fixed one.")
+        if self.moving and self.bound in ("T7", "T9"):
+            raise OptionError(f"bound {self.bound} has tables made at one reference; with refresh or references use 'T6'.")
+
+    @classmethod
+    def published(cls, **options: Any) -> Confidence:
+        """As in Bardenet, Doucet and Holmes (2017), section 8: empirical Bernstein, p = 2, gamma = 2, delta = 0.1, proxies dropped
+        every ten iterations, uniform rows, and the paper's bounds (logistic and gamma).
+
+        >>> Confidence.published().refresh
+        10
+        """
+        paper = {
+            "delta": 0.1,
+            "bound": "published",
+            "test": "empirical-bernstein",
+            "rows": "uniform",
+            "refresh": 10,
+            "growth": 2.0,
+            "first": 2,
+            "power": 2.0,
+            "zero_draws": False,
+        }
+        return cls(**{**paper, **options})
+
+    @property
+    def name(self) -> str:
+        """Its string name."""
+        return "confidence"
+
+    @property
+    def moving(self) -> bool:
+        """Whether the reference is not one fixed point."""
+        return self.refresh is not None or self.references is not None
+
+    def rule(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str, dict[str, Any]]:
+        """The compiled rule; the bound is made in `setup`."""
+        rows = self._rows(model)
+        test = make_test(self.test, self.delta, self.growth, self.first, self.power)
+        slack = ALLOWANCE if self.order == 2 else _NAIVE
+        if rows == "weighted":
+            return Weighted(test, self.zero_draws, slack), rows, {}
+        return Uniform(test, self.bound in ("oracle", "published"), self.zero_draws, slack), rows, {}
+
+    def _rows(self, model: Model) -> str:
+        if self.rows != "auto":
+            return self.rows
+        one_range = self.bound in ("extremes", "oracle", "published") or isinstance(model.member, GaussianScale)
+        return "uniform" if one_range else "weighted"
+
+    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+        """Certify all rows (one pass), and expand at the references given (one each)."""
+        rule, rows, _ = self.rule(model, mode, seed)
+        bound, name = self._certificate(model, mode, seed)
+        if rows == "uniform":
+            check_rows(model)
+            bound = collapse(bound)
+        elif isinstance(bound, Extremes):
+            raise ModelError("a normal sample has one range for all rows; use rows='uniform'.")
+        whitening, shuffled, evaluations = whitening_of(mode), rows == "uniform", model.data.n
+        policy: AcceptancePolicy
+        if self.moving:
+            if not isinstance(bound, FREE_OF_REFERENCE):
+                raise OptionError(
+                    f"bound {name} has tables made at one reference; with refresh or references use another bound."
+                )
+            points = [mode.reference] if self.references is None else [np.array(p) for p in self.references]
+            if any(p.size != model.dim for p in points):
+                raise OptionError(f"references have {points[0].size} coordinates; the model has {model.dim}.")
+            starts = references_at(model, points, whitening.factor, self.order, bound)
+            evaluations += len(points) * model.data.n
+            policy = MovingPolicy(self.move, rule, model, shuffled, self.refresh or 0, starts)
+        else:
+            policy = AcceptancePolicy(self.move, rule, model, shuffled)
+        why = (
+            f"confidence sampler: {self.test} at delta = {self.delta:g}, {rows} rows, bound {name}, proxy of order {self.order}"
+        )
+        return Setup(model, policy, Certified(whitening, taylor(mode, self.order), bound), evaluations, why, {"bound": name})
+
+    def _certificate(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str]:
+        if self.bound == "oracle":
+            return Oracle(), "oracle"
+        if self.bound == "extremes" or (self.bound == "auto" and isinstance(model.member, GaussianScale)):
+            if model.family.name != "normal":
+                raise ModelError(
+                    f"{model.family.name} with unknown sigma has no certificate here; use sampler='exact-minibatch', which knows it "
+                    "from sufficient statistics, or sigma= a number."
+                )
+            return extremes(mode), "extremes"
+        if self.bound == "published":
+            if model.family.name == "gamma":
+                return published_gamma(mode), "published"
+            if model.family.name != "logistic":
+                raise ModelError(
+                    f"the paper has bounds for logistic and gamma models, not {model.family.name}; use bound='auto'."
+                )
+            return certify(mode, "T1", seed=seed)
+        if self.order < 2:
+            return lipschitz(mode, self.order), "lipschitz"
+        choice = "T6" if self.bound == "auto" and self.moving else self.bound
+        return certify(mode, choice, seed=seed)
+
+    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+        """What a decision cost, kept in the notes; warnings if the test does not pay."""
+        return super().diagnose(setup, theta, stats) + summarise(setup, stats, self.order)
+
+    def audit(
+        self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
+    ) -> tuple[dict[str, Any], list[str]] | None:
+        """Decisions replayed on the full data, beside delta; with moving references, the reference is the mode."""
+        found = super().audit(model, fit, pairs, repeats, rng)
+        return None if found is None else beside_delta(found, self.delta)

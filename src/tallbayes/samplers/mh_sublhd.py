@@ -1,0 +1,125 @@
+"""MHSubLhd: Metropolis-Hastings with subsampled likelihoods, without a proxy.
+
+At theta with proposal theta' and u ~ U(0, 1), rows are drawn without replacement until the mean of log p(x|theta') / p(x|theta)
+over the t rows drawn is further than c_t from psi = (1/n) log[u p(theta) q(theta'|theta) / (p(theta') q(theta|theta'))]; accept iff
+the mean exceeds psi. c_t is a concentration bound at level delta_j = (p - 1) delta / (p j^p) of look j = 1, 2, ..., the number of
+rows grows gamma times between looks, and t = n decides exactly. The decision is that of the full data with probability
+1 - delta at least. Its range C = max_i |log p(x_i|theta') / p(x_i|theta)| must be known:
+
+* range="lipschitz": sup|f'| |theta' - theta| max |x_i|, for families with a bounded slope;
+* range="extremes": from the smallest and the largest y, for normal samples;
+* range="oracle": by a pass over all rows, whose evaluations are counted apart: for studies.
+
+Bardenet, Doucet and Holmes (2014), Figure 3, with looks numbered from 1 and a stop rule that can be met at t = n. TV-BOUND.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tallbayes.errors import OptionError, unknown
+from tallbayes.models.base import Model
+from tallbayes.models.mode import Mode
+from tallbayes.proxies.concentration import make_test
+from tallbayes.proxies.ranges import Oracle, collapse, extremes, lipschitz
+from tallbayes.proxies.taylor import taylor, whitening_of
+from tallbayes.samplers.acceptance import AcceptancePolicy, SubsampledAcceptance, check_rows
+from tallbayes.samplers.base import Guarantee, Setup
+from tallbayes.samplers.bounded_error import beside_delta, check_test, summarise
+from tallbayes.samplers.confidence import OWN_INFO, Uniform
+from tallbayes.target import Certified
+
+BOUNDS = ("hoeffding-serfling", "empirical-bernstein", "empirical-bernstein-serfling")
+RANGES = ("auto", "lipschitz", "extremes", "oracle")
+_ROUNDING = 1e-12  # of a difference of log-likelihoods
+
+
+@dataclass(frozen=True, kw_only=True)
+class MHSubLhd(SubsampledAcceptance):
+    """Metropolis-Hastings with subsampled likelihoods, as published: `bound`, `p`, `gamma` and `delta` of the paper.
+
+    At equilibrium it reads a constant share of the rows, often most of them; `Confidence` is its successor with a proxy.
+    `range="auto"` is "extremes" for normal samples and "lipschitz" otherwise.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> rng = np.random.default_rng(0)
+    >>> model = tb.models.normal(0.5 + 0.1 * rng.standard_normal(20_000))
+    >>> fit = tb.sample(model, tb.samplers.MHSubLhd(), draws=50, warmup=50, chains=1, seed=1, progress=False)
+    >>> bool(fit.evals.mean() < 2 * model.data.n)
+    True
+    """
+
+    order: int = 0
+    bound: str = "empirical-bernstein-serfling"
+    p: float = 2.0
+    gamma: float = 2.0
+    delta: float = 0.01
+    first: int = 1
+    range: str = "auto"
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        "TV-BOUND",
+        "each decision differs from the one on all rows with probability at most delta, given the pair",
+        assumed=(
+            "the proven bound of the slope of the family, or the range of the sample",
+            "uniform ergodicity of the full-data kernel, for a bound of the distance between the laws",
+        ),
+        checked=("every log-likelihood ratio read is within its range",),
+    )
+    cost: ClassVar[str] = "a share of n, often most of it"
+    own: ClassVar[tuple[str, ...]] = OWN_INFO
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.order != 0:
+            raise OptionError("MHSubLhd has no proxy (order=0); Confidence has one.")
+        if self.bound not in BOUNDS:
+            raise unknown("bound", self.bound, BOUNDS)
+        if self.range not in RANGES:
+            raise unknown("range", self.range, RANGES)
+        if not 1.0 < self.p < np.inf:
+            raise OptionError(
+                f"p must exceed 1: the levels (p - 1) delta / (p j^p) of looks sum to delta at most; got {self.p}."
+            )
+        if not 1.0 < self.gamma < np.inf:
+            raise OptionError(f"gamma multiplies the number of rows at each look and must exceed 1; got {self.gamma}.")
+        check_test(self.bound, self.delta, self.gamma, self.first, self.p)
+
+    @property
+    def name(self) -> str:
+        """Its string name."""
+        return "mh-sublhd"
+
+    def rule(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str, dict[str, Any]]:
+        """Uniform draws, a symmetric range, and no decision without a draw."""
+        test = make_test(self.bound, self.delta, self.gamma, self.first, self.p)
+        return Uniform(test, True, False, _ROUNDING), self._range(model), {}
+
+    def _range(self, model: Model) -> str:
+        return self.range if self.range != "auto" else "extremes" if model.family.name == "normal" else "lipschitz"
+
+    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+        """The range of a row: one pass, none for the oracle."""
+        check_rows(model)
+        rule, name, _ = self.rule(model, mode, seed)
+        if name == "oracle":
+            bound: Any = Oracle()
+        else:
+            bound = extremes(mode) if name == "extremes" else collapse(lipschitz(mode, 0, euclidean=True))
+        certified = Certified(whitening_of(mode), taylor(mode, 0), bound)
+        why = f"MHSubLhd: {self.bound} at delta = {self.delta:g}, range {name}"
+        evaluations = 0 if name == "oracle" else model.data.n
+        return Setup(model, AcceptancePolicy(self.move, rule, model), certified, evaluations, why, {"range": name})
+
+    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+        """What a decision cost, kept in the notes; warnings if the test does not pay."""
+        return super().diagnose(setup, theta, stats) + summarise(setup, stats, 0)
+
+    def audit(
+        self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
+    ) -> tuple[dict[str, Any], list[str]] | None:
+        """Decisions replayed on the full data, beside delta."""
+        found = super().audit(model, fit, pairs, repeats, rng)
+        return None if found is None else beside_delta(found, self.delta)

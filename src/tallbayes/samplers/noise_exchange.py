@@ -1,0 +1,170 @@
+"""Exchange of acceptance noise for subsampling noise: accept iff known / n + mean of Delta_i over t rows with replacement > 0.
+
+With sigma the standard deviation of Delta_i, the mean is normal with standard deviation sigma / sqrt(t) up to Berry-Esseen's
+error, and |Phi(x) - 1 / (1 + e^(-1.702 x))| < 0.0095. So the move is accepted about as by Barker's rule for
+
+    pi^beta,    beta = 1.702 sqrt(t) / (n sigma):
+
+the law is approximately the posterior to the power beta (Bardenet, Doucet and Holmes 2017, 6.3). beta = 1 needs
+t = (n sigma / 1.702)^2, which is of order n for steps of posterior size. HEURISTIC: sigma differs from pair to pair.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tallbayes.errors import OptionError
+from tallbayes.models.base import Model
+from tallbayes.models.mode import Mode
+from tallbayes.moves import tuning
+from tallbayes.samplers.acceptance import (
+    OWN,
+    AcceptanceOptions,
+    AcceptancePolicy,
+    SubsampledAcceptance,
+    check_rows,
+    decide,
+    proxy_at,
+)
+from tallbayes.samplers.base import Guarantee, Setup
+from tallbayes.samplers.pilot import pilot
+from tallbayes.target import row_total, subsample_gaps
+
+LOGISTIC = 1.702  # the factor at which a logistic law is nearest to the normal one
+BLOCK = 4096  # rows read at a time
+MEMORY = 300  # iterations of warm-up that the spread of gaps is an average of
+
+
+class Exchange(NamedTuple):
+    """Rows drawn with replacement."""
+
+    subsample: int
+
+
+class ExchangeTuning(NamedTuple):
+    """Step size, the typical spread of gaps, the iterations it comes from, and the subsample that makes beta one."""
+
+    step: tuning.Tuning
+    spread: float
+    iterations: int
+    subsample: int
+
+
+@decide.register(Exchange)
+def _decide(rng, target, rule, pair, info):
+    n, t = row_total(target), rule.subsample
+    index, gaps = np.empty(min(t, BLOCK), np.int32), np.empty(min(t, BLOCK))
+    total, squares, start = 0.0, 0.0, 0
+    while start < t:
+        size = min(BLOCK, t - start)
+        for k in range(size):
+            index[k] = int(n * rng.random())
+        subsample_gaps(target, index[:size], pair.theta, pair.other, pair.seen, gaps[:size])
+        for k in range(size):
+            total += gaps[k]
+            squares += gaps[k] * gaps[k]
+        start += size
+    mean = total / t
+    sigma = math.sqrt(max(0.0, squares / t - mean * mean))
+    info[2] = t
+    info[OWN] = sigma
+    info[OWN + 1] = LOGISTIC * math.sqrt(t) / (n * sigma) if sigma > 0.0 else np.inf
+    return pair.known + n * mean > 0.0, 0
+
+
+class ExchangePolicy(AcceptancePolicy):
+    """Warm-up also sets the subsample, from the spread of the gaps it saw, unless the user has."""
+
+    def __init__(self, sampler: NoiseExchange, model: Model, spread: float) -> None:
+        super().__init__(sampler.move, Exchange(1), model, shuffled=False, barker=True)
+        self.n, self.given, self.spread = model.data.n, sampler.subsample, spread
+
+    def begin(self) -> Any:
+        """The subsample for the spread of the pilot."""
+        return ExchangeTuning(super().begin(), self.spread, 0, self.given or subsample_for(self.n, self.spread))
+
+    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> Any:
+        """Step, then the subsample for the median spread over the last few hundred iterations."""
+        moved = super().update(state.step, draws, info, end, warmup)
+        if self.given is not None:
+            return state._replace(step=moved)
+        sigma, seen = info["sigma"], min(state.iterations, MEMORY)
+        spread = (seen * state.spread + sigma.size * float(np.median(sigma))) / (seen + sigma.size)
+        return ExchangeTuning(moved, spread, state.iterations + sigma.size, subsample_for(self.n, spread))
+
+    def options(self, state: Any, final: bool) -> Any:
+        """Kernel and rule."""
+        return AcceptanceOptions(tuning.kernel(self.move, state.step, final), Exchange(state.subsample), False)
+
+
+def subsample_for(n: int, sigma: float) -> int:
+    """t with beta = 1.
+
+    >>> subsample_for(100_000, 0.01)
+    345210
+    """
+    return max(2, math.ceil((n * sigma / LOGISTIC) ** 2))
+
+
+@dataclass(frozen=True)
+class NoiseExchange(SubsampledAcceptance):
+    """Subsampling noise in place of the uniform number of the decision; warm-up chooses `subsample` so that beta is about one.
+
+    Impractical, as its authors say: about n rows an iteration.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> model = tb.models.normal(np.random.default_rng(0).standard_normal(500))
+    >>> fit = tb.sample(model, tb.samplers.NoiseExchange(subsample=300), draws=50, warmup=50, seed=1, progress=False)
+    >>> float(fit.stats["rows"].mean())
+    300.0
+    """
+
+    subsample: int | None = None
+    order: int = 0
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        "HEURISTIC",
+        "approximately the posterior to the power beta = 1.702 sqrt(t) / (n sigma), were sigma the same for all pairs",
+        assumed=("means of the rows read are normal", "the spread of log ratios is the same for all pairs"),
+    )
+    cost: ClassVar[str] = "of the order of n"
+    name: ClassVar[str] = "noise-exchange"
+    own: ClassVar[tuple[str, ...]] = ("sigma", "beta")
+    coupled: ClassVar[bool] = False
+    barker: ClassVar[bool] = True
+    shuffled: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.subsample is not None and (not isinstance(self.subsample, int) or self.subsample < 2):
+            raise OptionError(f"subsample is the rows of a decision, a whole number of at least 2; got {self.subsample!r}.")
+
+    def rule(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str, dict[str, Any]]:
+        """The subsample at the start."""
+        if self.subsample is not None:
+            return Exchange(self.subsample), f"{self.subsample:,} rows with replacement, as asked", {}
+        found = pilot(model, mode, self.order, self.move, seed)
+        subsample = subsample_for(model.data.n, found.spread)
+        notes = {"pilot_evaluations": found.evaluations, "pilot_sigma": found.spread, "pilot_subsample": subsample}
+        return Exchange(subsample), f"{subsample:,} rows with replacement before warm-up, for beta = 1", notes
+
+    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+        """The pilot, unless the subsample is given."""
+        check_rows(model)
+        _, why, notes = self.rule(model, mode, seed)
+        policy = ExchangePolicy(self, model, notes.get("pilot_sigma", 0.0))
+        return Setup(model, policy, proxy_at(mode, self.order), int(notes.get("pilot_evaluations", 0)), why, notes)
+
+    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+        """Cost, and a temperature that is not one."""
+        found = super().diagnose(setup, theta, stats)
+        beta = float(np.median(stats["beta"]))
+        if not 0.9 < beta < 1.1:
+            found.append(
+                f"the draws are about those of the posterior to the power {beta:.2f} (median over iterations), because the "
+                f"subsample is {int(np.median(stats['rows'])):,} rows; it should be about {beta**-2:.3g} times that."
+            )
+        return found

@@ -1,0 +1,358 @@
+"""Confidence samplers: ranges that hold for every row, decisions that are wrong at most with probability delta."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from support import logistic_arrays, run_chunks
+
+import tallbayes as tb
+from tallbayes.engine import passes
+from tallbayes.engine.family import curvature_supremum, jet2, slope_supremum
+from tallbayes.errors import CertificateError, ModelError, OptionError, TallbayesWarning
+from tallbayes.proxies import concentration, ranges
+from tallbayes.proxies.concentration import Betting
+from tallbayes.proxies.remainder import certify
+from tallbayes.proxies.taylor import whiten, whitening_of
+from tallbayes.samplers import Confidence, MHSubLhd
+from tallbayes.samplers.acceptance import Pair, replay
+from tallbayes.samplers.bounded_error import beside_delta
+from tallbayes.samplers.confidence import Weighted
+from tallbayes.samplers.moving import References, nearest, references_at
+from tallbayes.target import Seen
+from tallbayes.testing import THRESHOLD, invariance_scores
+
+ROWS = 2000
+
+
+@pytest.fixture(scope="module")
+def heavy():
+    """Rows of very different norms, so that residuals have a long tail."""
+    rng = np.random.default_rng(5)
+    X = np.column_stack([np.ones(ROWS), rng.standard_t(3, (ROWS, 2))])
+    y = rng.random(ROWS) < 1.0 / (1.0 + np.exp(-X @ [-0.5, 0.7, 0.3]))
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.normal(2.0))
+    return model, tb.find_mode(model, progress=False)
+
+
+def families():
+    rng = np.random.default_rng(1)
+    X = np.column_stack([np.ones(300), rng.standard_normal((300, 2))])
+    data = lambda y: tb.Dataset.from_arrays(X, y)  # noqa: E731
+    eta = X @ [0.2, 0.5, -0.4]
+    return {
+        "logistic": tb.models.logistic(data(rng.random(300) < 0.4)),
+        "probit": tb.models.probit(data(rng.random(300) < 0.4)),
+        "gamma": tb.models.gamma(data(rng.gamma(2.0, np.exp(eta) / 2.0)), shape=2.0),
+        "poisson": tb.models.poisson(data(rng.poisson(np.exp(eta)))),
+        "negbin": tb.models.negbin(data(rng.poisson(np.exp(eta))), size=2.0),
+        "student_t": tb.models.student_t(data(eta + rng.standard_t(4, 300))),
+        "gaussian": tb.models.gaussian(data(eta + rng.standard_normal(300)), sigma=1.0),
+        "normal": tb.models.normal(rng.lognormal(0.0, 1.0, 300)),
+    }
+
+
+MODELS = families()
+
+
+def gaps_of_all_rows(model, reference, order, theta, other):
+    index = np.arange(model.data.n)
+    gaps = passes.values_at(model.rows, index, other) - passes.values_at(model.rows, index, theta)
+    proxies = [passes.proxies_at(model.rows, index, at, reference, order) for at in (other, theta)]
+    return gaps - (proxies[0] - proxies[1])
+
+
+CERTIFICATES = [
+    *[("logistic", 2, name) for name in ("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "published")],
+    *[("gamma", 2, "T9"), ("gamma", 2, "published"), ("poisson", 2, "T9"), ("negbin", 2, "T9"), ("student_t", 2, "T6")],
+    *[(family, 0, "lipschitz") for family in ("logistic", "student_t", "negbin")],
+    *[(family, 1, "lipschitz") for family in ("logistic", "probit", "student_t", "negbin", "gaussian")],
+    *[("normal", order, "extremes") for order in (0, 1, 2)],
+]
+
+
+@pytest.mark.parametrize("family, order, bound", CERTIFICATES)
+def test_ranges_hold_for_every_row(family, order, bound):
+    model, rng, ratios = MODELS[family], np.random.default_rng(2), []
+    mode = tb.find_mode(model, progress=False)
+    sampler = Confidence(order=order, bound=bound, rows="uniform")
+    proxy = sampler.setup(model, mode, 0, False).proxy
+    for spread in (0.3, 1.0, 3.0):
+        for _ in range(10):
+            white, other_white = spread * rng.standard_normal((2, model.dim))
+            theta, other = mode.reference + mode.factor @ white, mode.reference + mode.factor @ other_white
+            low, high = ranges.gap_range(proxy.bound, proxy.whitening, order, theta, other, white, other_white)
+            gaps = gaps_of_all_rows(model, mode.reference, order, theta, other)
+            assert low - 1e-11 <= gaps.min() and gaps.max() <= high + 1e-11
+            ratios.append(np.abs(gaps).max() / max(-low, high))
+            if bound == "extremes":  # the smallest and the largest y are rows
+                ends = gaps[[model.data.y.argmin(), model.data.y.argmax()]]
+                assert min(abs(low - gaps.min()), abs(high - gaps.max())) <= 1e-9 + 1e-9 * np.abs(ends).max()
+    assert max(ratios) > (1e-5 if bound in ("published", "T1", "T3", "T4") else 0.01)  # and says something
+
+
+def test_a_collapsed_bound_is_the_largest_of_a_row(heavy):
+    _, mode = heavy
+    rng = np.random.default_rng(3)
+    for name in ("T6", "T9"):
+        bound, _ = certify(mode, name, indexed=True)
+        small = ranges.collapse(bound)
+        white, other = rng.standard_normal((2, 3))
+        rates = np.zeros(ranges.rate_count(bound))
+        ranges.total_rate(bound, white, other, rates)
+        limits = [ranges.row_rate(bound, rates, row) for row in range(ROWS)]
+        largest = ranges.largest_rate(small, white, other, np.zeros(ranges.rate_count(small)))
+        if name == "T6":
+            np.testing.assert_allclose(largest, max(limits), rtol=1e-9)
+        assert 0.0 < largest <= max(limits) * (1 + 1e-9)  # T9 may take the other table of a class than the sum would
+
+
+@pytest.mark.parametrize("family", ["logistic", "probit", "negbin", "student_t", "gaussian"])
+def test_suprema_of_slopes_and_curvatures(family):
+    member, rng, largest = MODELS[family].member, np.random.default_rng(4), np.zeros(2)
+    for y in MODELS[family].family.responses:
+        for eta in rng.uniform(-8.0, 8.0, 500):
+            _, slope, curvature = jet2(member, eta, y)
+            limits = slope_supremum(member, y), curvature_supremum(member, y)
+            assert abs(slope) <= limits[0] * (1 + 1e-12) and abs(curvature) <= limits[1] * (1 + 1e-12)
+            largest = np.maximum(largest, [abs(slope) / limits[0], abs(curvature) / limits[1]])
+    assert largest[1] > 0.95 and (largest[0] > 0.95 or family in ("probit", "gaussian"))  # their slopes have no bound
+
+
+def hard_pair(model, mode, setup, rng):
+    """A proposal and its log ratio on all rows."""
+    d, factor = model.dim, mode.factor
+    white = rng.standard_normal(d)
+    other_white = white + rng.standard_normal(d)
+    theta, other = mode.reference + factor @ white, mode.reference + factor @ other_white
+    proxy = setup.proxy.proxy
+    from tallbayes.proxies.taylor import proxy_value
+
+    known = proxy_value(proxy, other_white) - proxy_value(proxy, white) + model.log_prior(other) - model.log_prior(theta)
+    exact = model.log_posterior(other) - model.log_posterior(theta)
+    order = np.arange(model.data.n, dtype=np.int32)
+    return Pair(theta, other, white, other_white, known, 0.0, order, Seen(False, False)), exact
+
+
+def flips(sampler, model, mode, pairs, repeats, seed, worst):
+    """Wrong decisions on stored (theta, theta', u); `worst` puts u next to the exact ratio."""
+    rng = np.random.default_rng(seed)
+    setup = sampler.setup(model, mode, seed, False)
+    rule, target = setup.policy.options(setup.policy.begin(), True).rule, setup.target()
+    wrong = []
+    for k in range(pairs):
+        pair, exact = hard_pair(model, mode, setup, rng)
+        levels = np.full(repeats, exact + (1e-5 if k % 2 else -1e-5)) if worst else np.log1p(-rng.random(repeats))
+        accepted = np.empty(repeats, np.bool_)
+        replay(rng, target, rule, pair, levels, accepted, np.zeros(len(sampler.info)))
+        wrong.append(int((accepted != (levels < exact)).sum()))
+        assert target.counters[4] == 0
+    return np.array(wrong)
+
+
+def most(trials, delta):
+    return delta * trials + THRESHOLD * math.sqrt(delta * (1 - delta) * trials)
+
+
+@pytest.mark.parametrize("test, rows", [("betting", "weighted"), ("betting", "uniform"), ("empirical-bernstein", "uniform")])
+def test_decisions_are_wrong_at_most_with_probability_delta(test, rows, heavy):
+    sampler, repeats = Confidence(delta=0.1, test=test, rows=rows), 300
+    wrong = flips(sampler, *heavy, 12, repeats, 7, True)
+    assert wrong.max() <= most(repeats, 0.1) and wrong.sum() <= most(12 * repeats, 0.1)
+    assert flips(sampler, *heavy, 5, 200, 8, False).sum() <= most(1000, 0.1)
+
+
+def test_a_rule_that_spends_more_than_its_level_is_caught(heavy):
+    """The mutant: bets at level 0.6 said to be 0.1."""
+
+    class Loose(Confidence):
+        def rule(self, model, mode, seed):
+            rule, why, notes = super().rule(model, mode, seed)
+            assert isinstance(rule, Weighted)
+            return rule._replace(test=Betting(0.6, 1.5, 8, 0.75)), why, notes
+
+    assert flips(Loose(delta=0.1), *heavy, 12, 300, 7, True).sum() > most(12 * 300, 0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", ["uniform", "weighted"])
+@pytest.mark.parametrize("test", concentration.NAMES)
+def test_ten_thousand_stored_decisions(test, rows, heavy):
+    sampler = Confidence(delta=0.1, test=test, rows=rows)
+    assert flips(sampler, *heavy, 100, 100, 9, True).sum() <= most(10_000, 0.1)
+    assert flips(sampler, *heavy, 1000, 10, 10, False).sum() <= most(10_000, 0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bound", ["hoeffding-serfling", "empirical-bernstein", "empirical-bernstein-serfling"])
+def test_stored_decisions_without_a_proxy(bound, heavy):
+    assert flips(MHSubLhd(delta=0.1, bound=bound), *heavy, 100, 20, 11, False).sum() <= most(2000, 0.1)
+
+
+@pytest.mark.parametrize("rows", ["weighted", "uniform"])
+def test_a_range_that_is_too_small_is_a_hard_error(rows, medium):
+    class Shrunk(Confidence):
+        def setup(self, model, mode, seed, progress):
+            setup = super().setup(model, mode, seed, progress)
+            table = setup.proxy.bound.table
+            table = table._replace(weight=0.05 * table.weight, cumulative=0.05 * table.cumulative)
+            setup.proxy = setup.proxy._replace(bound=setup.proxy.bound._replace(table=table))
+            return setup
+
+    with pytest.raises(CertificateError):
+        sampler = Shrunk(bound="T6", rows=rows, test="hoeffding-serfling")
+        tb.sample(medium, sampler, draws=300, warmup=0, chains=1, progress=False)
+
+
+@pytest.mark.parametrize("sampler", [Confidence(delta=1e-3), Confidence(delta=1e-3, refresh=5)], ids=["fixed", "refresh"])
+def test_exact_draws_stay_exact_at_a_small_delta(sampler, small):
+    assert np.abs(invariance_scores(sampler, small.model, small.posterior)).max() < THRESHOLD
+    assert np.abs(invariance_scores(sampler, small.tempered, small.posterior)).max() > THRESHOLD
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sampler", [Confidence(), Confidence(rows="uniform"), MHSubLhd()], ids=["weighted", "uniform", "vanilla"]
+)
+def test_quadrature(sampler):
+    from tallbayes.testing import exact_posterior
+
+    model = tb.models.logistic(tb.Dataset.from_arrays(*logistic_arrays(200)), tb.priors.normal(10.0))
+    posterior = exact_posterior(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TallbayesWarning)
+        fit = tb.sample(model, sampler, draws=60_000, warmup=1000, chains=4, seed=4, progress=False)
+    assert fit.ess.min() > 19_500
+    draws = fit.theta.reshape(-1, 2)
+    sd = np.sqrt(np.diag(posterior.covariance))
+    z = (draws.mean(0) - posterior.mean) / (sd / np.sqrt(fit.ess))
+    assert np.abs(z).max() < THRESHOLD
+    assert np.abs(draws.var(0) / sd**2 - 1).max() < THRESHOLD * np.sqrt(2 / (0.5 * fit.ess.min()))
+
+
+def test_a_renewed_reference_is_the_state_and_its_sums_are_right(small):
+    sampler = Confidence(refresh=4)
+    theta, info, state = run_chunks(sampler, small.model, small.mode, [9], compiled=False)
+    np.testing.assert_array_equal(state["state.references.points"][0], theta[8])
+    direct = references_at(small.model, [theta[8]], small.mode.factor, 2, None)
+    np.testing.assert_allclose(state["state.references.gradients"], direct.gradients, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(state["state.references.hessians"], direct.hessians, rtol=1e-9, atol=1e-12)
+    report = dict(zip(sampler.columns, info.T, strict=True))
+    n, renewed = small.model.data.n, np.arange(9) % 4 == 0
+    assert (report["full_read"][renewed] == 1).all() and (report["evals_paper"][renewed] == 2 * n).all()
+    np.testing.assert_array_equal(report["evals_gradient"], np.where(renewed, n, 0))
+    assert (report["evals"][renewed] >= 2 * n).all()  # the proposal and the pass for the expansion; the state may be cached
+
+
+def test_the_nearest_reference_is_used(small):
+    far = small.mode.reference + 3.0 * small.mode.factor[:, 0]
+    points = (tuple(far), tuple(small.mode.reference))
+    sampler = Confidence(references=points)
+    setup = sampler.setup(small.model, small.mode, 0, False)
+    target, options = setup.target(), setup.policy.options(setup.policy.begin(), True)
+    assert nearest(target, options.references, small.mode.reference) == 1
+    assert nearest(target, options.references, far - 0.1 * small.mode.factor[:, 0]) == 0
+    one = Confidence(references=points[1:])
+    first, _, _ = run_chunks(sampler, small.model, small.mode, [15], compiled=False)
+    assert first.shape == run_chunks(one, small.model, small.mode, [15], compiled=False)[0].shape
+    assert isinstance(options.references, References) and setup.evaluations == 3 * small.model.data.n
+
+
+@pytest.mark.parametrize("family", ["gamma", "poisson", "negbin", "student_t", "normal"])
+def test_other_families_run(family):
+    model = MODELS[family]
+    mode = tb.find_mode(model, progress=False)
+    for sampler in (Confidence(), Confidence(rows="uniform")) if family != "normal" else (Confidence(), MHSubLhd()):
+        theta, _, _ = run_chunks(sampler, model, mode, [40], compiled=False)
+        assert np.isfinite(theta).all() and np.unique(theta[:, 0]).size > 1
+
+
+def test_the_oracle_is_counted_apart(small):
+    sampler = MHSubLhd(range="oracle")
+    _, info, _ = run_chunks(sampler, small.model, small.mode, [6], compiled=False)
+    report = dict(zip(sampler.columns, info.T, strict=True))
+    n = small.model.data.n
+    np.testing.assert_array_equal(report["oracle_evals"], np.full(6, 2 * n))
+    assert (report["evals"] <= 2 * n).all()
+    np.testing.assert_allclose(report["largest_ratio"][report["full_read"] == 1], 1.0, rtol=1e-9)
+
+
+def test_what_it_cost_is_noted_and_warned_of(small):
+    with pytest.warns(TallbayesWarning, match="read all rows") as caught:
+        fit = tb.sample(small.model, "mh-sublhd", draws=100, warmup=50, chains=1, seed=1, progress=False)
+    assert any("more than the n of plain" in str(w.message) for w in caught) == (fit.evals.mean() > small.model.data.n)
+    notes = fit.meta["notes"]
+    assert notes["median C n"] > 1 and 0 <= notes["iterations without a draw"] <= 1
+    assert notes["iterations that read all rows"] == fit.stats["full_read"].mean() > 0.5
+
+
+def test_the_audit_puts_the_flip_rate_beside_delta(medium):
+    fit = tb.sample(medium, Confidence(delta=0.1), draws=200, warmup=100, chains=1, seed=1, progress=False)
+    audit = fit.audit(medium, pairs=4)
+    assert audit.passed and audit.facts["delta"] == 0.1 and audit.facts["flip rate"] <= 0.1
+    facts = {"decisions replayed": 1000, "flip rate": 0.2}
+    assert beside_delta((facts, []), 0.1)[1] and not beside_delta((facts, []), 0.19)[1]
+
+
+def test_published_configuration():
+    sampler = Confidence.published(delta=0.05)
+    assert (sampler.delta, sampler.test, sampler.refresh, sampler.rows) == (0.05, "empirical-bernstein", 10, "uniform")
+    assert Confidence.from_options({k: v for k, v in sampler.as_dict().items() if k != "class"}) == sampler
+
+
+@pytest.mark.parametrize(
+    "options, match",
+    [
+        ({"delta": 0.0}, "delta"),
+        ({"test": "bettin"}, "did you mean 'betting'"),
+        ({"bound": "T10"}, "unknown bound"),
+        ({"rows": "all"}, "unknown rows"),
+        ({"growth": 1.0}, "growth"),
+        ({"first": 0}, "first"),
+        ({"power": 0.5}, "power"),
+        ({"order": 3}, "order"),
+        ({"order": 1, "bound": "T6"}, "lipschitz"),
+        ({"bound": "lipschitz"}, "T1 to T9"),
+        ({"rows": "weighted", "bound": "oracle"}, "uniform"),
+        ({"refresh": 0}, "refresh"),
+        ({"refresh": 5, "bound": "T9"}, "T6"),
+        ({"refresh": 5, "references": ((0.0, 0.0),)}, "choose one"),
+        ({"refresh": 5, "move": tb.moves.independence()}, "random_walk"),
+        ({"references": ((0.0, 0.0), (1.0,))}, "equal length"),
+    ],
+)
+def test_wrong_options_are_named(options, match):
+    with pytest.raises(OptionError, match=match):
+        Confidence(**options)
+
+
+@pytest.mark.parametrize(
+    "options, match",
+    [({"p": 1.0}, "p must"), ({"gamma": 1.0}, "gamma"), ({"bound": "betting"}, "unknown bound"), ({"order": 2}, "Confidence"),
+     ({"range": "all"}, "unknown range")],
+)  # fmt: skip
+def test_wrong_options_of_mhsublhd_are_named(options, match):
+    with pytest.raises(OptionError, match=match):
+        MHSubLhd(**options)
+
+
+@pytest.mark.parametrize(
+    "family, sampler, match",
+    [
+        ("gamma", MHSubLhd(), "bounded slope"),
+        ("poisson", Confidence(order=1), "second derivative"),
+        ("poisson", Confidence(bound="published"), "logistic and gamma"),
+        ("gamma", Confidence(bound="T6"), "T9"),
+        ("normal", Confidence(rows="weighted"), "uniform"),
+    ],
+)
+def test_models_without_a_certificate_are_refused(family, sampler, match):
+    model = MODELS[family]
+    with pytest.raises(ModelError, match=match):
+        sampler.setup(model, tb.find_mode(model, progress=False), 0, False)
+
+
+def test_white_coordinates_of_a_reference(small):
+    whitening = whitening_of(small.mode)
+    np.testing.assert_allclose(whiten(whitening, small.mode.reference), 0.0, atol=1e-14)
