@@ -13,6 +13,7 @@ import numpy as np
 from tallbayes.compile import inlinable
 from tallbayes.engine.rows import range_gradient, range_value, residual_differences
 from tallbayes.models.priors import PriorTerms, prior_gradient, prior_value
+from tallbayes.proxies.lower_bounds import gaps, log_odds_gradient
 
 EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, SIZE = 0, 1, 2, 3, 4, 5, 8
 COUNTED = ("evals", "evals_value", "evals_gradient", "evals_paper")
@@ -99,6 +100,46 @@ def log_likelihood_gap(target, theta, other):
     target.counters[VALUES] += 2 * n
     target.counters[PAPER] += 2 * n
     return range_value(target.rows, 0, n, other) - range_value(target.rows, 0, n, theta)
+
+
+@inlinable
+def lower_gaps(target, index, theta, out):
+    """Gaps log L - log B of the indexed rows to their lower bounds: one evaluation a row. A negative one ends the run."""
+    m = index.size
+    target.counters[EVALS] += m
+    target.counters[VALUES] += m
+    target.counters[PAPER] += m
+    known_gaps(target, index, theta, out)
+
+
+@inlinable
+def known_gaps(target, index, theta, out):
+    """The same for rows that were already evaluated at theta and not kept: the pair counts once."""
+    gaps(target.rows, target.proxy, index, theta, out)
+    for j in range(index.size):
+        if out[j] < 0.0:
+            stop_run(target, BOUND_EXCEEDED, index[j])
+
+
+@inlinable
+def bright_gradient(target, index, theta, out, gradient):
+    """Gaps of the indexed rows; the gradient of sum_j log(L/B - 1) is added to `gradient`: one evaluation a row."""
+    m = index.size
+    target.counters[EVALS] += m
+    target.counters[VALUES] += m
+    target.counters[GRADIENTS] += m
+    target.counters[PAPER] += m
+    log_odds_gradient(target.rows, target.proxy, index, np.ones(m), theta, out, gradient)
+    for j in range(m):
+        if out[j] < 0.0:
+            stop_run(target, BOUND_EXCEEDED, index[j])
+
+
+@inlinable
+def changed_gradient(target, index, sign, theta, gradient):
+    """Add sign[j] times the gradient of log(L/B - 1) of rows already evaluated at theta: counted as gradients alone."""
+    target.counters[GRADIENTS] += index.size
+    log_odds_gradient(target.rows, target.proxy, index, sign, theta, np.empty(index.size), gradient)
 
 
 @inlinable

@@ -9,7 +9,9 @@ from tallbayes import moves
 from tallbayes.errors import OptionError, unknown
 from tallbayes.samplers.base import KINDS, Guarantee, Sampler, Setup, advance
 from tallbayes.samplers.exact_minibatch import ExactMinibatch
+from tallbayes.samplers.firefly import Firefly
 from tallbayes.samplers.full_data import FullData
+from tallbayes.samplers.pseudo_marginal_firefly import PseudoMarginalFirefly
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "mh": lambda: FullData(moves.random_walk()),
@@ -18,9 +20,16 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "nuts": lambda: FullData(moves.nuts()),
     "slice": lambda: FullData(moves.slice()),
     "exact-minibatch": ExactMinibatch,
+    "firefly": Firefly,
+    "pseudo-marginal-firefly": PseudoMarginalFirefly,
 }
 
-CLASSES: dict[str, type[Any]] = {"ExactMinibatch": ExactMinibatch, "FullData": FullData}
+CLASSES: dict[str, type[Any]] = {
+    "ExactMinibatch": ExactMinibatch,
+    "Firefly": Firefly,
+    "FullData": FullData,
+    "PseudoMarginalFirefly": PseudoMarginalFirefly,
+}
 
 
 def resolve(sampler: str | Sampler) -> Sampler:
@@ -52,8 +61,10 @@ __all__ = [
     "KINDS",
     "SAMPLERS",
     "ExactMinibatch",
+    "Firefly",
     "FullData",
     "Guarantee",
+    "PseudoMarginalFirefly",
     "Sampler",
     "Setup",
     "advance",
