@@ -56,7 +56,7 @@ def three():
     data = tb.Dataset.from_arrays(X, [1.0, 0.0, 0.0], [0.2, 0.0, -0.3], [1.0, 2.5, 0.7])
     model = tb.models.logistic(data, tb.priors.cauchy(2.0))
     mode = tb.find_mode(model, progress=False)
-    target = Firefly(bound="untuned", xi=0.1).setup(model, mode, 0, False).target()
+    target = Firefly(bound="untuned", xi=4.0).setup(model, mode, 0, False).target()
     theta = np.array([[0.3, -1.0], [-0.5, 0.6], [1.2, 0.4]])
     gap = np.array([gaps_at(model.rows, target.proxy, t) for t in theta])
     base = np.array([bound_value(target.proxy, t) + model.log_prior(t) for t in theta])
@@ -71,7 +71,8 @@ def three():
 def test_the_marginal_of_the_joint_law_is_the_posterior():
     case = three()
     np.testing.assert_allclose(case.joint.sum(1), case.posterior, rtol=1e-9)
-    assert -np.expm1(-case.gap).min() > 0.05 and -np.expm1(-case.gap).max() > 0.3  # z matters
+    bright = -np.expm1(-case.gap)
+    assert bright.min() > 0.01 and bright.max() > 0.3  # z matters
 
 
 def light_matrix(chance):
@@ -265,12 +266,12 @@ def test_marked_rows_are_marked_at_their_rates():
     classes = classes_of(rate)
     assert classes.top.size <= 8 and sorted(classes.member) == list(range(rate.size))
     counts = np.zeros(rate.size)
-    for _ in range(20_000):
+    for _ in range(6000):
         rows = marked_rows(rng, classes)
         assert np.unique(rows).size == rows.size
         counts[rows] += 1
-    spread = np.sqrt(rate * (1 - rate) / 20_000)
-    assert (np.abs(counts / 20_000 - rate) < 5.5 * spread + 2e-4).all()
+    spread = np.sqrt(rate * (1 - rate) / 6000)
+    assert (np.abs(counts / 6000 - rate) < 5.5 * spread + 1e-3).all()
 
 
 # Whole chains from exact draws, with a bound so loose that z matters.
@@ -323,16 +324,17 @@ class SequentialFirefly(MutantFirefly):
     typo = False
 
 
-MOVES = {
-    "random walk": tb.moves.random_walk(),
-    "mala": tb.moves.mala(),
-    "hmc": tb.moves.hmc(),
-    "nuts": tb.moves.nuts(),
-    "slice": tb.moves.slice(),
-}
-
-
-@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+@pytest.mark.parametrize(
+    "move",
+    [
+        tb.moves.random_walk(),
+        tb.moves.mala(),
+        pytest.param(tb.moves.hmc(), marks=pytest.mark.slow),
+        pytest.param(tb.moves.nuts(), marks=pytest.mark.slow),
+        pytest.param(tb.moves.slice(), marks=pytest.mark.slow),
+    ],
+    ids=lambda move: move.name,
+)
 def test_every_move_keeps_exact_draws(move, small):
     sampler = Firefly(move=move, bound="untuned", xi=0.1, rate=0.1)
     scores = invariance_scores(sampler, small.model, small.posterior, starts=6000, steps=15, mode=small.mode)
@@ -366,9 +368,9 @@ def _models():
     "name, sampler",
     [
         ("robust", Firefly(move=tb.moves.slice(), bound="untuned")),
-        ("robust", Firefly(move=tb.moves.mala())),
+        pytest.param("robust", Firefly(move=tb.moves.mala()), marks=pytest.mark.slow),
         ("softmax", Firefly(move=tb.moves.mala(), bound="untuned", rate=0.2)),
-        ("normal", Firefly(move=tb.moves.hmc(), bound="taylor")),
+        pytest.param("normal", Firefly(move=tb.moves.hmc(), bound="taylor"), marks=pytest.mark.slow),
     ],
     ids=["robust-slice", "robust-mala", "softmax-mala", "normal-hmc"],
 )
@@ -494,6 +496,7 @@ def test_options_are_checked_and_survive_json():
         ({"fraction": 1.5}, "probability"),
         ({"rate": 0.1, "resample": "sweep"}, "fraction="),
         ({"excess": 0.0}, "positive"),
+        ({"excess": 1.0, "rate": 0.1}, "leave out rate"),
         ({"xi": 1.0}, "untuned"),
     ):
         with pytest.raises(OptionError, match=message):

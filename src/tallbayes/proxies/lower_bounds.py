@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import inlinable, jit
+from tallbayes.compile import SUMS, inlinable, jit
 from tallbayes.engine import passes
 from tallbayes.engine.lower import Lower, add_gaps, add_log_odds_gradient
 from tallbayes.errors import ModelError, OptionError, unknown
@@ -61,16 +61,24 @@ class LowerBound(NamedTuple):
     penalty: Any
 
 
-@inlinable
-def bound_value(bound, theta):
-    """sum_i log B_i(theta), up to the margin: reads no row."""
-    change = theta - bound.reference
-    total, d = bound.value, theta.size
+@inlinable(options=SUMS)
+def _quadratic(bound, change, slope):
+    """Value of the quadratic part; its gradient is written to `slope`."""
+    total, d = bound.value, change.size
     for j in range(d):
         inner = 0.0
         for k in range(d):
             inner += bound.hessian[j, k] * change[k]
+        slope[j] = bound.gradient[j] + inner
         total += (bound.gradient[j] + 0.5 * inner) * change[j]
+    return total
+
+
+@inlinable
+def bound_value(bound, theta):
+    """sum_i log B_i(theta), up to the margin: reads no row."""
+    change = theta - bound.reference
+    total = _quadratic(bound, change, np.empty(theta.size))
     count = penalty_count(bound.penalty)
     if count > 0:
         terms = np.empty(count)
@@ -83,14 +91,10 @@ def bound_value(bound, theta):
 @inlinable
 def bound_gradient(bound, theta, gradient):
     """The same; its gradient is added to `gradient`."""
-    change = theta - bound.reference
-    total, d = bound.value, theta.size
-    for j in range(d):
-        inner = 0.0
-        for k in range(d):
-            inner += bound.hessian[j, k] * change[k]
-        total += (bound.gradient[j] + 0.5 * inner) * change[j]
-        gradient[j] += bound.gradient[j] + inner
+    change, slope = theta - bound.reference, np.empty(theta.size)
+    total = _quadratic(bound, change, slope)
+    for j in range(theta.size):
+        gradient[j] += slope[j]
     count = penalty_count(bound.penalty)
     if count > 0:
         terms = np.empty(count)

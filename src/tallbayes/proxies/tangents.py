@@ -49,16 +49,23 @@ class TaylorKind(NamedTuple):
 
 @inlinable(options=SCALAR)
 def _lambda(xi):
-    """tanh(xi/2) / (4 xi), and its excess over half the curvature v of the likelihood there, by series near 0."""
+    """tanh(xi/2) / (4 xi), by its series near 0."""
     z = exp(-xi)
-    larger = 1.0 / (1.0 + z)
-    v = z * larger * larger
     q = 0.25 * xi * xi
     near = 0.125 * (1.0 - q * (1 / 3 - q * (2 / 15 - q * (17 / 315 - q * (62 / 2835)))))
-    near_excess = 0.125 * q * (2 / 3 - q * (8 / 15 - q * (34 / 105 - q * (496 / 2835 - q * (2764 / 31185)))))
-    far = 0.25 * (1.0 - z) * larger / max(xi, 0.1)
-    far_excess = far - 0.5 * v
-    return (near, near_excess) if xi < 0.2 else (far, far_excess)
+    far = 0.25 * (1.0 - z) / ((1.0 + z) * max(xi, 0.1))
+    return near if xi < 0.2 else far
+
+
+@inlinable(options=SCALAR)
+def _excess(xi):
+    """lambda(xi) less half the curvature of the likelihood there, by its series near 0."""
+    z = exp(-xi)
+    larger = 1.0 / (1.0 + z)
+    q = 0.25 * xi * xi
+    near = 0.125 * q * (2 / 3 - q * (8 / 15 - q * (34 / 105 - q * (496 / 2835 - q * (2764 / 31185)))))
+    far = 0.25 * (1.0 - z) * larger / max(xi, 0.1) - 0.5 * z * larger * larger
+    return near if xi < 0.2 else far
 
 
 @lower_gap.register(JaakkolaJordan)
@@ -67,21 +74,23 @@ def _jj_gap(kind, family, base, shift, y):
     tuned = abs(base)
     xi = tuned if kind.xi < 0.0 else kind.xi
     step = abs(base + shift) - xi
-    return bernoulli_residual(xi, step) + _lambda(xi)[1] * step * step
+    return bernoulli_residual(xi, step) + _excess(xi) * step * step
 
 
 @lower_slope.register(JaakkolaJordan)
 def _jj_slope(kind, family, base, shift, y):
     eta = base + shift
-    xi = abs(base) if kind.xi < 0.0 else kind.xi
-    return 2.0 * _lambda(xi)[0] * eta - 0.5 * math.tanh(0.5 * eta)
+    tuned = abs(base)
+    xi = tuned if kind.xi < 0.0 else kind.xi
+    return 2.0 * _lambda(xi) * eta - 0.5 * math.tanh(0.5 * eta)
 
 
 @lower_jet.register(JaakkolaJordan)
 def _jj_jet(kind, family, base, y):
     f, slope = jet1(family, base, y)
-    xi = abs(base) if kind.xi < 0.0 else kind.xi
-    return f - lower_gap(kind, family, base, 0.0, y), slope - lower_slope(kind, family, base, 0.0, y), -2.0 * _lambda(xi)[0]
+    tuned = abs(base)
+    xi = tuned if kind.xi < 0.0 else kind.xi
+    return f - lower_gap(kind, family, base, 0.0, y), slope - lower_slope(kind, family, base, 0.0, y), -2.0 * _lambda(xi)
 
 
 @inlinable(options=SCALAR)

@@ -40,6 +40,8 @@ from tallbayes.target import NOT_FINITE, Target, bright_gradient, changed_gradie
 
 RESAMPLE = ("implicit", "explicit", "explicit-without", "sweep")
 INFO = ("joint", *MOVE_INFO[1:], "bright", "looked", "brightened", "darkened", "seen")
+GRADIENT_MOVES = ("mala", "hmc", "nuts")
+_EXCESS = {False: 0.2, True: 1.0}  # moves without gradients take so many iterations to renew theta that z keeps up
 _DRAWS = 16  # of the Laplace fit, for the expected brightness of rows
 _STICKY = 20.0  # iterations a row may stay bright before it is worth a word
 _FLOOR = 2.0  # rows without expected brightness proposed an iteration, all together: every row must have its turn
@@ -150,7 +152,7 @@ class FireflyPolicy(Policy):
 
     def __init__(self, move: Move, mode: Mode, scheme: Any) -> None:
         self.inner, self.scheme = MovePolicy(move, mode), scheme
-        self.gradient = move.name in ("mala", "hmc", "nuts")
+        self.gradient = move.name in GRADIENT_MOVES
 
     def begin(self) -> Any:
         """As for the move on all rows."""
@@ -180,7 +182,7 @@ class Firefly(Sampler):
     `bound` is "tuned" (tight at the mode), "untuned" (tight at one `xi` for all rows) or "taylor"; see
     `tallbayes.proxies.lower_bounds`. `resample` is "implicit", or "explicit", "explicit-without" (replacement) and "sweep", which
     redraw a `fraction` of all lights an iteration. Implicit resampling proposes dark rows at `rate`, one number for all rows as in
-    the paper, or by default at `excess` times the expected brightness of each.
+    the paper, or by default at `excess` times the expected brightness of each: 0.2, and 1 for moves with gradients, unless given.
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -197,7 +199,7 @@ class Firefly(Sampler):
     resample: str = "implicit"
     xi: float | None = None
     rate: float | None = None
-    excess: float = 2.0
+    excess: float | None = None
     fraction: float = 0.1
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
@@ -215,9 +217,11 @@ class Firefly(Sampler):
         for name, value in (("rate", self.rate), ("fraction", self.fraction)):
             if value is not None and not 0.0 < value <= 1.0:
                 raise OptionError(f"{name} is a probability above 0; got {value}.")
+        if self.excess is not None and (self.rate is not None or self.resample != "implicit"):
+            raise OptionError("excess belongs to resample='implicit' with a rate for each row; leave out rate.")
         if self.rate is not None and self.resample != "implicit":
             raise OptionError(f"rate belongs to resample='implicit'; resample={self.resample!r} has fraction=.")
-        if not (self.excess > 0.0 and math.isfinite(self.excess)):
+        if self.excess is not None and not (self.excess > 0.0 and math.isfinite(self.excess)):
             raise OptionError(f"excess multiplies the expected brightness of a row, so it is positive; got {self.excess}.")
         if self.xi is not None and self.bound != "untuned":
             raise OptionError(f"xi belongs to bound='untuned'; bound={self.bound!r} has no such number.")
@@ -245,8 +249,9 @@ class Firefly(Sampler):
         elif self.rate is not None:
             scheme = bright.single_rate(self.rate, n)
         else:
-            floor = max(_FLOOR, 0.1 * self.excess * expected) / n
-            scheme = bright.classes_of(np.clip(self.excess * share, min(floor, 1.0), 1.0))
+            excess = self.excess or _EXCESS[self.move.name in GRADIENT_MOVES]
+            floor = max(_FLOOR, 0.1 * excess * expected) / n
+            scheme = bright.classes_of(np.clip(excess * share, min(floor, 1.0), 1.0))
         why = f"Firefly with {label} bounds, {expected:.3g} of {n:,} rows expected bright"
         notes = {"bound": label, "expected_bright": expected}
         return Setup(model, FireflyPolicy(self.move, mode, scheme), bound, (_DRAWS + 1) * n, why, notes)
