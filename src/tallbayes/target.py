@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
+from tallbayes.engine.gradients import control_gradient
+from tallbayes.engine.residuals import add_curvatures, add_slopes, residual_slopes, residual_values
 from tallbayes.engine.rows import (
     proxy_values,
     range_gradient,
@@ -18,14 +20,18 @@ from tallbayes.engine.rows import (
     range_value,
     residual_differences,
     row_values,
+    weighted_gradient,
 )
+from tallbayes.engine.series import lead_rows
 from tallbayes.models.priors import PriorTerms, prior_gradient, prior_value
+from tallbayes.proxies.lower_bounds import gaps, log_odds_gradient
 from tallbayes.proxies.taylor import proxy_value
 
 EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, ORACLE, SIZE = 0, 1, 2, 3, 4, 5, 6, 8
 COUNTED = ("evals", "evals_value", "evals_gradient", "evals_paper")
 
 RUNNING, BOUND_EXCEEDED, NOT_FINITE = 0, 1, 2
+DIVERGED = 16
 
 
 class NoProxy(NamedTuple):
@@ -55,6 +61,21 @@ def counters() -> np.ndarray:
 
 
 @inlinable
+def stop_run(target, status, row):
+    """End the chunk with a status and the row to blame."""
+    target.counters[STATUS] = status
+    target.counters[ROW] = row
+
+
+@inlinable
+def _count(target, values, gradients):
+    target.counters[EVALS] += values
+    target.counters[VALUES] += values
+    target.counters[GRADIENTS] += gradients
+    target.counters[PAPER] += values
+
+
+@inlinable
 def row_total(target):
     """n."""
     return target.rows.records.shape[0]
@@ -67,12 +88,16 @@ def log_prior(target, theta):
 
 
 @inlinable
+def log_prior_gradient(target, theta, gradient):
+    """Log prior density, its gradient added to `gradient`: reads no row."""
+    return prior_gradient(target.prior, theta, gradient)
+
+
+@inlinable
 def log_posterior(target, theta):
     """Log posterior density on all rows: n evaluations."""
     n = row_total(target)
-    target.counters[EVALS] += n
-    target.counters[VALUES] += n
-    target.counters[PAPER] += n
+    _count(target, n, 0)
     return range_value(target.rows, 0, n, theta) + prior_value(target.prior, theta)
 
 
@@ -80,10 +105,7 @@ def log_posterior(target, theta):
 def log_posterior_gradient(target, theta, gradient):
     """Log posterior density on all rows, its gradient written to `gradient`: n evaluations."""
     n = row_total(target)
-    target.counters[EVALS] += n
-    target.counters[VALUES] += n
-    target.counters[GRADIENTS] += n
-    target.counters[PAPER] += n
+    _count(target, n, n)
     gradient[:] = 0.0
     value = range_gradient(target.rows, 0, n, theta, gradient)
     return value + prior_gradient(target.prior, theta, gradient)
@@ -103,19 +125,14 @@ def residual_gaps(target, index, theta, other, out):
 def log_likelihood_gap(target, theta, other):
     """Log-likelihood at `other` less that at `theta` on all rows: 2 n evaluations."""
     n = row_total(target)
-    target.counters[EVALS] += 2 * n
-    target.counters[VALUES] += 2 * n
-    target.counters[PAPER] += 2 * n
+    _count(target, 2 * n, 0)
     return range_value(target.rows, 0, n, other) - range_value(target.rows, 0, n, theta)
 
 
 @inlinable
 def subsample_values(target, index, theta, out):
     """Log-likelihoods of the indexed rows: one evaluation a row."""
-    m = index.size
-    target.counters[EVALS] += m
-    target.counters[VALUES] += m
-    target.counters[PAPER] += m
+    _count(target, index.size, 0)
     row_values(target.rows, index, theta, out)
 
 
@@ -202,7 +219,108 @@ def expand(target, theta, gradient, hessian):
 
 
 @inlinable
-def stop_run(target, status, row):
-    """End the chunk with a status and the row to blame."""
-    target.counters[STATUS] = status
-    target.counters[ROW] = row
+def control_values(target, index, theta, out):
+    """Residuals l_i - q_i of the indexed rows: one evaluation a row."""
+    _count(target, index.size, 0)
+    residual_values(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out)
+
+
+@inlinable
+def control_slopes(target, index, theta, out, slopes):
+    """The same with gradients, as derivatives in the linear predictors: one evaluation a row."""
+    _count(target, index.size, index.size)
+    residual_slopes(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out, slopes)
+
+
+@inlinable
+def add_control_gradient(target, index, slopes, factors, gradient):
+    """Add gradients that `control_slopes` has evaluated, times factors: no new evaluation."""
+    add_slopes(target.rows, index, slopes, factors, gradient)
+
+
+@inlinable
+def add_reference_curvature(target, index, factors, hessian):
+    """Add Hessians of the indexed rows at the reference, times factors: scalars at the reference are not counted."""
+    add_curvatures(target.rows, index, factors, target.proxy.whitening.reference, hessian)
+
+
+@inlinable
+def residual_gradient(target, index, factors, theta, gradient):
+    """Add factors times gradients of l_i - q_i of the indexed rows, q_i of the proxy's order: one evaluation a row."""
+    m = index.size
+    target.counters[EVALS] += m
+    target.counters[GRADIENTS] += m
+    target.counters[PAPER] += m
+    reference, order = target.proxy.whitening.reference, target.proxy.proxy.order
+    control_gradient(target.rows, index, factors, theta, reference, order, gradient)
+
+
+@inlinable
+def subset_log_likelihood(target, index, theta):
+    """Log-likelihood of the indexed rows: one evaluation a row."""
+    values = np.empty(index.size)
+    subsample_values(target, index, theta, values)
+    total = 0.0
+    for j in range(index.size):
+        total += values[j]
+    return total
+
+
+@inlinable
+def subset_log_likelihood_gradient(target, index, factors, theta, gradient):
+    """Sum of factors times log-likelihoods of the indexed rows, its gradient written to `gradient`: one evaluation a row."""
+    _count(target, index.size, index.size)
+    gradient[:] = 0.0
+    return weighted_gradient(target.rows, index, factors, theta, gradient)
+
+
+@inlinable
+def window_log_likelihood(target, start, size, theta):
+    """Log-likelihood of `size` consecutive rows; those that start a recursion before them are evaluated and counted too."""
+    _count(target, size + lead_rows(target.rows, start), 0)
+    return range_value(target.rows, start, start + size, theta)
+
+
+@inlinable
+def window_log_likelihood_gradient(target, start, size, theta, gradient):
+    """The same, with the gradient written to `gradient`."""
+    m = size + lead_rows(target.rows, start)
+    _count(target, m, m)
+    gradient[:] = 0.0
+    return range_gradient(target.rows, start, start + size, theta, gradient)
+
+
+@inlinable
+def lower_gaps(target, index, theta, out):
+    """Gaps log L - log B of the indexed rows to their lower bounds: one evaluation a row. A negative one ends the run."""
+    _count(target, index.size, 0)
+    known_gaps(target, index, theta, out)
+
+
+@inlinable
+def known_gaps(target, index, theta, out):
+    """The same for rows that were already evaluated at theta and not kept: the pair counts once."""
+    gaps(target.rows, target.proxy, index, theta, out)
+    _require_bounds(target, index, out)
+
+
+@inlinable
+def _require_bounds(target, index, gap):
+    for j in range(index.size):
+        if gap[j] < 0.0:
+            stop_run(target, BOUND_EXCEEDED, index[j])
+
+
+@inlinable
+def bright_gradient(target, index, theta, out, gradient):
+    """Gaps of the indexed rows; the gradient of sum_j log(L/B - 1) is added to `gradient`: one evaluation a row."""
+    _count(target, index.size, index.size)
+    log_odds_gradient(target.rows, target.proxy, index, np.ones(index.size), theta, out, gradient)
+    _require_bounds(target, index, out)
+
+
+@inlinable
+def changed_gradient(target, index, sign, theta, gradient):
+    """Add sign[j] times the gradient of log(L/B - 1) of rows already evaluated at theta: counted as gradients alone."""
+    target.counters[GRADIENTS] += index.size
+    log_odds_gradient(target.rows, target.proxy, index, sign, theta, np.empty(index.size), gradient)

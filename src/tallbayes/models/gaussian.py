@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tallbayes.data.dataset import Dataset
+from tallbayes.engine.arithmetic import exp_remainder
 from tallbayes.engine.family import (
     curvature_supremum,
     jet1,
@@ -21,7 +22,7 @@ from tallbayes.engine.family import (
     third_supremum_on,
     value,
 )
-from tallbayes.engine.multi import vector_gradient, vector_hessian, vector_value
+from tallbayes.engine.multi import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.errors import OptionError
 from tallbayes.models.base import Family, Model
 from tallbayes.models.priors import Prior
@@ -105,6 +106,15 @@ def _vector_hessian(family, u, y, gradient, hessian):
     hessian[1, 0] = hessian[0, 1]
     hessian[1, 1] = -2.0 * z * z
     return -u[1] - 0.5 * z * z
+
+
+@vector_residual.register(GaussianScale)
+def _vector_residual(family, base, shift, y):
+    """With E0 = e^(-2b) - 1, E1 = E0 + 2b, E2 = E1 - 2b^2 and a = shift of eta / sigma: -E2 z^2/2 + E1 a z - E0 a^2/2."""
+    inverse, b = math.exp(-base[1]), shift[1]
+    z, a = (y - base[0]) * inverse, shift[0] * inverse
+    e2 = exp_remainder(-2.0 * b)
+    return -0.5 * e2 * z * z + (e2 + 2.0 * b * b) * a * z - 0.5 * math.expm1(-2.0 * b) * a * a
 
 
 FAMILY = Family(

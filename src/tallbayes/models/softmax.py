@@ -79,17 +79,24 @@ def _hessian(family, u, y, gradient, hessian):
 
 @vector_residual.register(Softmax)
 def _residual(family, base, shift, y):
-    """Minus the cumulant generating function of the shift under p less two terms: y drops out, nothing cancels."""
+    """Minus the cumulant generating function of the shift under p less two terms: y drops out, nothing cancels.
+
+    For large shifts its exponentials would swamp the rest, and the difference of values has nothing to lose.
+    """
     p = np.empty(base.size)
-    _probabilities(base, p)
+    level = _probabilities(base, p)
     mean = 0.0
     for k in range(p.size):
         mean += p[k] * shift[k]
-    third, variance = 0.0, 0.0
+    third, variance, largest = 0.0, 0.0, 0.0
     for k in range(p.size):
         v = shift[k] - mean
         third += p[k] * exp_remainder(v)
         variance += p[k] * v * v
+        largest = max(largest, v)
+    if largest > 3.0:
+        moved = np.empty(base.size)
+        return level - _probabilities(base + shift, moved) + mean + 0.5 * variance
     return -(third + log1p_excess(third + 0.5 * variance))
 
 

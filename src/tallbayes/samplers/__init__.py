@@ -9,15 +9,25 @@ from tallbayes import moves
 from tallbayes.errors import OptionError, unknown
 from tallbayes.samplers.austerity import Austerity
 from tallbayes.samplers.base import KINDS, Guarantee, Sampler, Setup, advance
+from tallbayes.samplers.block_pseudo_marginal import BlockPseudoMarginal
 from tallbayes.samplers.confidence import Confidence
 from tallbayes.samplers.delayed_acceptance import DelayedAcceptance
 from tallbayes.samplers.exact_minibatch import ExactMinibatch
+from tallbayes.samplers.firefly import Firefly
 from tallbayes.samplers.full_data import FullData
+from tallbayes.samplers.hmc_ecs import HMCECS
+from tallbayes.samplers.informed import Informed
 from tallbayes.samplers.mh_sublhd import MHSubLhd
 from tallbayes.samplers.minibatch_barker import MinibatchBarker
 from tallbayes.samplers.naive_subsampling import NaiveSubsampling
 from tallbayes.samplers.noise_exchange import NoiseExchange
 from tallbayes.samplers.penalty import PenaltyMH
+from tallbayes.samplers.pseudo_marginal_firefly import PseudoMarginalFirefly
+from tallbayes.samplers.rhee_glynn import RheeGlynn
+from tallbayes.samplers.sghmc import SGHMC
+from tallbayes.samplers.sgld import SGLD
+from tallbayes.samplers.sgnht import SGNHT
+from tallbayes.samplers.zigzag import ZigZag
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "mh": lambda: FullData(moves.random_walk()),
@@ -26,30 +36,30 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "nuts": lambda: FullData(moves.nuts()),
     "slice": lambda: FullData(moves.slice()),
     "exact-minibatch": ExactMinibatch,
+    "firefly": Firefly,
+    "zigzag": ZigZag,
+    "delayed-acceptance": DelayedAcceptance,
+    "pseudo-marginal-firefly": PseudoMarginalFirefly,
+    "rhee-glynn": RheeGlynn,
+    "hmc-ecs-signed": lambda: HMCECS(estimator="signed"),
     "confidence": Confidence,
-    "mh-sublhd": MHSubLhd,
+    "mhsublhd": MHSubLhd,
+    "hmc-ecs": HMCECS,
+    "block-pseudo-marginal": BlockPseudoMarginal,
+    "sgld": SGLD,
+    "sghmc": SGHMC,
+    "sgnht": SGNHT,
     "austerity": Austerity,
-    "naive-subsampling": NaiveSubsampling,
+    "minibatch-barker": MinibatchBarker,
     "penalty-mh": PenaltyMH,
     "noise-exchange": NoiseExchange,
-    "minibatch-barker": MinibatchBarker,
-    "delayed-acceptance": DelayedAcceptance,
+    "informed": Informed,
+    "lwa": lambda: Informed(scaled=False),
+    "naive-subsampling": NaiveSubsampling,
 }
+"""By name, from the strongest guarantee to the weakest."""
 
-SPELLINGS = {"mhsublhd": "mh-sublhd"}
-
-CLASSES: dict[str, type[Any]] = {
-    "Austerity": Austerity,
-    "Confidence": Confidence,
-    "DelayedAcceptance": DelayedAcceptance,
-    "ExactMinibatch": ExactMinibatch,
-    "FullData": FullData,
-    "MHSubLhd": MHSubLhd,
-    "MinibatchBarker": MinibatchBarker,
-    "NaiveSubsampling": NaiveSubsampling,
-    "NoiseExchange": NoiseExchange,
-    "PenaltyMH": PenaltyMH,
-}
+CLASSES: dict[str, type[Any]] = {type(make()).__name__: type(make()) for make in SAMPLERS.values()}
 
 
 def resolve(sampler: str | Sampler) -> Sampler:
@@ -61,7 +71,6 @@ def resolve(sampler: str | Sampler) -> Sampler:
     if isinstance(sampler, Sampler):
         return sampler
     if isinstance(sampler, str):
-        sampler = SPELLINGS.get(sampler, sampler)
         if sampler not in SAMPLERS:
             raise unknown("sampler", sampler, [*SAMPLERS, "auto"])
         return SAMPLERS[sampler]()
@@ -79,21 +88,31 @@ def from_dict(options: dict[str, Any]) -> Sampler:
 
 __all__ = [
     "CLASSES",
+    "HMCECS",
     "KINDS",
     "SAMPLERS",
+    "SGHMC",
+    "SGLD",
+    "SGNHT",
     "Austerity",
+    "BlockPseudoMarginal",
     "Confidence",
     "DelayedAcceptance",
     "ExactMinibatch",
+    "Firefly",
     "FullData",
     "Guarantee",
+    "Informed",
     "MHSubLhd",
     "MinibatchBarker",
     "NaiveSubsampling",
     "NoiseExchange",
     "PenaltyMH",
+    "PseudoMarginalFirefly",
+    "RheeGlynn",
     "Sampler",
     "Setup",
+    "ZigZag",
     "advance",
     "from_dict",
     "resolve",

@@ -1,0 +1,127 @@
+"""Figure 3 of Bardenet, Doucet and Holmes (2017): Firefly on Normal(mu, sigma) fitted to normal and to lognormal samples.
+
+python -m experiments.s0_figure3 [--quick] [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tallbayes as tb
+from benchmarks.report import show
+from tallbayes.results.cost import effective_sizes
+from tallbayes.testing import exact_posterior
+
+FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "s0-figure3.png"
+SAMPLERS = {
+    "MH, all rows": tb.samplers.FullData(tb.moves.random_walk(acceptance=0.5)),
+    "explicit, 10 %": tb.samplers.Firefly(tb.moves.random_walk(acceptance=0.5), "taylor", "explicit", fraction=0.1),
+    "implicit, q = 0.001": tb.samplers.Firefly(tb.moves.random_walk(acceptance=0.5), "taylor", rate=0.001),
+    "implicit, q of each row": tb.samplers.Firefly(tb.moves.random_walk(acceptance=0.5), "taylor"),
+}
+
+
+def sample_of(kind: str, n: int) -> np.ndarray:
+    x = np.random.default_rng(1).standard_normal(n)
+    return x if kind == "normal" else np.exp(x)
+
+
+def run(kind: str, n: int, draws: int) -> list[dict[str, Any]]:
+    model = tb.models.normal(sample_of(kind, n))
+    exact = exact_posterior(model, points=121)
+    sd = np.sqrt(np.diag(exact.covariance))
+    out = []
+    for label, sampler in SAMPLERS.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", tb.errors.TallbayesWarning)
+            fit = tb.sample(model, sampler, draws=draws, warmup=1000, chains=1, seed=2, progress=False)
+        flat = fit.theta[0]
+        notes = fit.meta["notes"]
+        out.append(
+            {
+                "kind": kind,
+                "label": label,
+                "theta": (flat - exact.mean) / sd,
+                "evals": float(fit.evals.mean()) / n,
+                "bright": float(fit.stats["bright"].mean()) if "bright" in fit.stats else float("nan"),
+                "ess": effective_sizes(fit.theta),
+                "bias": (flat.mean(0) - exact.mean) / sd,
+                "spread": flat.std(0) / sd,
+                "stays": notes.get("iterations_bright", float("nan")),
+                "factor": notes.get("bright_count_IF", float("nan")),
+                "never": notes.get("rows_never_looked_at", float("nan")),
+                "warned": any("stays bright" in str(w.message) for w in caught),
+            }
+        )
+        print(kind, label, {k: v for k, v in out[-1].items() if k != "theta"}, flush=True)
+    return out
+
+
+def draw(found: list[dict[str, Any]]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    kinds = ("normal", "lognormal")
+    figure, axes = plt.subplots(len(SAMPLERS), 4, figsize=(11, 2.0 * len(SAMPLERS)), layout="constrained")
+    angle = np.linspace(0, 2 * np.pi, 100)
+    for column, kind in enumerate(kinds):
+        for row, item in enumerate(f for f in found if f["kind"] == kind):
+            trace, plane = axes[row][2 * column], axes[row][2 * column + 1]
+            trace.plot(item["theta"][:, 0], lw=0.4, color="tab:blue")
+            trace.set_ylim(-5, 5)
+            plane.plot(item["theta"][::5, 0], item["theta"][::5, 1], ".", ms=1.0, alpha=0.4)
+            plane.plot(2.45 * np.cos(angle), 2.45 * np.sin(angle), color="tab:red", lw=1.0)
+            plane.set(xlim=(-5, 5), ylim=(-5, 5))
+            trace.set_title(f"{kind}: {item['label']}", fontsize=8)
+            plane.set_title(f"effective {item['ess'].min():.0f}", fontsize=8)
+            trace.tick_params(labelsize=7)
+            plane.tick_params(labelsize=7)
+    for column in (0, 2):
+        axes[-1][column].set_xlabel("iteration; mu in posterior sds", fontsize=8)
+        axes[-1][column + 1].set_xlabel("mu, log sigma in posterior sds", fontsize=8)
+    FIGURE.parent.mkdir(exist_ok=True)
+    figure.savefig(FIGURE, dpi=85)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    n, draws = (2000, 300) if options.quick else (100_000, 10_000)
+    found = [item for kind in ("normal", "lognormal") for item in run(kind, n, draws)]
+    if options.write:
+        draw(found)
+    rows = [
+        {
+            "sample": f["kind"] if f["label"].startswith("MH") else "",
+            "algorithm": f["label"],
+            "evaluations / n": f["evals"],
+            "paper": "1" if f["label"].startswith("MH") else "0.1" if "10 %" in f["label"] else "",
+            "bright": "" if np.isnan(f["bright"]) else f["bright"],
+            "effective of 10,000": float(f["ess"].min()),
+            "mean off, sds": float(np.abs(f["bias"]).max()),
+            "sd / exact": float(f["spread"][np.argmax(np.abs(f["spread"] - 1))]),
+            "iterations bright": "" if np.isnan(f["stays"]) else f["stays"],
+            "rows never looked at": "" if np.isnan(f["never"]) else int(f["never"]),
+            "warned": "yes" if f["warned"] else "",
+        }
+        for f in found
+    ]
+    show(
+        "Firefly on the running examples",
+        rows,
+        f"n = {n:,}, {draws:,} iterations after 1,000 of warm-up, exact first draw of z. The worse of mu and log sigma.",
+        "s0-figure3" if options.write else None,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""Lower bounds B_i <= L_i whose product over all rows costs O(d^2): what Firefly Monte Carlo needs.
+
+| bound | log B_i | families |
+|---|---|---|
+| Jaakkola-Jordan | yη - η/2 - log 2cosh(ξ/2) - λ(ξ)(η^2 - ξ^2), λ(ξ) = tanh(ξ/2)/(4ξ) | logistic |
+| Student-t tangent | -(ν+1)/2 [log(1 + ξ^2/ν) + (r^2 - ξ^2)/(ν + ξ^2)], r = (y - η)/s | Student-t |
+| Boehning | f(η*) + (e_y - p*)'δ - δ'Aδ/2, A = (I - 11'/K)/2, δ = η - η* | softmax |
+| Taylor-Lagrange | q_i - c_i |w|^3, c_i = m_i |a_i|^3 / 6 | any with sup |f'''| < inf |
+
+The first two are tangents of functions that are convex in η^2 and in r^2 (ξ fixed, or tuned: its value at the mode, where the
+bound touches the likelihood); A dominates the curvature of every softmax. The last takes its remainder from `remainder.T6`;
+for Gaussian rows with unknown sigma the remainder is known in closed form and c_i |w|^3 becomes three such terms.
+
+log B_i is quadratic in theta up to these terms, so the sum needs a value, a gradient and a weighted Gram matrix: one pass.
+Gaps log L_i - log B_i are computed without cancellation and raised by `MARGIN`, which lowers every bound by that much and keeps
+rounding from making a gap negative.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import SUMS, inlinable, jit
+from tallbayes.engine import passes
+from tallbayes.engine.lower import Lower, add_gaps, add_log_odds_gradient
+from tallbayes.errors import ModelError, OptionError, unknown
+from tallbayes.models.gaussian import GaussianScale
+from tallbayes.models.logistic import Logistic
+from tallbayes.models.mode import Mode
+from tallbayes.models.softmax import Softmax
+from tallbayes.models.student_t import StudentT
+from tallbayes.proxies.penalties import (
+    CubicPenalty,
+    NoPenalty,
+    ScalePenalty,
+    add_penalty_gradient,
+    penalty_coefficient,
+    penalty_count,
+    penalty_terms,
+    penalty_totals,
+)
+from tallbayes.proxies.remainder import certify
+from tallbayes.proxies.tangents import Boehning, JaakkolaJordan, StudentTangent, TaylorKind
+
+MARGIN = 1e-10  # far above rounding of a gap, and n times it far below one bright row
+UNTUNED_XI = 1.5  # of the paper, for logistic rows
+NAMES = ("tuned", "untuned", "taylor")
+
+
+class LowerBound(NamedTuple):
+    """A bound of every row, and the sum of log B_i: value, gradient and Hessian at the reference, less the penalties."""
+
+    kind: Any
+    reference: np.ndarray
+    value: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+    penalty: Any
+
+
+@inlinable(options=SUMS)
+def _quadratic(bound, change, slope):
+    """Value of the quadratic part; its gradient is written to `slope`."""
+    total, d = bound.value, change.size
+    for j in range(d):
+        inner = 0.0
+        for k in range(d):
+            inner += bound.hessian[j, k] * change[k]
+        slope[j] = bound.gradient[j] + inner
+        total += (bound.gradient[j] + 0.5 * inner) * change[j]
+    return total
+
+
+@inlinable
+def bound_value(bound, theta):
+    """sum_i log B_i(theta), up to the margin: reads no row."""
+    change = theta - bound.reference
+    total = _quadratic(bound, change, np.empty(theta.size))
+    count = penalty_count(bound.penalty)
+    if count > 0:
+        terms = np.empty(count)
+        penalty_terms(bound.penalty, change, terms)
+        for m in range(count):
+            total -= penalty_totals(bound.penalty)[m] * terms[m]
+    return total
+
+
+@inlinable
+def bound_gradient(bound, theta, gradient):
+    """The same; its gradient is added to `gradient`."""
+    change, slope = theta - bound.reference, np.empty(theta.size)
+    total = _quadratic(bound, change, slope)
+    for j in range(theta.size):
+        gradient[j] += slope[j]
+    count = penalty_count(bound.penalty)
+    if count > 0:
+        terms = np.empty(count)
+        penalty_terms(bound.penalty, change, terms)
+        for m in range(count):
+            total -= penalty_totals(bound.penalty)[m] * terms[m]
+        add_penalty_gradient(bound.penalty, change, -penalty_totals(bound.penalty), gradient)
+    return total
+
+
+@inlinable
+def gaps(rows, bound, index, theta, out):
+    """out[j] = log L - log B of row index[j], the margin included; 0 for a row of zero weight."""
+    _start_with_penalties(bound, index, theta, out)
+    add_gaps(rows, bound.kind, bound.reference, index, theta, out)
+
+
+@inlinable
+def log_odds_gradient(rows, bound, index, sign, theta, out, gradient):
+    """The same, and the gradient of sum_j sign[j] log(L/B - 1) added to `gradient`."""
+    _start_with_penalties(bound, index, theta, out)
+    add_log_odds_gradient(rows, bound.kind, bound.reference, index, sign, theta, out, gradient)
+    count = penalty_count(bound.penalty)
+    if count > 0:
+        factors = np.zeros(count)
+        for j in range(index.size):
+            if out[j] > 0.0:
+                share = sign[j] / -math.expm1(-out[j])
+                for m in range(count):
+                    factors[m] += share * penalty_coefficient(bound.penalty, index[j], m)
+        add_penalty_gradient(bound.penalty, theta - bound.reference, factors, gradient)
+
+
+@inlinable
+def _start_with_penalties(bound, index, theta, out):
+    out[:] = MARGIN
+    count = penalty_count(bound.penalty)
+    if count > 0:
+        terms = np.empty(count)
+        penalty_terms(bound.penalty, theta - bound.reference, terms)
+        for j in range(index.size):
+            for m in range(count):
+                out[j] += penalty_coefficient(bound.penalty, index[j], m) * terms[m]
+
+
+@jit
+def _all_gaps(rows, bound, start, theta, out):
+    index = np.arange(start, start + out.size)
+    gaps(rows, bound, index, theta, out)
+
+
+def gaps_at(rows: Any, bound: LowerBound, theta: np.ndarray) -> np.ndarray:
+    """Gaps of all rows: one pass."""
+    out = np.empty(passes.row_count(rows))
+    theta = np.ascontiguousarray(theta, np.float64)
+    passes.over_ranges(out.size, 1 << 14, lambda a, b: _all_gaps(rows, bound, a, theta, out[a:b]))
+    return out
+
+
+def brightness(mode: Mode, bound: LowerBound, draws: int = 16, seed: int = 0) -> np.ndarray:
+    """Expected 1 - B_i/L_i of every row over draws from the Laplace fit: how often Firefly will find it bright."""
+    total = np.zeros(mode.model.data.n)
+    for theta in mode.laplace().draw(np.random.default_rng(seed), draws):
+        total -= np.expm1(-gaps_at(mode.model.rows, bound, theta))
+    return total / draws
+
+
+def predicted_brightness(mode: Mode, bound: LowerBound) -> float:
+    """Second-order expected number of bright rows of a tuned bound, from the two Hessians alone: tr((H - H_B) P^-1) / 2."""
+    return 0.5 * float(np.sum((mode.hessian - bound.hessian) * mode.covariance))
+
+
+def lower_bound(mode: Mode, name: str = "tuned", xi: float | None = None) -> tuple[LowerBound, str]:
+    """The bound of a model: "tuned" touches the likelihood of every row at the mode, "untuned" at one xi for all rows (1.5 for
+    logistic and 0 for Student-t rows unless given; at equal probabilities for softmax), "taylor" is Taylor-Lagrange.
+
+    Families without a tangent bound of their own have "taylor" alone; "tuned" means that there. One or two passes.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> from tallbayes.proxies.lower_bounds import gaps_at, lower_bound
+    >>> X = np.column_stack([np.ones(6), [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]])
+    >>> mode = tb.find_mode(tb.models.logistic(tb.Dataset.from_arrays(X, [0, 1, 0, 1, 0, 1]), tb.priors.normal(5.0)))
+    >>> bound, label = lower_bound(mode)
+    >>> label, bool(np.abs(gaps_at(mode.model.rows, bound, mode.reference)).max() < 1e-9)
+    ('Jaakkola-Jordan, tuned', True)
+    """
+    if name not in NAMES:
+        raise unknown("bound", name, NAMES)
+    model, member = mode.model, mode.model.member
+    if xi is not None and (name != "untuned" or not isinstance(member, Logistic | StudentT)):
+        raise OptionError("xi belongs to bound='untuned' of logistic and Student-t models.")
+    if xi is not None and not (xi >= 0.0 and math.isfinite(xi)):
+        raise OptionError(f"xi is where all rows' bounds are tight, at least 0; got {xi}.")
+    tuned, word = name == "tuned", "tuned" if name == "tuned" else f"xi = {xi or 0.0:g}"
+    if name != "taylor":
+        if isinstance(member, Logistic):
+            xi = UNTUNED_XI if xi is None else xi
+            label = f"Jaakkola-Jordan, {'tuned' if tuned else f'xi = {xi:g}'}"
+            return _collapsed(mode, JaakkolaJordan(-1.0 if tuned else float(xi)), mode.reference), label
+        if isinstance(member, StudentT):
+            return _collapsed(
+                mode, StudentTangent(-1.0 if tuned else float(xi or 0.0)), mode.reference
+            ), f"Student-t tangent, {word}"
+        if isinstance(member, Softmax):
+            reference = mode.reference if tuned else np.zeros(model.dim)
+            return _collapsed(mode, Boehning(), reference), f"Boehning, {'tuned' if tuned else 'at equal probabilities'}"
+        if not tuned:
+            raise ModelError(f"{model.family.name} has no untuned bound; use bound='taylor'.")
+    return _taylor_lagrange(mode), "Taylor-Lagrange"
+
+
+def _collapsed(mode: Mode, kind: Any, reference: np.ndarray, penalty: Any = None) -> LowerBound:
+    """Value, gradient and Hessian of the sum of quadratic bounds: a pass with the bound in place of the family."""
+    rows = mode.model.rows
+    sums = passes.total_hessian(rows._replace(family=Lower(kind, rows.family)), reference)
+    return LowerBound(kind, reference.copy(), *sums, NoPenalty() if penalty is None else penalty)
+
+
+def _taylor_lagrange(mode: Mode) -> LowerBound:
+    model = mode.model
+    if isinstance(model.member, GaussianScale):
+        penalty: Any = _scale_penalty(mode)
+    else:
+        try:
+            coefficient = certify(mode, "T6")[0].table.weight
+        except ModelError as error:
+            raise ModelError(
+                f"Firefly needs a lower bound of each likelihood, and {model.family.name} has no bounded third derivative to make one; "
+                "use 'exact-minibatch' or a full-data sampler such as 'nuts'."
+            ) from error
+        factor = np.ascontiguousarray(mode.factor)
+        penalty = CubicPenalty(factor, coefficient.reshape(-1, 1), np.array([math.fsum(coefficient)]))
+    return _collapsed(mode, TaylorKind(), mode.reference, penalty)
+
+
+def _scale_penalty(mode: Mode) -> ScalePenalty:
+    model, d = mode.model, mode.model.data.d
+    factor = np.ascontiguousarray(mode.factor[:d, :d])
+    sigma, coefficient = math.exp(mode.reference[-1]), np.empty((model.data.n, 3))
+
+    def work(start: int, stop: int) -> np.ndarray:
+        x, y, offset, weight = passes.block(model.rows, start, stop)
+        z = np.abs(y - offset - x @ mode.reference[:d]) / sigma
+        norm = np.sqrt(((x @ factor) ** 2).sum(1)) / sigma
+        coefficient[start:stop] = weight[:, None] * np.column_stack([0.5 * z * z, z * norm, 0.5 * norm * norm])
+        return coefficient[start:stop].sum(0)
+
+    total = np.sum(passes.over_ranges(model.data.n, 1 << 16, work), axis=0)
+    return ScalePenalty(factor, coefficient, total)

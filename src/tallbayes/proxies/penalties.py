@@ -1,0 +1,170 @@
+"""What makes a Taylor expansion a lower bound: terms of theta alone, each multiplied by a number of the row that is summed once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import declared, generic, inlinable
+from tallbayes.engine.arithmetic import exp_remainder
+
+
+class NoPenalty(NamedTuple):
+    """log B is quadratic."""
+
+
+class CubicPenalty(NamedTuple):
+    """coefficient_i |w|^3."""
+
+    factor: np.ndarray
+    coefficient: np.ndarray  # (n, 1)
+    total: np.ndarray
+
+
+class ScalePenalty(NamedTuple):
+    """Gaussian rows with unknown sigma, b = log sigma - log sigma*: z^2/2 E2+ + |z||a| E1 |v| + |a|^2/2 E0+ |v|^2.
+
+    E0 = e^(-2b) - 1, E1 = E0 + 2b >= 0, E2 = E1 - 2b^2, v the whitened coefficients; the residual of a row is exactly
+    -E2 z^2/2 + E1 z (x.h/sigma*) - E0 (x.h/sigma*)^2/2.
+    """
+
+    factor: np.ndarray  # of the coefficients alone
+    coefficient: np.ndarray  # (n, 3)
+    total: np.ndarray
+
+
+@generic
+def penalty_count(penalty: Any) -> int:
+    """Number of terms of a penalty."""
+    return 0
+
+
+@generic
+def penalty_terms(penalty: Any, change: np.ndarray, terms: np.ndarray) -> None:
+    """The terms at theta = reference + change."""
+
+
+@generic
+def add_penalty_gradient(penalty: Any, change: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
+    """Add sum_m factors[m] grad terms[m] to `gradient`."""
+
+
+@generic
+@declared
+def penalty_coefficient(penalty: Any, row: int, term: int) -> float:
+    """What a term is multiplied with in a row."""
+    raise TypeError
+
+
+@inlinable
+def _solve(factor, change, size):
+    """w with factor w = the first elements of change."""
+    white = change[:size].copy()
+    for j in range(size):
+        for k in range(j):
+            white[j] -= factor[j, k] * white[k]
+        white[j] /= factor[j, j]
+    return white
+
+
+@inlinable
+def _solve_transposed(factor, vector):
+    """u with factor' u = vector, in place."""
+    for j in range(vector.size - 1, -1, -1):
+        for k in range(j + 1, vector.size):
+            vector[j] -= factor[k, j] * vector[k]
+        vector[j] /= factor[j, j]
+
+
+@inlinable
+def _square(vector):
+    total = 0.0
+    for j in range(vector.size):
+        total += vector[j] * vector[j]
+    return total
+
+
+@penalty_count.register(CubicPenalty)
+def _cubic_count(penalty):
+    return 1
+
+
+@penalty_terms.register(CubicPenalty)
+def _cubic_terms(penalty, change, terms):
+    terms[0] = _square(_solve(penalty.factor, change, change.size)) ** 1.5
+
+
+@add_penalty_gradient.register(CubicPenalty)
+def _cubic_gradient(penalty, change, factors, gradient):
+    white = _solve(penalty.factor, change, change.size)
+    scale = 3.0 * math.sqrt(_square(white)) * factors[0]
+    _solve_transposed(penalty.factor, white)
+    for j in range(gradient.size):
+        gradient[j] += scale * white[j]
+
+
+@penalty_count.register(ScalePenalty)
+def _scale_count(penalty):
+    return 3
+
+
+@penalty_terms.register(ScalePenalty)
+def _scale_terms(penalty, change, terms):
+    d = change.size - 1
+    b, square = change[d], _square(_solve(penalty.factor, change, d))
+    second = exp_remainder(-2.0 * b)
+    terms[0] = max(0.0, second)
+    terms[1] = max(0.0, second + 2.0 * b * b) * math.sqrt(square)
+    terms[2] = max(0.0, math.expm1(-2.0 * b)) * square
+
+
+@add_penalty_gradient.register(ScalePenalty)
+def _scale_gradient(penalty, change, factors, gradient):
+    d = change.size - 1
+    b, white = change[d], _solve(penalty.factor, change, d)
+    square = _square(white)
+    e0, e2 = math.expm1(-2.0 * b), exp_remainder(-2.0 * b)
+    e1 = max(0.0, e2 + 2.0 * b * b)
+    length = math.sqrt(square)
+    if e2 > 0.0:
+        gradient[d] -= 2.0 * e1 * factors[0]
+    gradient[d] -= 2.0 * e0 * length * factors[1]
+    if e0 > 0.0:
+        gradient[d] -= 2.0 * (e0 + 1.0) * square * factors[2]
+    scale = factors[1] * e1 / max(length, 1e-300) + 2.0 * factors[2] * max(0.0, e0)
+    _solve_transposed(penalty.factor, white)
+    for j in range(d):
+        gradient[j] += scale * white[j]
+
+
+@penalty_coefficient.register(NoPenalty)
+def _no_coefficient(penalty, row, term):
+    return 0.0
+
+
+@penalty_coefficient.register(CubicPenalty)
+def _cubic_coefficient(penalty, row, term):
+    return penalty.coefficient[row, term]
+
+
+@penalty_coefficient.register(ScalePenalty)
+def _scale_coefficient(penalty, row, term):
+    return penalty.coefficient[row, term]
+
+
+@generic
+def penalty_totals(penalty: Any) -> np.ndarray:
+    """Coefficients of all rows together."""
+    return np.zeros(0)
+
+
+@penalty_totals.register(CubicPenalty)
+def _cubic_total(penalty):
+    return penalty.total
+
+
+@penalty_totals.register(ScalePenalty)
+def _scale_total(penalty):
+    return penalty.total

@@ -1,0 +1,280 @@
+"""Which rows are bright: the O(1) structure of Maclaurin and Adams (2014, section 3.3), and the moves of z given theta.
+
+`order` holds every row once, the bright ones first; `place` is its inverse. Brightening or darkening a row is one swap. The
+gaps log L - log B at the present theta are kept for bright rows, by their position.
+
+Every resampling here leaves p(z | theta) = prod_i (1 - e^(-gap_i))^z_i (e^(-gap_i))^(1 - z_i) invariant.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import declared, generic, inlinable
+from tallbayes.target import known_gaps, lower_gaps, row_total
+
+BLOCK = 4096  # rows evaluated at a time by the first draw of z
+WITH, WITHOUT, SWEEP = 0, 1, 2  # how explicit resampling chooses its rows
+
+
+class Lights(NamedTuple):
+    """State of z. `tally` holds the number of bright rows, the place of the sweep, and the number of rows ever looked at."""
+
+    order: np.ndarray
+    place: np.ndarray
+    gap: np.ndarray  # of bright rows, in their order; longer than their number
+    seen: np.ndarray  # whether a row was ever bright or looked at
+    shuffle: np.ndarray  # a permutation of the rows, for explicit resampling without replacement
+    tally: np.ndarray
+
+
+class Changes(NamedTuple):
+    """Rows that changed, with sign +1 for a row now bright and their gaps; and how many rows were looked at."""
+
+    row: np.ndarray
+    sign: np.ndarray
+    gap: np.ndarray
+    looked: int
+
+
+class Implicit(NamedTuple):
+    """Metropolis-Hastings on each z: dark to bright proposed at a rate of the row, bright to dark always.
+
+    `rate` has one number for all rows, or one for each with `member` the rows sorted into classes whose largest rate is `top`.
+    """
+
+    rate: np.ndarray
+    member: np.ndarray
+    start: np.ndarray
+    top: np.ndarray
+
+
+class Explicit(NamedTuple):
+    """Gibbs draws of `size` of the z at a time: drawn with or without replacement, or the next ones in order."""
+
+    size: int
+    scheme: int
+
+
+def no_lights() -> Lights:
+    """Before the first draw of z: the right types."""
+    index, flags = np.zeros(0, np.int32), np.zeros(0, np.uint8)
+    return Lights(index, index.copy(), np.zeros(1), flags, index.copy(), np.zeros(3, np.int64))
+
+
+@inlinable
+def log_odds(gap):
+    """log(L/B - 1) = log(e^gap - 1)."""
+    return gap + math.log(-math.expm1(-gap)) if gap > 0.0 else -np.inf
+
+
+@inlinable
+def brighten(lights, row, gap):
+    """Make a dark row bright. `gap` must have room."""
+    count = lights.tally[0]
+    at, other = lights.place[row], lights.order[count]
+    lights.order[at], lights.order[count] = other, row
+    lights.place[other], lights.place[row] = at, count
+    lights.gap[count] = gap
+    lights.tally[0] = count + 1
+
+
+@inlinable
+def darken(lights, at):
+    """Make the bright row at a position dark; the last bright row takes its place."""
+    last = lights.tally[0] - 1
+    row, other = lights.order[at], lights.order[last]
+    lights.order[at], lights.order[last] = other, row
+    lights.place[other], lights.place[row] = at, last
+    lights.gap[at] = lights.gap[last]
+    lights.tally[0] = last
+
+
+@inlinable
+def with_room(lights, extra):
+    """The same with room for the gaps of `extra` more bright rows."""
+    need = lights.tally[0] + extra
+    if need <= lights.gap.size:
+        return lights
+    gap = np.zeros(max(need, min(2 * lights.gap.size, lights.order.size)))
+    gap[: lights.gap.size] = lights.gap
+    return Lights(lights.order, lights.place, gap, lights.seen, lights.shuffle, lights.tally)
+
+
+@inlinable
+def _look(lights, row):
+    if lights.seen[row] == 0:
+        lights.seen[row] = 1
+        lights.tally[2] += 1
+
+
+@inlinable
+def first_lights(rng, target, theta, shuffled):
+    """z drawn from its law given theta: n evaluations."""
+    n = row_total(target)
+    order = np.arange(n).astype(np.int32)
+    shuffle = np.arange(n if shuffled else 0).astype(np.int32)
+    lights = Lights(order, order.copy(), np.zeros(64), np.zeros(n, np.uint8), shuffle, np.zeros(3, np.int64))
+    out = np.empty(BLOCK)
+    for start in range(0, n, BLOCK):
+        size = min(BLOCK, n - start)
+        lower_gaps(target, np.arange(start, start + size), theta, out[:size])
+        lights = with_room(lights, size)
+        for j in range(size):
+            if rng.random() < -math.expm1(-out[j]):
+                brighten(lights, start + j, out[j])
+                _look(lights, start + j)
+    return lights
+
+
+@inlinable
+def skip(rng, rate):
+    """A geometric number of at least 1: how far to the next success of trials at this rate. Large where it would overflow."""
+    if rate >= 1.0:
+        return 1
+    return 1 + int(min(math.log(1.0 - rng.random()) / math.log1p(-rate), 4e18))
+
+
+@inlinable
+def marked_rows(rng, rates):
+    """Rows each marked independently at its own rate, in time proportional to their number: skips, then thinning."""
+    found, count = np.empty(64, np.int32), 0
+    several = rates.rate.size > 1
+    for k in range(rates.top.size):
+        first = rates.start[k]
+        size = rates.start[k + 1] - first
+        at = skip(rng, rates.top[k]) - 1
+        while at < size:
+            row = rates.member[first + at] if several else first + at
+            if not several or rng.random() * rates.top[k] < rates.rate[row]:
+                if count == found.size:
+                    larger = np.empty(2 * count, np.int32)
+                    larger[:count] = found
+                    found = larger
+                found[count] = row
+                count += 1
+            at += skip(rng, rates.top[k])
+    return found[:count]
+
+
+@generic
+def shuffles(scheme: Any) -> bool:
+    """Whether a scheme keeps a permutation of the rows."""
+    return False
+
+
+@shuffles.register(Explicit)
+def _shuffles(scheme):
+    return scheme.scheme == 1
+
+
+@generic(argument=2)
+@declared
+def resample(rng: np.random.Generator, target: Any, scheme: Any, theta: np.ndarray, lights: Lights) -> tuple[Lights, Changes]:
+    """One resampling of z given theta."""
+    raise TypeError
+
+
+@resample.register(Implicit)
+def _implicit(rng, target, scheme, theta, lights):
+    """Dark rows are proposed before any bright one is darkened: a row just darkened must not be tried again."""
+    bright = lights.tally[0]
+    marked = marked_rows(rng, scheme)
+    dark, count = np.empty(marked.size, np.int32), 0
+    for k in range(marked.size):
+        if lights.place[marked[k]] >= bright:
+            dark[count] = marked[k]
+            count += 1
+    dark, gap = dark[:count], np.empty(count)
+    lower_gaps(target, dark, theta, gap)
+    row, sign, change = np.empty(count + bright, np.int32), np.empty(count + bright), np.empty(count + bright)
+    several, made = scheme.rate.size > 1, 0
+    for k in range(count):
+        _look(lights, dark[k])
+        rate = scheme.rate[dark[k]] if several else scheme.rate[0]
+        if rng.random() * rate < math.expm1(gap[k]):
+            row[made], sign[made], change[made] = dark[k], 1.0, gap[k]
+            made += 1
+    brightened = made
+    for at in range(bright - 1, -1, -1):
+        rate = scheme.rate[lights.order[at]] if several else scheme.rate[0]
+        if rng.random() * math.expm1(lights.gap[at]) < rate:
+            row[made], sign[made], change[made] = lights.order[at], -1.0, lights.gap[at]
+            made += 1
+            darken(lights, at)
+    lights = with_room(lights, brightened)
+    for k in range(brightened):
+        brighten(lights, row[k], change[k])
+    return lights, Changes(row[:made], sign[:made], change[:made], count)
+
+
+@inlinable
+def _chosen(rng, scheme, lights):
+    n, size = lights.order.size, scheme.size
+    rows = np.empty(size, np.int32)
+    for k in range(size):
+        if scheme.scheme == 0:
+            rows[k] = min(int(rng.random() * n), n - 1)
+        elif scheme.scheme == 1:
+            other = k + min(int(rng.random() * (n - k)), n - k - 1)
+            rows[k] = lights.shuffle[other]
+            lights.shuffle[other] = lights.shuffle[k]
+            lights.shuffle[k] = rows[k]
+        else:
+            rows[k] = (lights.tally[1] + k) % n
+    if scheme.scheme == 2:
+        lights.tally[1] = (lights.tally[1] + size) % n
+    return rows
+
+
+@resample.register(Explicit)
+def _explicit(rng, target, scheme, theta, lights):
+    rows = _chosen(rng, scheme, lights)
+    gap = np.empty(rows.size)
+    lower_gaps(target, rows, theta, gap)
+    row, sign, change, made = np.empty(rows.size, np.int32), np.empty(rows.size), np.empty(rows.size), 0
+    lights = with_room(lights, rows.size)
+    for k in range(rows.size):
+        _look(lights, rows[k])
+        at = lights.place[rows[k]]
+        bright = at < lights.tally[0]
+        shines = rng.random() < -math.expm1(-gap[k])
+        if shines == bright:
+            continue
+        row[made], sign[made], change[made] = rows[k], 1.0 if shines else -1.0, gap[k]
+        made += 1
+        if shines:
+            brighten(lights, rows[k], gap[k])
+        else:
+            darken(lights, at)
+    return lights, Changes(row[:made], sign[:made], change[:made], rows.size)
+
+
+@inlinable
+def renew_gaps(target, theta, lights, buffer, computed):
+    """Keep the gaps of bright rows at a new theta: from `buffer` if they were computed there, else anew."""
+    count = lights.tally[0]
+    if not computed:
+        known_gaps(target, lights.order[:count], theta, buffer)
+    lights.gap[:count] = buffer
+
+
+def classes_of(rate: np.ndarray, most: int = 8) -> Implicit:
+    """Rows sorted into dyadic classes of their rate, at most `most`; the last takes all smaller ones."""
+    largest = float(rate.max())
+    octave = np.minimum(np.floor(np.log2(largest / rate)), most - 1).astype(np.int64)
+    member = np.argsort(octave, kind="stable").astype(np.int32)
+    counts = np.bincount(octave, minlength=most)
+    used = np.flatnonzero(counts)
+    start = np.concatenate([[0], np.cumsum(counts[used])]).astype(np.int64)
+    top = np.array([rate[member[a:b]].max() for a, b in itertools.pairwise(start)])
+    return Implicit(rate, member, start, top)
+
+
+def single_rate(rate: float, n: int) -> Implicit:
+    """The paper's one rate for all rows."""
+    return Implicit(np.array([rate]), np.zeros(0, np.int32), np.array([0, n]), np.array([rate]))

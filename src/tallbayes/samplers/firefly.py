@@ -1,0 +1,330 @@
+"""Firefly Monte Carlo (Maclaurin and Adams 2014): posterior draws that read the bright rows alone.
+
+With lower bounds 0 < B_i <= L_i and one light z_i a row, it leaves invariant
+
+    pi(theta, z)  ~  p(theta) prod_i B_i(theta) prod_{i: z_i = 1} (L_i(theta) / B_i(theta) - 1),
+
+whose marginal of theta is the posterior: summed over z_i a row contributes B_i + (L_i - B_i) = L_i. The product of all B_i costs
+O(d^2); L_i is needed where z_i = 1 only. Any move of theta given z alternates with a resampling of z given theta:
+
+* implicit (their Algorithm 2, whose line 10 must read L~/q > u): dark rows are proposed to brighten at rate q_i and accepted with
+  probability min(1, L~_i / q_i), bright ones darken with probability min(1, q_i / L~_i), L~ = L/B - 1;
+* explicit: a share of the z drawn anew, at random with or without replacement, or in order (a sweep).
+
+Bounds and rates are frozen before warm-up. EXACT.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import inlinable
+from tallbayes.engine import passes
+from tallbayes.errors import OptionError, unknown
+from tallbayes.models.base import Model
+from tallbayes.models.mode import Mode, mode_at
+from tallbayes.models.priors import prior_gradient
+from tallbayes.moves import MOVE_INFO, Move, from_dict, random_walk
+from tallbayes.moves.base import Point, log_density, log_density_gradient, move
+from tallbayes.proxies import lower_bounds
+from tallbayes.proxies.lower_bounds import MARGIN, bound_gradient, bound_value
+from tallbayes.samplers import bright
+from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
+from tallbayes.samplers.bright import Lights, first_lights, log_odds, no_lights, renew_gaps, resample, shuffles
+from tallbayes.samplers.full_data import MovePolicy
+from tallbayes.target import NOT_FINITE, Target, bright_gradient, changed_gradient, log_prior, lower_gaps, stop_run
+
+RESAMPLE = ("implicit", "explicit", "explicit-without", "sweep")
+INFO = ("joint", *MOVE_INFO[1:], "bright", "looked", "brightened", "darkened", "seen")
+GRADIENT_MOVES = ("mala", "hmc", "nuts")
+_EXCESS = {False: 0.2, True: 1.0}  # moves without gradients take so many iterations to renew theta that z keeps up
+_DRAWS = 16  # of the Laplace fit, for the expected brightness of rows
+_STICKY = 20.0  # iterations a row may stay bright before it is worth a word
+_FLOOR = 2.0  # rows without expected brightness proposed an iteration, all together: every row must have its turn
+
+
+class BrightPosterior(NamedTuple):
+    """The joint density as a function of theta, z fixed. Gaps of the last evaluation stay in `gap`, its theta in `at`."""
+
+    target: Target
+    lit: np.ndarray
+    gap: np.ndarray
+    at: np.ndarray
+
+
+class State(NamedTuple):
+    """Position, joint log-density and its gradient (zero for moves without), and the lights."""
+
+    theta: np.ndarray
+    log_density: float
+    gradient: np.ndarray
+    lights: Lights
+
+
+class FireflyOptions(NamedTuple):
+    """Compiled options: the kernel of the move, whether it uses gradients, and how z is resampled."""
+
+    kernel: Any
+    gradient: bool
+    scheme: Any
+
+
+@inlinable
+def _sum_of_odds(gap):
+    total = 0.0
+    for j in range(gap.size):
+        total += log_odds(gap[j])
+    return total
+
+
+@log_density.register(BrightPosterior)
+def _log_density(density, theta):
+    lower_gaps(density.target, density.lit, theta, density.gap)
+    density.at[:] = theta
+    value = log_prior(density.target, theta) + bound_value(density.target.proxy, theta) + _sum_of_odds(density.gap)
+    return value if abs(value) < np.inf else -np.inf
+
+
+@log_density_gradient.register(BrightPosterior)
+def _log_density_gradient(density, theta, gradient):
+    gradient[:] = 0.0
+    bright_gradient(density.target, density.lit, theta, density.gap, gradient)
+    density.at[:] = theta
+    value = prior_gradient(density.target.prior, theta, gradient) + _sum_of_odds(density.gap)
+    value += bound_gradient(density.target.proxy, theta, gradient)
+    return value if abs(value) < np.inf else -np.inf
+
+
+@init.register(FireflyOptions)
+def _init(rng, target, options, theta):
+    lights = first_lights(rng, target, theta, shuffles(options.scheme))
+    gap, gradient = lights.gap[: lights.tally[0]], np.zeros(theta.size)
+    value = log_prior(target, theta) + bound_value(target.proxy, theta) + _sum_of_odds(gap)
+    if options.gradient:
+        prior_gradient(target.prior, theta, gradient)
+        bound_gradient(target.proxy, theta, gradient)
+        changed_gradient(target, lights.order[: gap.size], np.ones(gap.size), theta, gradient)
+    if not abs(value) < np.inf:
+        stop_run(target, NOT_FINITE, 0)
+    return State(theta.copy(), value, gradient, lights)
+
+
+@step.register(FireflyOptions)
+def _step(rng, target, options, state, info):
+    theta, count = state.theta, state.lights.tally[0]
+    density = BrightPosterior(target, state.lights.order[:count], np.empty(count), np.full(theta.size, np.nan))
+    point = move(rng, options.kernel, density, Point(theta, state.log_density, state.gradient), info)
+    if not _same(point.theta, theta):
+        renew_gaps(target, point.theta, state.lights, density.gap, _same(point.theta, density.at))
+    lights, changes = resample(rng, target, options.scheme, point.theta, state.lights)
+    value, brightened = point.log_density, 0
+    for k in range(changes.row.size):
+        value += changes.sign[k] * log_odds(changes.gap[k])
+        if changes.sign[k] > 0.0:
+            brightened += 1
+    gradient = point.gradient
+    if options.gradient and changes.row.size > 0:
+        gradient = gradient.copy()
+        changed_gradient(target, changes.row, changes.sign, point.theta, gradient)
+    info[0] = value
+    info[5] = lights.tally[0]
+    info[6] = changes.looked
+    info[7] = brightened
+    info[8] = changes.row.size - brightened
+    info[9] = lights.tally[2]
+    return State(point.theta, value, gradient, lights)
+
+
+@inlinable
+def _same(theta, other):
+    same = True
+    for j in range(theta.size):
+        same = same and theta[j] == other[j]
+    return same
+
+
+class FireflyPolicy(Policy):
+    """Warm-up of the move; bounds and rates are fixed before it."""
+
+    def __init__(self, move: Move, mode: Mode, scheme: Any) -> None:
+        self.inner, self.scheme = MovePolicy(move, mode), scheme
+        self.gradient = move.name in GRADIENT_MOVES
+
+    def begin(self) -> Any:
+        """As for the move on all rows."""
+        return self.inner.begin()
+
+    def window_ends(self, warmup: int) -> list[int]:
+        """As for the move on all rows."""
+        return self.inner.window_ends(warmup)
+
+    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> Any:
+        """As for the move on all rows."""
+        return self.inner.update(state, draws, info, end, warmup)
+
+    def options(self, state: Any, final: bool) -> FireflyOptions:
+        """The kernel of the move and the resampling."""
+        return FireflyOptions(self.inner.options(state, final).kernel, self.gradient, self.scheme)
+
+    def blank(self, theta: np.ndarray) -> State:
+        """A state without lights."""
+        return State(theta.copy(), 0.0, np.zeros(theta.size), no_lights())
+
+
+@dataclass(frozen=True)
+class Firefly(Sampler):
+    """Firefly Monte Carlo with any move.
+
+    `bound` is "tuned" (tight at the mode), "untuned" (tight at one `xi` for all rows) or "taylor"; see
+    `tallbayes.proxies.lower_bounds`. `resample` is "implicit", or "explicit", "explicit-without" (replacement) and "sweep", which
+    redraw a `fraction` of all lights an iteration. Implicit resampling proposes dark rows at `rate`, one number for all rows as in
+    the paper, or by default at `excess` times the expected brightness of each: 0.2, and 1 for moves with gradients, unless given.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.column_stack([np.ones(20_000), rng.standard_normal((20_000, 2))])
+    >>> y = (rng.random(20_000) < 1 / (1 + np.exp(-X @ [0.1, 0.5, -0.5]))).astype(float)
+    >>> model = tb.models.logistic(tb.Dataset.from_arrays(X, y))
+    >>> fit = tb.sample(model, tb.samplers.Firefly(), draws=500, seed=1, progress=False)
+    >>> bool(fit.evals.mean() < 50)
+    True
+    """
+
+    move: Move = field(default_factory=random_walk)
+    bound: str = "tuned"
+    resample: str = "implicit"
+    xi: float | None = None
+    rate: float | None = None
+    excess: float | None = None
+    fraction: float = 0.1
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        "EXACT",
+        "every transition leaves the posterior invariant; rows are read where their light is on, under proven lower bounds",
+        assumed=("the proven lower bound of the family", "arithmetic in double precision"),
+        checked=("no row read lies below its bound",),
+    )
+    cost: ClassVar[str] = "about d rows with a tuned bound, whatever n"
+
+    def __post_init__(self) -> None:
+        if self.bound not in lower_bounds.NAMES:
+            raise unknown("bound", self.bound, lower_bounds.NAMES)
+        if self.resample not in RESAMPLE:
+            raise unknown("resample", self.resample, RESAMPLE)
+        for name, value in (("rate", self.rate), ("fraction", self.fraction)):
+            if value is not None and not 0.0 < value <= 1.0:
+                raise OptionError(f"{name} is a probability above 0; got {value}.")
+        if self.excess is not None and (self.rate is not None or self.resample != "implicit"):
+            raise OptionError("excess belongs to resample='implicit' with a rate for each row; leave out rate.")
+        if self.rate is not None and self.resample != "implicit":
+            raise OptionError(f"rate belongs to resample='implicit'; resample={self.resample!r} has fraction=.")
+        if self.excess is not None and not (self.excess > 0.0 and math.isfinite(self.excess)):
+            raise OptionError(f"excess multiplies the expected brightness of a row, so it is positive; got {self.excess}.")
+        if self.xi is not None and self.bound != "untuned":
+            raise OptionError(f"xi belongs to bound='untuned'; bound={self.bound!r} has no such number.")
+
+    @property
+    def name(self) -> str:
+        """Its string name."""
+        return "firefly"
+
+    @property
+    def info(self) -> tuple[str, ...]:
+        """What the move reports, and what happened to the lights."""
+        return INFO
+
+    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+        """Sum the bounds (one pass), estimate the brightness of every row (16 passes), make the classes of rates."""
+        n = model.data.n
+        if n >= 2**31:
+            raise OptionError(f"Firefly keeps row numbers of 32 bits, fewer than 2,147,483,648 rows; got {n:,}.")
+        bound, label = lower_bounds.lower_bound(mode, self.bound, self.xi)
+        share = lower_bounds.brightness(mode, bound, _DRAWS, seed)
+        expected = float(share.sum())
+        if self.resample != "implicit":
+            scheme: Any = bright.Explicit(math.ceil(self.fraction * n), RESAMPLE.index(self.resample) - 1)
+        elif self.rate is not None:
+            scheme = bright.single_rate(self.rate, n)
+        else:
+            excess = self.excess or _EXCESS[self.move.name in GRADIENT_MOVES]
+            floor = max(_FLOOR, 0.1 * excess * expected) / n
+            scheme = bright.classes_of(np.clip(excess * share, min(floor, 1.0), 1.0))
+        why = f"Firefly with {label} bounds, {expected:.3g} of {n:,} rows expected bright"
+        notes = {"bound": label, "expected_bright": expected}
+        return Setup(model, FireflyPolicy(self.move, mode, scheme), bound, (_DRAWS + 1) * n, why, notes)
+
+    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+        """Bright share, rows never looked at and autocorrelation of the bright count; sentences where they are bad."""
+        n, draws = setup.model.data.n, theta.shape[1]
+        share, never = float(stats["bright"].mean() / n), float(n - stats["seen"][:, -1].mean())
+        setup.notes.update({"bright_share": share, "rows_never_looked_at": never})
+        found = []
+        if share > 0.5:
+            found.append(
+                f"{100 * share:.0f} % of the rows are bright: the bound is loose, and all rows at once would cost less. "
+                + ("Use bound='tuned', or a full-data sampler." if self.bound == "untuned" else "Use a full-data sampler.")
+            )
+        if draws < 20 or not np.ptp(stats["bright"]) > 0:
+            return found
+        from arviz_stats.base import array_stats
+
+        factor = draws * theta.shape[0] / float(array_stats.ess(stats["bright"], chain_axis=0, draw_axis=1))
+        stays = float(stats["bright"].sum() / max(stats["darkened"].sum(), 1.0))
+        setup.notes.update({"bright_count_IF": factor, "iterations_bright": stays})
+        if stays > _STICKY and stays > 0.02 * draws:
+            found.append(
+                f"a bright row stays bright for {stays:.0f} iterations on average, and the bright count has an inefficiency of "
+                f"{factor:.0f}: theta follows the few rows that are lit. Raise "
+                + ("rate" if self.rate is not None else "excess" if self.resample == "implicit" else "fraction")
+                + ", or use 'exact-minibatch' or 'nuts'."
+            )
+        return found
+
+    def audit(
+        self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Gaps of all rows at a few draws, against the likelihood."""
+        facts, problems = replay_gaps(self.bound, self.xi, model, fit, pairs, rng)
+        return {**facts, "bright rows in the run": float(fit.stats["bright"].mean())}, problems
+
+    def as_dict(self) -> dict[str, Any]:
+        """Class and options in JSON types."""
+        names = ("bound", "resample", "xi", "rate", "excess", "fraction")
+        return {"class": "Firefly", **{k: getattr(self, k) for k in names}, "move": self.move.as_dict()}
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any]) -> Firefly:
+        """The inverse of `as_dict`."""
+        return cls(**{**options, "move": from_dict(options["move"])})
+
+
+def replay_gaps(
+    name: str, xi: float | None, model: Model, fit: Any, count: int, rng: np.random.Generator
+) -> tuple[dict[str, Any], list[str]]:
+    """Gaps of all rows at a few draws: none may be negative, and with the sum of bounds they make up the likelihood."""
+    bound, label = lower_bounds.lower_bound(mode_at(model, fit.laplace_mean), name, xi)
+    least, error, lit = math.inf, 0.0, []
+    for _ in range(count):
+        theta = fit.theta[rng.integers(fit.theta.shape[0]), rng.integers(fit.theta.shape[1])]
+        gap = lower_bounds.gaps_at(model.rows, bound, theta)
+        known = gap[gap != 0.0]
+        least = min(least, float(known.min(initial=math.inf)))
+        exact = passes.total_value(model.rows, theta)
+        error = max(error, abs(float(bound_value(bound, theta)) + float((known - MARGIN).sum()) - exact) / (1.0 + abs(exact)))
+        lit.append(-float(np.expm1(-gap).sum()))
+    facts = {
+        "bound": label,
+        "draws replayed on all rows": count,
+        "smallest gap between likelihood and bound": least,
+        "largest relative error of sum of bounds and gaps against the likelihood": error,
+        "expected bright rows at these draws": float(np.mean(lit)),
+    }
+    problems = []
+    if least < 0.0:
+        problems.append("a likelihood lies below its bound")
+    if error > 1e-9:
+        problems.append("the sum of bounds does not agree with the rows: the data or the code changed")
+    return facts, problems

@@ -1,0 +1,514 @@
+"""Firefly Monte Carlo: enumerated, started from exact draws with every move, and made to fail by the papers' errors."""
+
+import itertools
+import math
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from support import logistic_arrays, run_chunks
+
+import tallbayes as tb
+from tallbayes.compile import jit
+from tallbayes.errors import ModelError, OptionError, TallbayesWarning
+from tallbayes.proxies.lower_bounds import bound_value, gaps_at
+from tallbayes.samplers import Firefly, PseudoMarginalFirefly, from_dict
+from tallbayes.samplers.bright import (
+    SWEEP,
+    WITH,
+    WITHOUT,
+    Changes,
+    Explicit,
+    Implicit,
+    Lights,
+    brighten,
+    classes_of,
+    darken,
+    first_lights,
+    log_odds,
+    marked_rows,
+    resample,
+    single_rate,
+    with_room,
+)
+from tallbayes.samplers.firefly import FireflyOptions
+from tallbayes.samplers.pseudo_marginal_firefly import lit_value, log_variance
+from tallbayes.target import EVALS, lower_gaps
+from tallbayes.testing import THRESHOLD, exact_posterior, invariance_error, invariance_scores, irreducible
+
+LIGHTS = list(itertools.product((0, 1), repeat=3))
+
+
+class Three(NamedTuple):
+    """Three rows under a loose bound, three states of theta: gaps, and the joint law of theta and z."""
+
+    target: object
+    theta: np.ndarray
+    gap: np.ndarray
+    joint: np.ndarray  # (states, lights)
+    posterior: np.ndarray
+
+
+@cache
+def three():
+    X = np.array([[1.0, 0.4], [1.0, -1.3], [1.0, 2.0]])
+    data = tb.Dataset.from_arrays(X, [1.0, 0.0, 0.0], [0.2, 0.0, -0.3], [1.0, 2.5, 0.7])
+    model = tb.models.logistic(data, tb.priors.cauchy(2.0))
+    mode = tb.find_mode(model, progress=False)
+    target = Firefly(bound="untuned", xi=4.0).setup(model, mode, 0, False).target()
+    theta = np.array([[0.3, -1.0], [-0.5, 0.6], [1.2, 0.4]])
+    gap = np.array([gaps_at(model.rows, target.proxy, t) for t in theta])
+    base = np.array([bound_value(target.proxy, t) + model.log_prior(t) for t in theta])
+    joint = np.exp(
+        np.array([[b + sum(log_odds(g[i]) for i in range(3) if z[i]) for z in LIGHTS] for b, g in zip(base, gap, strict=True)])
+    )
+    log_posterior = np.array([model.log_posterior(t) for t in theta])
+    posterior = np.exp(log_posterior - log_posterior.max())
+    return Three(target, theta, gap, joint / joint.sum(), posterior / posterior.sum())
+
+
+def test_the_marginal_of_the_joint_law_is_the_posterior():
+    case = three()
+    np.testing.assert_allclose(case.joint.sum(1), case.posterior, rtol=1e-9)
+    bright = -np.expm1(-case.gap)
+    assert bright.min() > 0.01 and bright.max() > 0.3  # z matters
+
+
+def light_matrix(chance):
+    """Transition matrix of three independent lights, given P(z' = 1 | z) of each as (when dark, when bright)."""
+    matrix = np.ones((8, 8))
+    for (i, z), (j, new) in itertools.product(enumerate(LIGHTS), enumerate(LIGHTS)):
+        for row in range(3):
+            p = chance[row][z[row]]
+            matrix[i, j] *= p if new[row] else 1.0 - p
+    return matrix
+
+
+def implicit_chance(gap, rate):
+    odds = np.expm1(gap)
+    return [(q * min(1.0, o / q), 1.0 - min(1.0, q / o)) for q, o in zip(rate, odds, strict=True)]
+
+
+def typo_chance(gap, rate):
+    """Line 10 of the paper's Algorithm 2 as printed: brighten if L~/q < u."""
+    odds = np.expm1(gap)
+    return [(q * max(0.0, 1.0 - o / q), 1.0 - min(1.0, q / o)) for q, o in zip(rate, odds, strict=True)]
+
+
+def sequential_chance(gap, rate):
+    """Rows that were just darkened are tried again."""
+    dark = [c[0] for c in implicit_chance(gap, rate)]
+    return [(d, c[1] + (1.0 - c[1]) * d) for d, c in zip(dark, implicit_chance(gap, rate), strict=True)]
+
+
+RATES = {"one rate": np.full(3, 0.2), "a rate for each row": np.array([0.5, 0.06, 0.3])}
+
+
+@pytest.mark.parametrize("rate", RATES.values(), ids=RATES)
+def test_implicit_resampling_enumerated_and_its_mutants(rate):
+    case = three()
+    for state in range(3):
+        law = case.joint[state] / case.joint[state].sum()
+        right = light_matrix(implicit_chance(case.gap[state], rate))
+        assert invariance_error(right, law) < 1e-15 and irreducible(right)
+        assert invariance_error(light_matrix(typo_chance(case.gap[state], rate)), law) > 1e-2
+        assert invariance_error(light_matrix(sequential_chance(case.gap[state], rate)), law) > 1e-3
+
+
+def test_two_state_errors_are_the_known_ones():
+    """Odds and rates for which the size of the errors is on record."""
+    errors = {"typo": [], "sequential": []}
+    for odds, q in ((0.05, 0.1), (0.5, 0.1), (0.02, 0.01)):
+        gap, law = np.log1p([odds]), np.array([1.0, odds]) / (1.0 + odds)
+        for name, chance in (("typo", typo_chance), ("sequential", sequential_chance)):
+            ((dark, lit),) = chance(gap, [q])
+            errors[name].append(invariance_error(np.array([[1 - dark, dark], [1 - lit, lit]]), law))
+        ((dark, lit),) = implicit_chance(gap, [q])
+        assert invariance_error(np.array([[1 - dark, dark], [1 - lit, lit]]), law) < 1e-16
+    assert max(errors["typo"]) == pytest.approx(0.0667, abs=1e-3)
+    assert max(errors["sequential"]) == pytest.approx(0.0067, abs=1e-3)
+
+
+def test_a_whole_iteration_enumerated():
+    """Metropolis on theta given z, then implicit resampling: the joint law is invariant, and theta's marginal is the posterior."""
+    case, rate = three(), RATES["a rate for each row"]
+    law = case.joint.reshape(-1)
+    move = np.zeros((24, 24))
+    for s, z in itertools.product(range(3), range(8)):
+        for t in range(3):
+            if t != s:
+                move[s * 8 + z, t * 8 + z] = min(1.0, case.joint[t, z] / case.joint[s, z]) / 3.0
+        move[s * 8 + z, s * 8 + z] = 1.0 - move[s * 8 + z].sum()
+    lights = np.zeros((24, 24))
+    for s in range(3):
+        lights[s * 8 : s * 8 + 8, s * 8 : s * 8 + 8] = light_matrix(implicit_chance(case.gap[s], rate))
+    whole = move @ lights
+    assert invariance_error(whole, law) < 1e-15 and irreducible(whole)
+
+
+@jit
+def _transitions(rng, target, scheme, theta, gap, code, repeats, counts):
+    """How often resampling takes the lights `code` to each of the eight states."""
+    for _ in range(repeats):
+        lights = Lights(
+            np.arange(3).astype(np.int32),
+            np.arange(3).astype(np.int32),
+            np.zeros(3),
+            np.zeros(3, np.uint8),
+            np.arange(3).astype(np.int32),
+            np.zeros(3, np.int64),
+        )
+        for row in range(3):
+            if code >> (2 - row) & 1:
+                brighten(lights, row, gap[row])
+        lights, changes = resample(rng, target, scheme, theta, lights)
+        new = 0
+        for at in range(lights.tally[0]):
+            new |= 1 << (2 - lights.order[at])
+            if lights.gap[at] != gap[lights.order[at]] or lights.place[lights.order[at]] != at:
+                new = 8  # the structure is broken
+        for k in range(changes.row.size):
+            code_of = 1 << (2 - changes.row[k])
+            if (changes.sign[k] > 0.0) != ((new & code_of) != 0) and scheme_is_single(scheme):
+                new = 8
+        counts[new] += 1
+
+
+@tb.compile.generic
+def scheme_is_single(scheme):
+    """Whether a row changes at most once."""
+    return True
+
+
+@scheme_is_single.register(Explicit)
+def _explicit_is_single(scheme):
+    return scheme.scheme != 0
+
+
+def observed(scheme, state, code, repeats=40_000):
+    case, counts = three(), np.zeros(9, np.int64)
+    _transitions(np.random.default_rng(code), case.target, scheme, case.theta[state], case.gap[state], code, repeats, counts)
+    assert counts[8] == 0
+    return counts[:8] / repeats, repeats
+
+
+def agrees(found, repeats, expected):
+    spread = np.sqrt(np.maximum(expected * (1.0 - expected), 1e-12) / repeats)
+    return (np.abs(found - expected) < THRESHOLD * spread + 2.0 / repeats).all()
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_implicit_resampling_has_the_enumerated_probabilities(name):
+    rate = RATES[name]
+    scheme = single_rate(0.2, 3) if name == "one rate" else classes_of(rate)
+    mutants = 0
+    for state, code in ((0, 0), (0, 5), (1, 7), (2, 2)):
+        found, repeats = observed(scheme, state, code)
+        assert agrees(found, repeats, light_matrix(implicit_chance(three().gap[state], rate))[code])
+        mutants += not agrees(found, repeats, light_matrix(sequential_chance(three().gap[state], rate))[code])
+    assert mutants >= 2
+
+
+def explicit_matrix(gap, size, scheme):
+    """Mean over the choices of rows of the product of single Gibbs draws."""
+    lit = -np.expm1(-gap)
+    one = [light_matrix([(lit[r], lit[r]) if r == row else (0.0, 1.0) for r in range(3)]) for row in range(3)]
+    if scheme == SWEEP:
+        return np.linalg.multi_dot([*one[:size], np.eye(8)])
+    choices = itertools.product(range(3), repeat=size) if scheme == WITH else itertools.permutations(range(3), size)
+    products = [np.linalg.multi_dot([*(one[r] for r in choice), np.eye(8)]) for choice in choices]
+    return np.mean(products, axis=0)
+
+
+@pytest.mark.parametrize("scheme", [WITH, WITHOUT, SWEEP], ids=["with", "without", "sweep"])
+def test_explicit_resampling_has_the_enumerated_probabilities(scheme):
+    for state, code in ((0, 0), (1, 7), (2, 2)):
+        matrix = explicit_matrix(three().gap[state], 2, scheme)
+        law = three().joint[state] / three().joint[state].sum()
+        assert invariance_error(matrix, law) < 1e-15
+        found, repeats = observed(Explicit(2, scheme), state, code)
+        assert agrees(found, repeats, matrix[code])
+
+
+def test_the_first_lights_have_their_law_given_theta():
+    case, rng = three(), np.random.default_rng(1)
+    counts = np.zeros(8)
+    for _ in range(3000):
+        lights = first_lights(rng, case.target, case.theta[1], False)
+        counts[sum(1 << (2 - row) for row in lights.order[: lights.tally[0]])] += 1
+    assert agrees(counts / 3000, 3000, case.joint[1] / case.joint[1].sum())
+
+
+def test_the_structure_of_lights():
+    rng = np.random.default_rng(2)
+    n = 50
+    index = np.arange(n, dtype=np.int32)
+    lights = Lights(index.copy(), index.copy(), np.zeros(1), np.zeros(n, np.uint8), index[:0], np.zeros(3, np.int64))
+    truth = {}
+    for _ in range(2000):
+        row = int(rng.integers(n))
+        if row in truth:
+            del truth[row]
+            darken(lights, lights.place[row])
+        else:
+            truth[row] = float(rng.random())
+            lights = with_room(lights, 1)
+            brighten(lights, row, truth[row])
+        count = lights.tally[0]
+        assert {int(r): float(g) for r, g in zip(lights.order[:count], lights.gap[:count], strict=True)} == truth
+        np.testing.assert_array_equal(lights.order[lights.place], index)
+
+
+def test_marked_rows_are_marked_at_their_rates():
+    rng = np.random.default_rng(3)
+    rate = np.concatenate([[1.0, 0.7], rng.uniform(0.001, 0.3, 60), np.full(40, 1e-4)])
+    classes = classes_of(rate)
+    assert classes.top.size <= 8 and sorted(classes.member) == list(range(rate.size))
+    counts = np.zeros(rate.size)
+    for _ in range(6000):
+        rows = marked_rows(rng, classes)
+        assert np.unique(rows).size == rows.size
+        counts[rows] += 1
+    spread = np.sqrt(rate * (1 - rate) / 6000)
+    assert (np.abs(counts / 6000 - rate) < 5.5 * spread + 1e-3).all()
+
+
+# Whole chains from exact draws, with a bound so loose that z matters.
+
+
+class Wrong(NamedTuple):
+    """Implicit resampling with one of the known errors."""
+
+    rate: float
+    typo: bool
+
+
+@resample.register(Wrong)
+def _wrong(rng, target, scheme, theta, lights):
+    n, made = lights.order.size, 0
+    row, sign, change = np.empty(2 * n, np.int32), np.empty(2 * n), np.empty(2 * n)
+    gap, before = np.empty(n), np.zeros(n, np.uint8)
+    lower_gaps(target, np.arange(n), theta, gap)
+    for at in range(lights.tally[0] - 1, -1, -1):
+        before[lights.order[at]] = 1
+        if rng.random() * math.expm1(lights.gap[at]) < scheme.rate:
+            row[made], sign[made], change[made] = lights.order[at], -1.0, lights.gap[at]
+            made += 1
+            darken(lights, at)
+    lights = with_room(lights, n)
+    for i in range(n):
+        if lights.place[i] >= lights.tally[0] and (not scheme.typo or before[i] == 0) and rng.random() < scheme.rate:
+            u = rng.random() * scheme.rate
+            if (math.expm1(gap[i]) < u) == scheme.typo:
+                row[made], sign[made], change[made] = i, 1.0, gap[i]
+                made += 1
+                brighten(lights, i, gap[i])
+    return lights, Changes(row[:made], sign[:made], change[:made], n)
+
+
+class MutantFirefly(Firefly):
+    """Firefly whose lights are resampled wrongly."""
+
+    typo = True
+
+    def setup(self, model, mode, seed, progress):
+        setup = super().setup(model, mode, seed, progress)
+        setup.policy.scheme = Wrong(0.1, self.typo)
+        return setup
+
+
+class SequentialFirefly(MutantFirefly):
+    """The same with the other error."""
+
+    typo = False
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        tb.moves.random_walk(),
+        tb.moves.mala(),
+        pytest.param(tb.moves.hmc(), marks=pytest.mark.slow),
+        pytest.param(tb.moves.nuts(), marks=pytest.mark.slow),
+        pytest.param(tb.moves.slice(), marks=pytest.mark.slow),
+    ],
+    ids=lambda move: move.name,
+)
+def test_every_move_keeps_exact_draws(move, small):
+    sampler = Firefly(move=move, bound="untuned", xi=0.1, rate=0.1)
+    scores = invariance_scores(sampler, small.model, small.posterior, starts=6000, steps=15, mode=small.mode)
+    assert np.abs(scores).max() < THRESHOLD
+
+
+@pytest.mark.parametrize("resample", ["explicit", "explicit-without", "sweep"])
+def test_explicit_resampling_keeps_exact_draws(resample, small):
+    sampler = Firefly(bound="untuned", xi=0.1, resample=resample, fraction=0.2)
+    scores = invariance_scores(sampler, small.model, small.posterior, starts=10_000, steps=20, mode=small.mode)
+    assert np.abs(scores).max() < THRESHOLD
+
+
+@pytest.mark.parametrize("mutant", [MutantFirefly, SequentialFirefly])
+def test_a_wrong_resampling_is_caught(mutant, small):
+    sampler = mutant(bound="untuned", xi=0.1)
+    scores = invariance_scores(sampler, small.model, small.posterior, starts=20_000, steps=60, mode=small.mode)
+    assert np.abs(scores).max() > THRESHOLD
+
+
+def _models():
+    X, y = logistic_arrays(50, seed=11)
+    rng = np.random.default_rng(12)
+    real = X @ [0.5, 0.1] + 0.5 * rng.standard_t(4, 50)
+    robust = tb.models.student_t(tb.Dataset.from_arrays(X, real), tb.priors.laplace(0.2), nu=4.0, scale=0.5)
+    softmax = tb.models.softmax(tb.Dataset.from_arrays(X[:, 1:], y), tb.priors.normal(1.5), classes=2)
+    return {"robust": robust, "softmax": softmax, "normal": tb.models.normal(real[:20])}
+
+
+@pytest.mark.parametrize(
+    "name, sampler",
+    [
+        ("robust", Firefly(move=tb.moves.slice(), bound="untuned")),
+        pytest.param("robust", Firefly(move=tb.moves.mala()), marks=pytest.mark.slow),
+        ("softmax", Firefly(move=tb.moves.mala(), bound="untuned", rate=0.2)),
+        pytest.param("normal", Firefly(move=tb.moves.hmc(), bound="taylor"), marks=pytest.mark.slow),
+    ],
+    ids=["robust-slice", "robust-mala", "softmax-mala", "normal-hmc"],
+)
+def test_other_families_keep_exact_draws(name, sampler):
+    model = _models()[name]
+    scores = invariance_scores(sampler, model, exact_posterior(model, points=161), starts=4000, steps=15)
+    assert np.abs(scores).max() < THRESHOLD
+
+
+def test_the_joint_density_reported_belongs_to_the_draw(small):
+    """After long runs the density kept along with the lights is what a fresh evaluation gives, for moves with and without gradient."""
+    for move in (tb.moves.random_walk(), tb.moves.mala()):
+        sampler = Firefly(move=move, bound="untuned", xi=0.1, rate=0.1)
+        theta, info, state = run_chunks(sampler, small.model, small.mode, [300])
+        proxy = sampler.setup(small.model, small.mode, 3, False).proxy
+        lit = state["state.lights.order"][: state["state.lights.tally"][0]]
+        gap = gaps_at(small.model.rows, proxy, theta[-1])
+        np.testing.assert_allclose(state["state.lights.gap"][: lit.size], gap[lit], rtol=1e-12)
+        value = bound_value(proxy, theta[-1]) + small.model.log_prior(theta[-1]) + sum(log_odds(g) for g in gap[lit])
+        report = dict(zip(sampler.columns, info.T, strict=True))
+        assert report["joint"][-1] == pytest.approx(value, rel=1e-10)
+        assert report["bright"][-1] == lit.size
+        np.testing.assert_array_equal(np.diff(report["bright"]), (report["brightened"] - report["darkened"])[1:])
+        assert 0 < report["seen"][0] <= report["seen"][-1] <= 60
+        if move.name == "random_walk":
+            np.testing.assert_array_equal(report["evals"][1:], report["bright"][:-1] + report["looked"][1:])
+            assert not report["evals_gradient"].any()
+        else:
+            change = state["state.gradient"].copy()
+            density_gradient(proxy, small.model, theta[-1], lit, change)
+            assert np.abs(change).max() < 1e-8
+
+
+def density_gradient(proxy, model, theta, lit, gradient):
+    """Subtract the gradient of the joint density, by central differences, to see that nothing is left."""
+    for j in range(theta.size):
+        step = np.eye(theta.size)[j] * 1e-6
+
+        def value(at):
+            gap = gaps_at(model.rows, proxy, at)
+            return bound_value(proxy, at) + model.log_prior(at) + sum(log_odds(g) for g in gap[lit])
+
+        gradient[j] -= (value(theta + step) - value(theta - step)) / 2e-6
+        gradient[j] = gradient[j] if abs(gradient[j]) > 1e-4 else 0.0
+
+
+# Pseudo-marginal Firefly.
+
+
+def test_the_estimator_is_unbiased_and_its_chain_invariant():
+    case, chance = three(), np.array([0.3, 0.05, 0.4])
+    prior = np.array([np.prod(np.where(z, chance, 1 - chance)) for z in LIGHTS])
+    log_estimate = np.array(
+        [
+            [bound_value(case.target.proxy, t) + sum(lit_value(g[i], chance[i]) for i in range(3) if z[i]) for z in LIGHTS]
+            for t, g in zip(case.theta, case.gap, strict=True)
+        ]
+    )
+    weights = np.exp([tb.models.priors.prior_value(case.target.prior, t) for t in case.theta])
+    estimate = np.exp(log_estimate - log_estimate.max()) * weights[:, None]
+    mean = estimate @ prior
+    np.testing.assert_allclose(mean / mean.sum(), case.posterior, rtol=1e-9)  # up to the constant of unlit rows
+    for s in range(3):
+        spread = prior @ log_estimate[s] ** 2 - (prior @ log_estimate[s]) ** 2
+        assert log_variance(case.gap[s], chance) == pytest.approx(spread, rel=1e-9)
+    law = (estimate * prior).reshape(-1)
+    law /= law.sum()
+    matrix, mutant = np.zeros((24, 24)), np.zeros((3, 3))
+    for s, z, t, w in itertools.product(range(3), range(8), range(3), range(8)):
+        if t == s:
+            continue
+        accept = min(1.0, estimate[t, w] / estimate[s, z]) * prior[w] / 3.0
+        matrix[s * 8 + z, t * 8 + w] = accept
+        mutant[s, t] += accept * prior[z]  # the estimate at the present state drawn anew: not exact
+    matrix += np.diag(1.0 - matrix.sum(1))
+    mutant += np.diag(1.0 - mutant.sum(1))
+    assert invariance_error(matrix, law) < 1e-15 and irreducible(matrix)
+    assert invariance_error(mutant, case.posterior) > 1e-4
+    conditional = (estimate * prior) / (estimate * prior).sum(1, keepdims=True)  # what the first draw of z must have
+    np.testing.assert_allclose(conditional, case.joint / case.joint.sum(1, keepdims=True), rtol=1e-9)
+
+
+def test_a_loose_bound_is_refused(small):
+    with pytest.raises(ModelError, match=r"variance of .* above 10"):
+        PseudoMarginalFirefly(bound="untuned", xi=0.1).setup(small.model, small.mode, 0, False)
+
+
+# What users meet.
+
+
+def test_firefly_reads_few_rows_and_an_audit_passes(medium):
+    fit = tb.sample(medium, "firefly", draws=1000, chains=2, seed=1, progress=False)
+    assert fit.evals.mean() < 20 and "Jaakkola-Jordan, tuned" in fit.why
+    notes = fit.meta["notes"]
+    assert {"bright_share", "rows_never_looked_at", "bright_count_IF", "expected_bright"} <= notes.keys()
+    assert notes["rows_never_looked_at"] > 0 and notes["bright_share"] < 1e-3 and fit.meta["warnings"] == []
+    report = fit.audit(medium, pairs=3)
+    assert report.passed and report.facts["smallest gap between likelihood and bound"] > 0.0
+    again = tb.sample(medium, Firefly(move=tb.moves.mala()), draws=50, warmup=50, chains=1, seed=1, progress=False)
+    assert again.stats["evals_gradient"].sum() > 0
+
+
+def test_a_loose_bound_is_warned_of(small):
+    with pytest.warns(TallbayesWarning, match=r"% of the rows are bright.*bound='tuned'"):
+        tb.sample(small.model, Firefly(bound="untuned", xi=6.0), draws=200, chains=1, seed=1, progress=False)
+
+
+def test_lights_that_stick_are_warned_of():
+    """The lognormal sample of Bardenet et al.: a few rows lie far above their bounds and are hardly ever darkened."""
+    y = np.random.default_rng(5).lognormal(sigma=2.0, size=2000)
+    model = tb.models.normal(y)
+    with pytest.warns(TallbayesWarning, match="a bright row stays bright"):
+        tb.sample(model, Firefly(rate=0.002), draws=2000, warmup=500, chains=2, seed=1, progress=False)
+
+
+def test_options_are_checked_and_survive_json():
+    sampler = Firefly(move=tb.moves.hmc(time=0.7), bound="untuned", xi=2.0, resample="sweep", fraction=0.3)
+    assert from_dict(sampler.as_dict()) == sampler
+    for options, message in (
+        ({"bound": "loose"}, "bound"),
+        ({"resample": "often"}, "resample"),
+        ({"rate": 0.0}, "probability"),
+        ({"fraction": 1.5}, "probability"),
+        ({"rate": 0.1, "resample": "sweep"}, "fraction="),
+        ({"excess": 0.0}, "positive"),
+        ({"excess": 1.0, "rate": 0.1}, "leave out rate"),
+        ({"xi": 1.0}, "untuned"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            Firefly(**options)
+    with pytest.raises(OptionError, match="known proposal ratio"):
+        PseudoMarginalFirefly(move=tb.moves.nuts())
+
+
+def test_counters_and_frozen_options(small):
+    setup = Firefly().setup(small.model, small.mode, 0, False)
+    options = setup.policy.options(setup.policy.begin(), True)
+    assert isinstance(options, FireflyOptions) and isinstance(options.scheme, Implicit)
+    target = setup.target()
+    first_lights(np.random.default_rng(0), target, small.mode.reference, False)
+    assert target.counters[EVALS] == 60
