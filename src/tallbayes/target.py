@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
+from tallbayes.engine.residuals import add_curvatures, add_slopes, residual_slopes, residual_values
 from tallbayes.engine.rows import range_gradient, range_value, residual_differences
 from tallbayes.models.priors import PriorTerms, prior_gradient, prior_value
 
@@ -89,6 +90,39 @@ def residual_gaps(target, index, theta, other, out):
     target.counters[VALUES] += 2 * m
     target.counters[PAPER] += m
     residual_differences(target.rows, index, theta, other, target.proxy.whitening.reference, out)
+
+
+@inlinable
+def control_values(target, index, theta, out):
+    """Residuals l_i - q_i of the indexed rows: one evaluation a row."""
+    m = index.size
+    target.counters[EVALS] += m
+    target.counters[VALUES] += m
+    target.counters[PAPER] += m
+    residual_values(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out)
+
+
+@inlinable
+def control_slopes(target, index, theta, out, slopes):
+    """The same with gradients, as derivatives in the linear predictors: one evaluation a row."""
+    m = index.size
+    target.counters[EVALS] += m
+    target.counters[VALUES] += m
+    target.counters[GRADIENTS] += m
+    target.counters[PAPER] += m
+    residual_slopes(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out, slopes)
+
+
+@inlinable
+def add_control_gradient(target, index, slopes, factors, gradient):
+    """Add gradients that `control_slopes` has evaluated, times factors: no new evaluation."""
+    add_slopes(target.rows, index, slopes, factors, gradient)
+
+
+@inlinable
+def add_reference_curvature(target, index, factors, hessian):
+    """Add Hessians of the indexed rows at the reference, times factors: scalars at the reference are not counted."""
+    add_curvatures(target.rows, index, factors, target.proxy.whitening.reference, hessian)
 
 
 @inlinable

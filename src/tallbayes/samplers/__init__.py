@@ -10,6 +10,7 @@ from tallbayes.errors import OptionError, unknown
 from tallbayes.samplers.base import KINDS, Guarantee, Sampler, Setup, advance
 from tallbayes.samplers.exact_minibatch import ExactMinibatch
 from tallbayes.samplers.full_data import FullData
+from tallbayes.samplers.hmc_ecs import HMCECS
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "mh": lambda: FullData(moves.random_walk()),
@@ -18,9 +19,11 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "nuts": lambda: FullData(moves.nuts()),
     "slice": lambda: FullData(moves.slice()),
     "exact-minibatch": ExactMinibatch,
+    "hmc-ecs": HMCECS,
+    "hmc-ecs-signed": lambda: HMCECS(estimator="signed"),
 }
 
-CLASSES: dict[str, type[Any]] = {"ExactMinibatch": ExactMinibatch, "FullData": FullData}
+CLASSES: dict[str, type[Any]] = {"ExactMinibatch": ExactMinibatch, "FullData": FullData, "HMCECS": HMCECS}
 
 
 def resolve(sampler: str | Sampler) -> Sampler:
@@ -49,6 +52,7 @@ def from_dict(options: dict[str, Any]) -> Sampler:
 
 __all__ = [
     "CLASSES",
+    "HMCECS",
     "KINDS",
     "SAMPLERS",
     "ExactMinibatch",
