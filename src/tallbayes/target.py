@@ -12,7 +12,7 @@ import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.engine.residuals import add_curvatures, add_slopes, residual_slopes, residual_values
-from tallbayes.engine.rows import range_gradient, range_value, residual_differences
+from tallbayes.engine.rows import range_gradient, range_value, residual_differences, row_values
 from tallbayes.models.priors import PriorTerms, prior_gradient, prior_value
 
 EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, SIZE = 0, 1, 2, 3, 4, 5, 8
@@ -90,6 +90,16 @@ def residual_gaps(target, index, theta, other, out):
     target.counters[VALUES] += 2 * m
     target.counters[PAPER] += m
     residual_differences(target.rows, index, theta, other, target.proxy.whitening.reference, out)
+
+
+@inlinable
+def row_log_likelihoods(target, index, theta, out):
+    """l_i of the indexed rows: one evaluation a row."""
+    m = index.size
+    target.counters[EVALS] += m
+    target.counters[VALUES] += m
+    target.counters[PAPER] += m
+    row_values(target.rows, index, theta, out)
 
 
 @inlinable

@@ -154,6 +154,16 @@ class Pilot:
         return self.mode.reference + white @ self.mode.factor.T
 
 
+def prepare(mode: Mode, order: int, rows: str, rng: np.random.Generator) -> tuple[Pilot, Any, list[Sample], float]:
+    """A pilot, the scheme of rows, populations at Laplace draws, and the radius of the wall (F.1, guard iii)."""
+    scores = row_scores(mode, order)
+    scheme = scheme_of(mode, rows, scores)
+    pilot = Pilot(mode, order, scheme, population(scores, rng))
+    points = pilot.draws(rng)
+    furthest = float(np.linalg.norm(mode.laplace().whiten(points), axis=1).max())
+    return pilot, scheme, [pilot.at(t) for t in points], max(math.sqrt(mode.reference.size) + 5.0, 1.5 * furthest)
+
+
 def choose_size(
     samples: list[Sample], guards: list[Sample], dim: int, n: int, variance: float, fixed: int | None, blocks: int
 ) -> tuple[int, int, dict[str, Any]]:
@@ -194,7 +204,7 @@ def inefficiency(sd: float, correlation: float) -> float:
     """Iterations for an effective draw with a noisy log-likelihood of this sd and correlation, proposals perfect (F.1).
 
     >>> round(inefficiency(1.0, 0.0), 2), round(inefficiency(1e-6, 0.5), 2)
-    (4.9, 1.0)
+    (5.43, 1.0)
     """
     if sd < 1e-8:
         return 1.0

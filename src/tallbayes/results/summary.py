@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from tallbayes.errors import OptionError
+from tallbayes.results.cost import weighted_sizes
 from tallbayes.results.fit import DERIVED
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ def _tail(fit: Fit) -> np.ndarray:
 
     if fit.theta.shape[1] < 4:
         return np.full(len(fit.names), np.nan)
+    if "weight" in fit.stats:
+        flat, w = fit.theta.reshape(-1, len(fit.names)), fit.weights.reshape(-1)
+        ends = np.array([_quantiles(flat[:, j], w, (0.05, 0.95)) for j in range(flat.shape[1])])
+        sizes = [weighted_sizes((fit.theta <= ends[:, k]).astype(float), fit.weights) for k in range(2)]
+        return np.minimum(*sizes)
     return np.asarray(array_stats.ess(fit.theta, chain_axis=0, draw_axis=1, method="tail", prob=0.05), float)
 
 
@@ -72,7 +78,7 @@ def _quantiles(values: np.ndarray, weights: np.ndarray, levels: tuple[float, flo
     if (weights == weights[0]).all():
         return np.quantile(values, levels)
     order = np.argsort(values)
-    cumulative = np.cumsum(weights[order])
+    cumulative = np.maximum.accumulate(np.cumsum(weights[order]))  # signed weights step back
     return np.interp(levels, cumulative / cumulative[-1], values[order])
 
 
@@ -87,6 +93,10 @@ def _header(fit: Fit) -> list[str]:
         f"{chains} chains x {draws:,} draws, {fit.status}; {cost['draws']['evals_per_iteration']:,.3g} evaluations an iteration, "
         f"{cost['evals_per_ess']:,.3g} for an effective draw; {cost['seconds']:.3g} s",
     ]
+    if "positive" in cost:
+        lines.append(
+            f"{100 * cost['positive']:.1f} % of the draws have a positive sign; means, intervals and ess use the signs."
+        )
     if divergent:
         lines.append(f"{divergent} diverging transitions: the draws may miss a part of the posterior; raise acceptance=.")
     lines += meta.get("warnings", [])

@@ -8,9 +8,11 @@ from typing import Any
 from tallbayes import moves
 from tallbayes.errors import OptionError, unknown
 from tallbayes.samplers.base import KINDS, Guarantee, Sampler, Setup, advance
+from tallbayes.samplers.block_pseudo_marginal import BlockPseudoMarginal
 from tallbayes.samplers.exact_minibatch import ExactMinibatch
 from tallbayes.samplers.full_data import FullData
 from tallbayes.samplers.hmc_ecs import HMCECS
+from tallbayes.samplers.rhee_glynn import RheeGlynn
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "mh": lambda: FullData(moves.random_walk()),
@@ -19,11 +21,19 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "nuts": lambda: FullData(moves.nuts()),
     "slice": lambda: FullData(moves.slice()),
     "exact-minibatch": ExactMinibatch,
+    "block-pseudo-marginal": BlockPseudoMarginal,
     "hmc-ecs": HMCECS,
     "hmc-ecs-signed": lambda: HMCECS(estimator="signed"),
+    "rhee-glynn": RheeGlynn,
 }
 
-CLASSES: dict[str, type[Any]] = {"ExactMinibatch": ExactMinibatch, "FullData": FullData, "HMCECS": HMCECS}
+CLASSES: dict[str, type[Any]] = {
+    "BlockPseudoMarginal": BlockPseudoMarginal,
+    "ExactMinibatch": ExactMinibatch,
+    "FullData": FullData,
+    "HMCECS": HMCECS,
+    "RheeGlynn": RheeGlynn,
+}
 
 
 def resolve(sampler: str | Sampler) -> Sampler:
@@ -55,9 +65,11 @@ __all__ = [
     "HMCECS",
     "KINDS",
     "SAMPLERS",
+    "BlockPseudoMarginal",
     "ExactMinibatch",
     "FullData",
     "Guarantee",
+    "RheeGlynn",
     "Sampler",
     "Setup",
     "advance",

@@ -315,14 +315,7 @@ class HMCECS(Sampler):
         return setup
 
     def _at(self, model: Model, mode: Mode, rng: np.random.Generator) -> Setup:
-        scores = pilots.row_scores(mode, self.order)
-        scheme = pilots.scheme_of(mode, self.rows, scores)
-        rows = pilots.population(scores, rng)
-        pilot = pilots.Pilot(mode, self.order, scheme, rows)
-        points = pilot.draws(rng)
-        samples = [pilot.at(t) for t in points]
-        furthest = float(np.linalg.norm(mode.laplace().whiten(points), axis=1).max())
-        radius = max(math.sqrt(model.dim) + 5.0, 1.5 * furthest)
+        pilot, scheme, samples, radius = pilots.prepare(mode, self.order, self.rows, rng)
         estimator: Any
         if self.estimator == "perturbed":
             guards = [pilot.at(t) for t in pilot.guard_points(rng)]
