@@ -8,6 +8,7 @@ import numpy as np
 
 from tallbayes.engine import passes
 from tallbayes.models.base import Model
+from tallbayes.proxies.pilot import LARGEST_BIAS
 from tallbayes.samplers.base import Setup
 
 LOWEST, HIGHEST = 0.2, 10.0  # variance of the log-likelihood estimate beyond which to warn (Bardenet et al. 2017, 4.1)
@@ -24,6 +25,11 @@ def check(setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray], alterna
     notes["variance"] = variance
     notes["u_acceptance"] = float(np.mean(stats["u_accepted"]))
     out = _signs(stats, notes) if "weight" in stats else _bias(setup, theta, notes)
+    if notes.get("bias_guard", 0.0) > LARGEST_BIAS:
+        out.append(
+            f"at a distance of sqrt(d) + 3 posterior standard deviations the bias of log L-hat reaches {notes['bias_guard']:.2g}, above "
+            f"{LARGEST_BIAS:g}: with so few rows chains may drift away. Use subsample=None, or {alternative}."
+        )
     if variance > HIGHEST:
         out.append(
             f"the log-likelihood estimate has a variance of {variance:.3g}, above {HIGHEST:g}: chains stick to lucky rows and the "

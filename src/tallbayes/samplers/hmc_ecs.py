@@ -186,7 +186,7 @@ class SubsamplingPolicy(Policy):
                     f"{100 * ecs_checks.LEAST_POSITIVE:.0f} %: signed averages would be noise. Raise products= or batch=, or use 'hmc-ecs'."
                 )
         wall = float((info["wall"] > 0).mean())
-        if 2 * end > warmup and draws.shape[0] >= 20 and wall > _ABORT:
+        if 2 * end > warmup and draws.shape[0] >= 10 and wall > _ABORT:
             raise ModelError(
                 f"{100 * wall:.0f} % of the iterations of a warm-up window met the wall around the reference: the estimated "
                 "posterior is not near it. Use recentre=2, more rows (subsample=, products=), or a full-data sampler such as 'nuts'."
