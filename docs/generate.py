@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import tomllib
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -30,21 +29,24 @@ WRITTEN = ("from_jax", "from_numpyro", "real", "positive", "interval", "ordered"
 def sampler_table(folder: str = "docs/samplers") -> str:
     """The samplers in Markdown: name, class call, guarantee, rows an iteration, page; `folder` holds the pages."""
     objects = {name: make() for name, make in SAMPLERS.items()}
-    uses = Counter(type(sampler) for sampler in objects.values())
     lines = ["| name | object | guarantee | rows read an iteration | page |", "|---|---|---|---|---|"]
     for name, sampler in objects.items():
         module = type(sampler).__module__.rpartition(".")[2]
         page = f"[{module.replace('_', ' ')}]({folder}/{module.replace('_', '-')}.md)"
-        call = _call(sampler, uses[type(sampler)] > 1)
+        call = _call(sampler, [other for other in objects.values() if type(other) is type(sampler)])
         lines.append(f'| `"{name}"` | `{call}` | {sampler.guarantee.kind} | {sampler.cost} | {page} |')
     return "\n".join(lines)
 
 
-def _call(sampler: Sampler, with_move: bool) -> str:
-    """How the object is made; a class with several names shows the move that tells them apart."""
-    moves = [f for f in dataclasses.fields(sampler) if isinstance(getattr(sampler, f.name), Move)] if with_move else []
-    arguments = ", ".join(f"{f.name}=tb.moves.{getattr(sampler, f.name).name}()" for f in moves)
-    return f"tb.samplers.{type(sampler).__name__}({arguments})"
+def _call(sampler: Sampler, namesakes: list[Sampler]) -> str:
+    """How the object is made; a class with several names shows the options that tell them apart."""
+    arguments = []
+    for field in dataclasses.fields(sampler):
+        value = getattr(sampler, field.name)
+        if any(getattr(other, field.name) != value for other in namesakes):
+            shown = f"tb.moves.{value.name}()" if isinstance(value, Move) else f'"{value}"'
+            arguments.append(f"{field.name}={shown}")
+    return f"tb.samplers.{type(sampler).__name__}({', '.join(arguments)})"
 
 
 def layers() -> str:
@@ -62,7 +64,13 @@ def family_file() -> str:
 def reference() -> str:
     """Every public name with the first line of its docstring."""
     groups: list[tuple[str, str, Iterable[tuple[str, Any]]]] = [
-        ("Fitting", "tb", _named(tb, ("fit", "sample", "resume", "load", "read", "find_mode", "compare", "Dataset", "Fit"))),
+        (
+            "Fitting",
+            "tb",
+            _named(
+                tb, ("fit", "sample", "resume", "load", "read", "find_mode", "compare", "partial_posteriors", "Dataset", "Fit")
+            ),
+        ),
         ("Choice of a sampler", "tb.auto", _named(tb.auto, ("choose",))),
         ("Data", "tb.Dataset", _members(tb.Dataset)),
         ("Stores", "tb.store", _named(tb.store, ("folder", "list", "clear", "Stored"))),

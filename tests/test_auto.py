@@ -72,3 +72,29 @@ def test_gaussian_models_read_no_rows():
     fit = tb.sample(model, draws=300, chains=2, seed=1, progress=False)
     assert fit.evals.sum() == 0
     assert np.abs(fit.theta.mean((0, 1))[:3] - [1.0, 2.0, 3.0]).max() < 0.1
+
+
+def test_subsampled_hmc_is_taken_where_bounds_are_loose_unless_exactness_is_asked_for(monkeypatch):
+    model = logistic(30_000, 20)
+    mode = tb.find_mode(model, progress=False)
+    loose = auto.Prediction(auto.ExactMinibatch(), 5e4, 5e7, "a rate of half of n")
+    monkeypatch.setattr(auto, "_exact_minibatch", lambda *_: [loose])
+    sampler, setup, why = auto.choose(model, mode, None, 0, False)
+    assert sampler.name == "hmc-ecs" and setup is not None
+    assert "ASYMPTOTIC, not exact" in why and "pass guarantee='exact' for" in why
+    assert auto.choose(model, mode, "asymptotic", 0, False)[0].name == "hmc-ecs"
+    exact, _, why = auto.choose(model, mode, "exact", 0, False)
+    assert exact.guarantee.kind == "EXACT" and "hmc-ecs" not in why
+    monkeypatch.setattr(auto, "_CHEAP", 1e9)  # an exact method that cheap is not compared with anything
+    assert "hmc-ecs" not in auto.choose(model, mode, None, 0, False)[2]
+
+
+def test_subsampled_hmc_is_not_offered_where_it_would_read_most_rows():
+    model = logistic(300, 20)
+    assert auto._subsampled_hmc(model, tb.find_mode(model, progress=False), 0, False) == []
+
+
+def test_an_approximate_method_must_be_worth_it():
+    exact = auto.Prediction(auto.ExactMinibatch(), 10.0, 200.0, "")
+    slightly, much = (auto.Prediction(auto.HMCECS(), 10.0, t, "") for t in (150.0, 50.0))
+    assert auto._price(exact) < auto._price(slightly) and auto._price(much) < auto._price(exact)

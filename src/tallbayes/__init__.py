@@ -20,6 +20,7 @@ from tallbayes.errors import (
 )
 from tallbayes.models import priors
 from tallbayes.models.mode import find_mode
+from tallbayes.partial import partial_posteriors
 from tallbayes.results import Fit, load
 from tallbayes.version import __version__
 
@@ -41,6 +42,7 @@ __all__ = [
     "load",
     "models",
     "moves",
+    "partial_posteriors",
     "priors",
     "read",
     "results",

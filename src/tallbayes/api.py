@@ -200,8 +200,12 @@ def _run(
     chains[0].compile()
     prepared = time.perf_counter() - begun
     limits = Limits(description["draws"], max_seconds, description["until_ess"])
-    status = drive(chains, limits, cores, progress, saver, lambda theta: float(np.nan_to_num(effective_sizes(theta)).min()))
+    status = drive(chains, limits, cores, progress, saver, _smallest_ess)
     return _collect(model, sampler, setup, mode, description, chains, status, prepared, time.perf_counter() - begun)
+
+
+def _smallest_ess(theta: np.ndarray, weights: np.ndarray | None) -> float:
+    return float(np.nan_to_num(effective_sizes(theta, weights)).min())
 
 
 def _collect(

@@ -61,3 +61,32 @@ def normal_vector(rng, size):
     for j in range(size):
         out[j] = rng.standard_normal()
     return out
+
+
+@inlinable(options=SUMS)
+def inverse_factor(precision):
+    """Lower triangular L with L L' = inverse of a symmetric positive definite matrix given by its lower triangle.
+
+    precision = U U' with U upper triangular, from the last column backwards; then L is the transpose of the inverse of U.
+    """
+    d = precision.shape[0]
+    upper = np.zeros((d, d))
+    for j in range(d - 1, -1, -1):
+        square = precision[j, j]
+        for k in range(j + 1, d):
+            square -= upper[j, k] * upper[j, k]
+        upper[j, j] = np.sqrt(square)
+        for i in range(j - 1, -1, -1):
+            total = precision[j, i]
+            for k in range(j + 1, d):
+                total -= upper[i, k] * upper[j, k]
+            upper[i, j] = total / upper[j, j]
+    factor = np.zeros((d, d))
+    for j in range(d):  # column j of the inverse of U, above the diagonal, is row j of L
+        factor[j, j] = 1.0 / upper[j, j]
+        for i in range(j - 1, -1, -1):
+            total = 0.0
+            for k in range(i + 1, j + 1):
+                total += upper[i, k] * factor[j, k]
+            factor[j, i] = -total / upper[i, i]
+    return factor

@@ -11,15 +11,44 @@ if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
 
-def effective_sizes(theta: np.ndarray) -> np.ndarray:
+def effective_sizes(theta: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """Bulk effective sample size of each coordinate of (chains, draws, dim); 0 for one that never moved.
 
+    With weights (chains, draws), signed or not, that of the weighted mean I: its error is that of a plain mean of
+    zeta = w (theta - I) / mean(w), so the size is ess(zeta) Var(theta) / Var(zeta), variances under the posterior and along the
+    chain. For signs this is near ess (2 tau - 1)^2, tau the share of positive ones.
+
     >>> float(effective_sizes(np.random.default_rng(0).standard_normal((4, 500, 1)))[0]) > 1500
+    True
+    >>> draws, signs = np.random.default_rng(0).standard_normal((4, 2000, 1)), np.ones((4, 2000))
+    >>> signs[:, ::10] = -1  # tau = 0.9
+    >>> bool(abs(float(effective_sizes(draws, signs)[0]) / 8000 - 0.8**2) < 0.05)
     True
     """
     if theta.shape[1] < 4:
         return np.full(theta.shape[2], np.nan)
+    if weights is not None:
+        return weighted_sizes(theta, weights)
     return np.where(np.ptp(theta, axis=1).any(axis=0), _by_coordinate("ess", theta), 0.0)
+
+
+def weighted_sizes(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Effective sizes of the weighted means of (chains, draws, functions); 0 where the weights cancel."""
+    from arviz_stats.base import array_stats
+
+    mean = weights.mean()
+    if not mean > 0.0:
+        return np.zeros(values.shape[2])
+    average = np.einsum("cd,cdk->k", weights, values) / weights.sum()
+    centred = values - average
+    variance = np.maximum(np.einsum("cd,cdk->k", weights, centred**2) / weights.sum(), 0.0)
+    zeta = weights[:, :, None] * centred / mean
+    noise = zeta.var((0, 1))
+    sizes = np.zeros(values.shape[2])
+    for k in np.flatnonzero(noise > 0.0):
+        plain = float(array_stats.ess(zeta[:, :, k], chain_axis=0, draw_axis=1, method="mean"))
+        sizes[k] = plain * variance[k] / noise[k]
+    return sizes
 
 
 def r_hats(theta: np.ndarray) -> np.ndarray:
@@ -43,6 +72,7 @@ def account(fit: Fit) -> dict[str, Any]:
     evals = float(fit.evals.sum())
     iterations = chains * draws * fit.thin
     ess = float(np.nanmin(fit.ess)) if np.isfinite(fit.ess).any() else float("nan")
+    signs = _signs(fit)
     inefficiency = iterations / ess if ess > 0 else float("nan")
     per_iteration = evals / max(1, iterations)
     return {
@@ -60,4 +90,15 @@ def account(fit: Fit) -> dict[str, Any]:
         "ess_per_second": ess / fit.seconds["draws"] if fit.seconds["draws"] > 0 else float("nan"),
         "IF": inefficiency,
         "CT": inefficiency * per_iteration,
+        **signs,
     }
+
+
+def _signs(fit: Fit) -> dict[str, float]:
+    """For signed draws: the share tau of positive ones, and the smallest effective size by the rule ess (2 tau - 1)^2."""
+    if "weight" not in fit.stats or not (fit.weights < 0).any():
+        return {}
+    positive = float((fit.weights > 0).mean())
+    plain = effective_sizes(fit.theta)
+    smallest = float(np.nanmin(plain)) if np.isfinite(plain).any() else float("nan")
+    return {"positive": positive, "ess_rule": smallest * (2.0 * positive - 1.0) ** 2}

@@ -68,8 +68,8 @@ class Fit:
 
     @cached_property
     def ess(self) -> np.ndarray:
-        """Bulk effective sample size of each coordinate (arviz-stats)."""
-        return costs.effective_sizes(self.theta)
+        """Bulk effective sample size of each coordinate (arviz-stats); of weighted means if the draws have weights."""
+        return costs.effective_sizes(self.theta, self.stats.get("weight"))
 
     @cached_property
     def r_hat(self) -> np.ndarray:
@@ -211,6 +211,25 @@ class Fit:
         from tallbayes.results.leave_one_out import loo
 
         return loo(self, model, rows, seed)
+
+    def reweight(self, model: Any, draws: int | None = None) -> Fit:
+        """The fit of a pseudo-marginal sampler with importance weights that make it exact: w = L(theta) / L-hat(theta; u).
+
+        The weight of a draw needs the likelihood on all rows, n evaluations; `draws` takes so many of each chain, evenly spaced.
+        Weights are Pareto-smoothed (Vehtari et al. 2024); a shape above 0.7 is refused: the weights have no finite variance then.
+
+        >>> import numpy as np, tallbayes as tb
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.column_stack([np.ones(2000), rng.standard_normal(2000)])
+        >>> model = tb.models.logistic(tb.Dataset.from_arrays(X, rng.integers(0, 2, 2000)))
+        >>> fit = tb.sample(model, "hmc-ecs", draws=200, warmup=100, chains=2, seed=1, progress=False)
+        >>> exact = fit.reweight(model, draws=100)
+        >>> exact.guarantee.kind, exact.weights.shape, exact.meta["notes"]["pareto_k"] < 0.7
+        ('EXACT', (2, 100), True)
+        """
+        from tallbayes.results.reweight import reweight
+
+        return reweight(self, model, draws)
 
     def save(self, path: str | Path) -> Path:
         """Write the fit to a netCDF file, aside and renamed; read it with `tallbayes.load`."""

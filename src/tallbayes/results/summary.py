@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from tallbayes.errors import OptionError
-from tallbayes.results.cost import effective_sizes, r_hats
+from tallbayes.results.cost import effective_sizes, r_hats, weighted_sizes
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -36,8 +36,9 @@ def summarise(fit: Fit, prob: float = 0.89) -> Summary:
     if not 0.0 < prob < 1.0:
         raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")
     flat, w = fit.theta.reshape(-1, len(fit.names)), fit.weights.reshape(-1)
+    given = fit.stats.get("weight")
     names, columns = list(fit.names), [flat[:, j] for j in range(flat.shape[1])]
-    ess, tail, r_hat = fit.ess.tolist(), _tail(fit.theta).tolist(), fit.r_hat.tolist()
+    ess, tail, r_hat = fit.ess.tolist(), _tail(fit.theta, given).tolist(), fit.r_hat.tolist()
     shown = set(names)
     for name, values in fit.derived().items():
         each = values.reshape(*values.shape[:2], -1)
@@ -45,8 +46,8 @@ def summarise(fit: Fit, prob: float = 0.89) -> Summary:
         fresh = [j for j, label in enumerate(labels) if label not in shown]
         names += [labels[j] for j in fresh]
         columns += [each[:, :, j].reshape(-1) for j in fresh]
-        ess += effective_sizes(each[:, :, fresh]).tolist() if fresh else []
-        tail += _tail(each[:, :, fresh]).tolist() if fresh else []
+        ess += effective_sizes(each[:, :, fresh], given).tolist() if fresh else []
+        tail += _tail(each[:, :, fresh], given).tolist() if fresh else []
         r_hat += r_hats(each[:, :, fresh]).tolist() if fresh else []
     levels = (0.5 - prob / 2, 0.5 + prob / 2)
     rows = []
@@ -69,12 +70,17 @@ def _labels(fit: Fit, name: str, shape: tuple[int, ...]) -> list[str]:
     return [name + (f"[{','.join(map(str, k))}]" if k else "") for k in np.ndindex(shape)]
 
 
-def _tail(theta: np.ndarray) -> np.ndarray:
+def _tail(theta: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """The smaller effective size of the 5 % and the 95 % quantile (Vehtari et al. 2021)."""
     from arviz_stats.base import array_stats
 
     if theta.shape[1] < 4:
         return np.full(theta.shape[2], np.nan)
+    if weights is not None:
+        flat, w = theta.reshape(-1, theta.shape[2]), weights.reshape(-1)
+        ends = np.array([_quantiles(flat[:, j], w, (0.05, 0.95)) for j in range(flat.shape[1])])
+        sizes = [weighted_sizes((theta <= ends[:, k]).astype(float), weights) for k in range(2)]
+        return np.minimum(*sizes)
     return np.asarray(array_stats.ess(theta, chain_axis=0, draw_axis=1, method="tail", prob=0.05), float)
 
 
@@ -82,7 +88,7 @@ def _quantiles(values: np.ndarray, weights: np.ndarray, levels: tuple[float, flo
     if (weights == weights[0]).all():
         return np.quantile(values, levels)
     order = np.argsort(values)
-    cumulative = np.cumsum(weights[order])
+    cumulative = np.maximum.accumulate(np.cumsum(weights[order]))  # signed weights step back
     return np.interp(levels, cumulative / cumulative[-1], values[order])
 
 
@@ -97,6 +103,10 @@ def _header(fit: Fit) -> list[str]:
         f"{chains} chains x {draws:,} draws, {fit.status}; {cost['draws']['evals_per_iteration']:,.3g} evaluations an iteration, "
         f"{cost['evals_per_ess']:,.3g} for an effective draw; {cost['seconds']:.3g} s",
     ]
+    if "positive" in cost:
+        lines.append(
+            f"{100 * cost['positive']:.1f} % of the draws have a positive sign; means, intervals and ess use the signs."
+        )
     if divergent:
         lines.append(f"{divergent} diverging transitions: the draws may miss a part of the posterior; raise acceptance=.")
     lines += meta.get("warnings", [])

@@ -38,7 +38,7 @@ def drive(
     cores: int | None,
     progress: bool,
     checkpoint: Checkpoint | None,
-    effective: Callable[[np.ndarray], float],
+    effective: Callable[[np.ndarray, np.ndarray | None], float],
 ) -> str:
     """Run all chains to the limits; returns the status: complete, interrupted, time limit or ess limit."""
     start, goal, status = time.monotonic(), limits.draws, "complete"
@@ -93,11 +93,12 @@ def _submit(pool: ThreadPoolExecutor, running: dict[Future[int], Chain], chains:
         running[pool.submit(chain.chunk, goal)] = chain
 
 
-def _more_needed(chains: list[Chain], limits: Limits, goal: int, effective: Callable[[np.ndarray], float]) -> bool:
+def _more_needed(chains: list[Chain], limits: Limits, goal: int, effective: Callable) -> bool:
     if limits.until_ess is None:
         return False
-    theta = np.stack([c.collected()[0] for c in chains])
-    return effective(theta) < limits.until_ess
+    parts, columns = [c.collected() for c in chains], chains[0].sampler.columns
+    weights = np.stack([p[1][:, columns.index("weight")] for p in parts]) if "weight" in columns else None
+    return effective(np.stack([p[0] for p in parts]), weights) < limits.until_ess
 
 
 def _note(chains: list[Chain]) -> str:

@@ -1,0 +1,131 @@
+"""HMC-ECS beside NumPyro's HMCECS, and NUTS on all rows by NumPyro and nutpie, on rows of HIGGS shape, in one run.
+
+python -m benchmarks.hmc_ecs [--n 1000000] [--peers] [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+
+import tallbayes as tb
+from benchmarks.report import show
+from experiments.shapes import dataset
+from tallbayes.results.cost import effective_sizes
+
+
+def ours(model: tb.models.Model, sampler: Any, label: str, draws: int, warmup: int = 500) -> dict[str, Any]:
+    start = time.perf_counter()
+    fit = tb.sample(model, sampler, draws=draws, warmup=warmup, chains=1, cores=1, seed=1, progress=False)
+    total, cost = time.perf_counter() - start, fit.cost()
+    return {
+        "tool": label,
+        "ms an iteration": 1e3 * fit.seconds["draws"] / draws,
+        "gradients an iteration": float(fit.stats["n_steps"].mean()) if "n_steps" in fit.stats else 0.0,
+        "min ESS": cost["ess_min"],
+        "ESS/s after warm-up": cost["ess_min"] / fit.seconds["draws"],
+        "seconds from call": total,
+        "ESS/s from call": cost["ess_min"] / total,
+        "evaluations per effective draw": cost["evals_per_ess"],
+    }
+
+
+def numpyro_hmcecs(model: tb.models.Model, mode: Any, draws: int, warmup: int, m: int = 1300, steps: int = 6) -> dict[str, Any]:
+    """NumPyro's HMCECS with Taylor proxies at the same reference, in the same whitened coordinates, the same m and L."""
+    import jax
+    import jax.numpy as jnp
+    import numpyro
+    from numpyro import distributions as dist
+    from numpyro.infer import HMC, HMCECS, MCMC
+
+    jax.config.update("jax_enable_x64", True)
+    start = time.perf_counter()
+    d, n = model.dim, model.data.n
+    records = np.asarray(model.data.records[:, : d + 1], np.float64)
+    x, y = jnp.asarray(records[:, :d] @ mode.factor), jnp.asarray(records[:, d])
+    base = jnp.asarray(records[:, :d] @ mode.reference)
+    reference, factor = jnp.asarray(mode.reference), jnp.asarray(mode.factor)
+
+    def program(x: Any, base: Any, y: Any) -> None:
+        w = numpyro.sample("w", dist.Normal(0.0, 100.0).expand([d]).to_event(1))
+        numpyro.factor("prior", dist.Normal(0.0, 10.0).log_prob(reference + factor @ w).sum())
+        with numpyro.plate("rows", n, subsample_size=m):
+            rows = numpyro.subsample(x, event_dim=1)
+            shift, labels = numpyro.subsample(base, event_dim=0), numpyro.subsample(y, event_dim=0)
+            numpyro.sample("y", dist.Bernoulli(logits=rows @ w + shift), obs=labels)
+
+    proxy = HMCECS.taylor_proxy({"w": jnp.zeros(d)}, degree=2)
+    inner = HMC(program, step_size=1.2 / steps, trajectory_length=1.2, adapt_step_size=False, adapt_mass_matrix=False)
+    sampler = MCMC(
+        HMCECS(inner, num_blocks=100, proxy=proxy), num_warmup=warmup, num_samples=draws, num_chains=1, progress_bar=False
+    )
+    sampler.run(jax.random.PRNGKey(0), x, base, y)
+    np.asarray(sampler.get_samples()["w"])
+    total = time.perf_counter() - start
+    sampler.post_warmup_state = sampler.last_state
+    middle = time.perf_counter()
+    sampler.run(jax.random.PRNGKey(1), x, base, y)
+    white = np.asarray(sampler.get_samples()["w"])
+    elapsed = time.perf_counter() - middle
+    ess = float(effective_sizes(white[None]).min())
+    return {
+        "tool": f"NumPyro HMCECS, m = {m}",
+        "ms an iteration": 1e3 * elapsed / draws,
+        "gradients an iteration": float(steps),
+        "min ESS": ess,
+        "ESS/s after warm-up": ess / elapsed,
+        "seconds from call": total,
+        "ESS/s from call": ess / total,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--n", type=int, default=1_000_000)
+    parser.add_argument("--peers", action="store_true", help="also NumPyro and nutpie (extra 'bench')")
+    parser.add_argument("--peer-draws", type=int, default=50)
+    parser.add_argument("--write", action="store_true", help="put the table into docs/results.md")
+    options = parser.parse_args()
+    model = tb.models.logistic(dataset("higgs", options.n), tb.priors.normal(10.0))
+    mode = tb.find_mode(model, progress=False)
+    same = tb.samplers.HMCECS(subsample=1300, move=tb.moves.hmc(acceptance=0.98))
+    table = []
+    for label, sampler, draws in (
+        ("tallbayes hmc-ecs, m = 1300, short steps", same, 3000),
+        ("tallbayes hmc-ecs", "hmc-ecs", 20_000),
+        ("tallbayes hmc-ecs-signed", "hmc-ecs-signed", 20_000),
+        ("tallbayes exact-minibatch", "exact-minibatch", 50_000),
+        ("tallbayes nuts", "nuts", 30),
+    ):
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", tb.TallbayesWarning)
+            ours(model, sampler, label, 10, 0)  # compiled and cached
+            table.append(ours(model, sampler, label, draws, 50 if label.endswith("nuts") else 500))
+        print(table[-1], flush=True)
+    if options.peers:
+        from benchmarks import peers
+
+        few = options.peer_draws
+        table.append(numpyro_hmcecs(model, mode, few, few))
+        print(table[-1], flush=True)
+        for peer in (peers.numpyro_nuts, peers.nutpie_nuts):
+            table.append(peer(model, mode, few, few))
+            print(table[-1], flush=True)
+    note = f"n = {options.n:,}, d = {model.dim}, one chain on one core each; ours with a filled compile cache, mode and pilot included."
+    peer = {row["tool"].split(",")[0]: row for row in table}
+    if "NumPyro HMCECS" in peer:
+        full = max(peer["NumPyro NUTS"]["ESS/s after warm-up"], peer["nutpie"]["ESS/s after warm-up"])
+        note += (
+            f" An iteration takes {peer['NumPyro HMCECS']['ms an iteration'] / table[0]['ms an iteration']:,.0f} times less than NumPyro's "
+            f"HMCECS at m = 1300; ESS/s after warm-up is {table[1]['ESS/s after warm-up'] / full:,.0f} times that of the better full-data NUTS."
+        )
+    show("HMC-ECS", table, note, "hmc-ecs-peers" if options.write else None)
+
+
+if __name__ == "__main__":
+    main()

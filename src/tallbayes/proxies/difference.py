@@ -1,0 +1,315 @@
+"""The difference estimator of a log-likelihood: Taylor proxies summed over all rows, plus a sample of what they leave out.
+
+With residuals d_i = l_i - q_i and rows u_1 .. u_m drawn with replacement with probabilities p_i (Hansen and Hurwitz 1943),
+
+    l-hat = sum_i q_i + Z-bar,   Z_k = d_{u_k} / p_{u_k}
+
+is unbiased for l. Its exponential is not unbiased for the likelihood; two estimators of the likelihood are built on it:
+
+* Penalty: log L-hat = l-hat - s^2/2, s^2 = sum_k (Z_k - Z-bar)^2 / m^2, unbiased to the order of the normal approximation
+  (Ceperley and Dewing 1999; Quiroz et al. 2019; Dang et al. 2019, equation 13).
+* BlockPoisson: L-hat = e^(sum q) prod_l xi_l, xi_l = e^((a + lambda)/lambda) prod_{h <= X_l} (Z-bar_{h,l} - a)/lambda with
+  X_l ~ Poisson(1): unbiased, but it may be negative (Quiroz et al. 2021). Here a(theta) = d~(theta) - shift lambda follows the
+  residual sum d~ of a fixed few pilot rows: with a constant a the law of |L-hat| can leak far from the posterior.
+
+Both return derivatives in Z, so that one sum over the rows gives the gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import SUMS, declared, generic, inlinable
+from tallbayes.models.mode import Mode
+from tallbayes.models.priors import prior_gradient, prior_value
+from tallbayes.proxies.alias import AliasTable, draw_item
+from tallbayes.proxies.taylor import Whitening, whitening_of
+
+
+class UniformRows(NamedTuple):
+    """Every row with probability 1/n."""
+
+    n: int
+
+
+class WeightedRows(NamedTuple):
+    """Row i with probability (1 - share) weight_i / total + share / n."""
+
+    n: int
+    table: AliasTable
+    share: float
+
+
+class Difference(NamedTuple):
+    """Sum of the proxies at all rows, level + gradient . h + h' hessian h / 2, and how the rest is sampled."""
+
+    whitening: Whitening
+    level: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+    order: int
+    scheme: Any
+    radius: float  # in whitened units: the density is 0 beyond
+
+
+class Penalty(NamedTuple):
+    """`size` rows in `blocks` blocks of equal size, one of which is drawn anew at a time."""
+
+    size: int
+    blocks: int
+
+
+class BlockPoisson(NamedTuple):
+    """`products` factors of Poisson(1) minibatches of `batch` rows; `refreshed` of them are drawn anew at a time."""
+
+    pilot: np.ndarray
+    products: int
+    batch: int
+    refreshed: int
+    shift: float
+
+
+@generic(argument=1)
+@declared
+def draw_rows(rng: np.random.Generator, scheme: Any, index: np.ndarray, scale: np.ndarray) -> None:
+    """Fill `index` with random rows and `scale` with 1/p of each."""
+    raise TypeError
+
+
+@draw_rows.register(UniformRows)
+def _uniform(rng, scheme, index, scale):
+    for k in range(index.size):
+        index[k] = min(int(rng.random() * scheme.n), scheme.n - 1)
+        scale[k] = scheme.n
+
+
+@draw_rows.register(WeightedRows)
+def _weighted(rng, scheme, index, scale):
+    table = scheme.table
+    chunks = table.start.size - 1
+    total = table.cumulative[chunks]
+    for k in range(index.size):
+        if rng.random() < scheme.share:
+            i = min(int(rng.random() * scheme.n), scheme.n - 1)
+        else:
+            i = draw_item(rng, table, 0, chunks)
+        index[k] = i
+        scale[k] = 1.0 / ((1.0 - scheme.share) * table.weight[i] / total + scheme.share / scheme.n)
+
+
+def probabilities(scheme: Any, index: np.ndarray) -> np.ndarray:
+    """p_i of the indexed rows."""
+    if isinstance(scheme, UniformRows):
+        return np.full(index.size, 1.0 / scheme.n)
+    return (1.0 - scheme.share) * scheme.table.weight[index] / scheme.table.cumulative[-1] + scheme.share / scheme.n
+
+
+@inlinable(options=SUMS)
+def proxy_sum(proxy, theta):
+    """Sum of the proxies of all rows at theta."""
+    reference, d = proxy.whitening.reference, theta.size
+    total = 0.0
+    for j in range(d):
+        inner = 0.0
+        for k in range(d):
+            inner += proxy.hessian[j, k] * (theta[k] - reference[k])
+        total += (theta[j] - reference[j]) * (proxy.gradient[j] + 0.5 * inner)
+    return proxy.level + total
+
+
+@inlinable(options=SUMS)
+def proxy_sum_gradient(proxy, theta, gradient):
+    """The same, its gradient written to `gradient`."""
+    reference, d = proxy.whitening.reference, theta.size
+    total = 0.0
+    for j in range(d):
+        inner = 0.0
+        for k in range(d):
+            inner += proxy.hessian[j, k] * (theta[k] - reference[k])
+        total += (theta[j] - reference[j]) * (proxy.gradient[j] + 0.5 * inner)
+        gradient[j] = proxy.gradient[j] + inner
+    return proxy.level + total
+
+
+@generic
+@declared
+def combine(estimator: Any, counts: np.ndarray, z: np.ndarray, factors: np.ndarray) -> tuple[float, float, float]:
+    """log |L-hat| less the proxies, its sign, and an estimate of its variance; derivatives in z are written to `factors`."""
+    raise TypeError
+
+
+@combine.register(Penalty)
+def _penalty(estimator, counts, z, factors):
+    m = z.size
+    mean = 0.0
+    for k in range(m):
+        mean += z[k]
+    mean /= m
+    squares = 0.0
+    for k in range(m):
+        c = z[k] - mean
+        squares += c * c
+        factors[k] = (1.0 - c / m) / m
+    squares /= m * m
+    return mean - 0.5 * squares, 1.0, squares
+
+
+@combine.register(BlockPoisson)
+def _block_poisson(estimator, counts, z, factors):
+    """The first entries of z are those of the pilot rows, which fix a(theta)."""
+    fixed, batch, rate = estimator.pilot.size, estimator.batch, float(estimator.products)
+    pilot = 0.0
+    for k in range(fixed):
+        pilot += z[k]
+    pilot /= fixed
+    total, sign, inverse = pilot + rate * (1.0 - estimator.shift), 1.0, 0.0
+    batches = (z.size - fixed) // batch
+    mean, square = 0.0, 0.0
+    for b in range(batches):
+        begin = fixed + b * batch
+        average = 0.0
+        for k in range(begin, begin + batch):
+            average += z[k]
+        average /= batch
+        mean += average
+        square += average * average
+        term = estimator.shift + (average - pilot) / rate
+        if term < 0.0:
+            sign = -sign
+        total += math.log(max(abs(term), 1e-300))
+        share = 1.0 / (rate * term) if abs(term) > 1e-300 else 0.0
+        inverse += share
+        for k in range(begin, begin + batch):
+            factors[k] = share / batch
+    for k in range(fixed):
+        factors[k] = (1.0 - inverse) / fixed
+    spread = max(0.0, square / batches - (mean / batches) ** 2) * batches / (batches - 1) if batches > 1 else 0.0
+    return total, sign, spread / rate
+
+
+@generic(argument=1)
+@declared
+def fresh_rows(rng: np.random.Generator, estimator: Any, scheme: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All auxiliary variables from their law: row numbers, 1/p of each, and counts of minibatches."""
+    raise TypeError
+
+
+@generic(argument=1)
+@declared
+def refreshed_rows(
+    rng: np.random.Generator, estimator: Any, scheme: Any, index: np.ndarray, scale: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A part drawn anew: rows, 1/p, counts, and for each row its old place, or -1 if it is new."""
+    raise TypeError
+
+
+@fresh_rows.register(Penalty)
+def _fresh_penalty(rng, estimator, scheme):
+    index, scale = np.empty(estimator.size, np.int64), np.empty(estimator.size)
+    draw_rows(rng, scheme, index, scale)
+    return index, scale, np.zeros(0, np.int64)
+
+
+@refreshed_rows.register(Penalty)
+def _refreshed_penalty(rng, estimator, scheme, index, scale, counts):
+    size = estimator.size // estimator.blocks
+    begin = min(int(rng.random() * estimator.blocks), estimator.blocks - 1) * size
+    new_index, new_scale, origin = index.copy(), scale.copy(), np.arange(index.size)
+    draw_rows(rng, scheme, new_index[begin : begin + size], new_scale[begin : begin + size])
+    origin[begin : begin + size] = -1
+    return new_index, new_scale, counts, origin
+
+
+@inlinable
+def _pilot_scale(estimator, scheme, scale):
+    for k in range(estimator.pilot.size):
+        scale[k] = row_scale(scheme, estimator.pilot[k])
+
+
+@generic
+@declared
+def row_scale(scheme: Any, row: int) -> float:
+    """1/p of a row."""
+    raise TypeError
+
+
+@row_scale.register(UniformRows)
+def _uniform_scale(scheme, row):
+    return float(scheme.n)
+
+
+@row_scale.register(WeightedRows)
+def _weighted_scale(scheme, row):
+    total = scheme.table.cumulative[scheme.table.start.size - 1]
+    return 1.0 / ((1.0 - scheme.share) * scheme.table.weight[row] / total + scheme.share / scheme.n)
+
+
+@fresh_rows.register(BlockPoisson)
+def _fresh_poisson(rng, estimator, scheme):
+    counts = np.empty(estimator.products, np.int64)
+    batches = 0
+    for l in range(counts.size):
+        counts[l] = rng.poisson(1.0)
+        batches += counts[l]
+    fixed = estimator.pilot.size
+    size = fixed + batches * estimator.batch
+    index, scale = np.empty(size, np.int64), np.empty(size)
+    index[:fixed] = estimator.pilot
+    _pilot_scale(estimator, scheme, scale)
+    draw_rows(rng, scheme, index[fixed:], scale[fixed:])
+    return index, scale, counts
+
+
+@refreshed_rows.register(BlockPoisson)
+def _refreshed_poisson(rng, estimator, scheme, index, scale, counts):
+    """Products `first`, `first` + 1, .. (cyclically) get new counts and new minibatches; counts belong to the auxiliaries."""
+    products, batch, fixed = estimator.products, estimator.batch, estimator.pilot.size
+    first = min(int(rng.random() * products), products - 1)
+    new_counts, chosen = counts.copy(), np.zeros(products, np.bool_)
+    for r in range(estimator.refreshed):
+        l = (first + r) % products
+        chosen[l] = True
+        new_counts[l] = rng.poisson(1.0)
+    total = 0
+    for l in range(products):
+        total += new_counts[l]
+    size = fixed + total * batch
+    new_index, new_scale, origin = np.empty(size, np.int64), np.empty(size), np.empty(size, np.int64)
+    for k in range(fixed):
+        new_index[k], new_scale[k], origin[k] = index[k], scale[k], k
+    old, new = fixed, fixed
+    for l in range(products):
+        length = new_counts[l] * batch
+        if chosen[l]:
+            draw_rows(rng, scheme, new_index[new : new + length], new_scale[new : new + length])
+            origin[new : new + length] = -1
+        else:
+            for k in range(length):
+                new_index[new + k], new_scale[new + k], origin[new + k] = index[old + k], scale[old + k], old + k
+        old += counts[l] * batch
+        new += length
+    return new_index, new_scale, new_counts, origin
+
+
+def difference(mode: Mode, order: int, scheme: Any, radius: float) -> Difference:
+    """The difference estimator of a model at a reference: sums of the proxies from what the mode knows.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> from tallbayes.proxies.difference import UniformRows, difference, proxy_sum
+    >>> X = np.column_stack([np.ones(50), np.linspace(-1, 1, 50)])
+    >>> model = tb.models.gaussian(tb.Dataset.from_arrays(X, X[:, 1]), tb.priors.flat(), sigma=1.0)
+    >>> proxy = difference(tb.find_mode(model, progress=False), 2, UniformRows(50), np.inf)
+    >>> theta = np.array([0.3, -0.2])
+    >>> bool(abs(proxy_sum(proxy, theta) - model.log_posterior(theta)) < 1e-9)  # the likelihood is quadratic
+    True
+    """
+    model = mode.model
+    prior_part = np.zeros(mode.gradient.size)
+    prior_gradient(model.prior_terms, mode.reference, prior_part)
+    level = mode.log_posterior - float(prior_value(model.prior_terms, mode.reference))
+    gradient = mode.gradient - prior_part if order >= 1 else np.zeros(mode.gradient.size)
+    hessian = np.ascontiguousarray(mode.hessian) if order >= 2 else np.zeros_like(mode.hessian)
+    return Difference(whitening_of(mode), level, gradient, hessian, order, scheme, float(radius))

@@ -1,0 +1,241 @@
+"""Block pseudo-marginal Metropolis-Hastings: (theta, u) move together, a block of the rows u at a time.
+
+The law on parameters and row numbers u that every transition leaves invariant is proportional to
+
+    L-hat(theta; u) p(theta) p(u),   log L-hat = l-hat - s^2/2,
+
+the penalty estimator of a difference estimator with Taylor control variates. theta' comes from a proposal and u' from u with one
+of G blocks drawn anew; both are accepted with probability min{1, L-hat(theta'; u') p(theta') q / (L-hat(theta; u) p(theta))}.
+Estimates at successive states then have a correlation of 1 - 1/G, and their variance may be larger than without blocks. The
+estimate at the current state is kept, never made anew. Tran et al. (2016); Quiroz, Kohn, Villani and Tran (2019). ASYMPTOTIC.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tallbayes.errors import OptionError, unknown
+from tallbayes.models.base import Model
+from tallbayes.models.mode import Mode
+from tallbayes.moves import Move, as_proposal, from_dict, independence, tuning
+from tallbayes.moves.proposals import ProposalMove, propose
+from tallbayes.proxies import pilot as pilots
+from tallbayes.proxies.difference import Penalty, combine, difference, fresh_rows, proxy_sum, refreshed_rows
+from tallbayes.proxies.taylor import unwhiten, whiten
+from tallbayes.samplers import ecs_checks
+from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
+from tallbayes.samplers.estimated import inside, pulled_in
+from tallbayes.target import NOT_FINITE, control_values, log_prior, stop_run
+
+INFO = ("accepted", "acceptance_rate", "component", "u_accepted", "log_likelihood", "variance", "wall")
+
+
+class State(NamedTuple):
+    """Position, its whitened coordinates, rows u, and the estimate there."""
+
+    theta: np.ndarray
+    white: np.ndarray
+    indices: np.ndarray
+    scale: np.ndarray
+    log_likelihood: float
+    variance: float
+    log_target: float
+
+
+class BlockOptions(NamedTuple):
+    """Compiled options."""
+
+    kernel: Any
+    estimator: Penalty
+
+
+@init.register(BlockOptions)
+def _init(rng, target, options, theta):
+    theta = pulled_in(target, theta)
+    indices, scale, _ = fresh_rows(rng, options.estimator, target.proxy.scheme)
+    values = np.empty(indices.size)
+    control_values(target, indices, theta, values)
+    total, _, variance = combine(options.estimator, np.zeros(0, np.int64), values * scale, np.empty(indices.size))
+    estimate = proxy_sum(target.proxy, theta) + total
+    log_target = estimate + log_prior(target, theta)
+    if not abs(log_target) < np.inf:
+        stop_run(target, NOT_FINITE, 0)
+    white = whiten(target.proxy.whitening, theta)
+    return State(theta, white, indices, scale, estimate, variance, log_target)
+
+
+@step.register(BlockOptions)
+def _step(rng, target, options, state, info):
+    d = state.theta.size
+    white, theta = np.empty(d), np.empty(d)
+    ratio, component = propose(rng, options.kernel, state.white, white)
+    unwhiten(target.proxy.whitening, white, theta)
+    indices, scale, counts, _ = refreshed_rows(
+        rng, options.estimator, target.proxy.scheme, state.indices, state.scale, np.zeros(0, np.int64)
+    )
+    level = math.log(1.0 - rng.random())
+    info[:] = 0.0
+    info[2] = component
+    if inside(target, theta):
+        values = np.empty(indices.size)
+        control_values(target, indices, theta, values)
+        total, _, variance = combine(options.estimator, counts, values * scale, np.empty(indices.size))
+        estimate = proxy_sum(target.proxy, theta) + total
+        log_target = estimate + log_prior(target, theta)
+        ratio += log_target - state.log_target
+        info[1] = math.exp(min(0.0, ratio)) if ratio == ratio else 0.0
+        if level < ratio:
+            info[0], info[3] = 1.0, 1.0
+            state = State(theta, white, indices, scale, estimate, variance, log_target)
+    else:
+        info[6] = 1.0
+    info[4], info[5] = state.log_likelihood, state.variance
+    return state
+
+
+class ProposalPolicy(Policy):
+    """Warm-up tunes the random-walk share of a proposal; everything else is fixed before it."""
+
+    def __init__(self, move: ProposalMove, dim: int) -> None:
+        self.move, self.dim = move, dim
+
+    def begin(self) -> tuning.Tuning:
+        """Identity covariance in whitened coordinates."""
+        return tuning.begin(self.move, np.eye(self.dim))
+
+    def window_ends(self, warmup: int) -> list[int]:
+        """As for moves."""
+        return tuning.window_ends(warmup)
+
+    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> tuning.Tuning:
+        """Step size of the random walk from the iterations that used it."""
+        walked = info["component"] == 1
+        return tuning.update_step(self.move, state, info["accepted"][walked]) if walked.any() else state
+
+    def options(self, state: Any, final: bool) -> Any:
+        """Kernel and what the sampler adds."""
+        return self.compiled(tuning.kernel(self.move, state, final))
+
+    @abstractmethod
+    def compiled(self, kernel: Any) -> Any:
+        """Options around a kernel."""
+
+
+class BlockPolicy(ProposalPolicy):
+    """The same, with rows."""
+
+    def __init__(self, move: ProposalMove, dim: int, estimator: Penalty, pilot: pilots.Pilot) -> None:
+        super().__init__(move, dim)
+        self.estimator, self.pilot = estimator, pilot
+
+    def compiled(self, kernel: Any) -> BlockOptions:
+        """Kernel and estimator."""
+        return BlockOptions(kernel, self.estimator)
+
+    def blank(self, theta: np.ndarray) -> State:
+        """A state without rows."""
+        return State(theta.copy(), np.zeros(theta.size), np.zeros(0, np.int64), np.zeros(0), 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class BlockPseudoMarginal(Sampler):
+    """Block pseudo-marginal Metropolis-Hastings.
+
+    `subsample` rows (None: chosen so that Var log L-hat is about `variance`) in `blocks` blocks; `order` of the control variates;
+    `rows` "uniform" or "weighted" (drawn by their whitened norms); `move` any with a known proposal ratio.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.column_stack([np.ones(20_000), rng.standard_normal((20_000, 2))])
+    >>> y = (rng.random(20_000) < 1 / (1 + np.exp(-X @ [0.1, 0.5, -0.5]))).astype(float)
+    >>> model = tb.models.logistic(tb.Dataset.from_arrays(X, y))
+    >>> fit = tb.sample(model, tb.samplers.BlockPseudoMarginal(), draws=200, warmup=100, chains=2, seed=1, progress=False)
+    >>> fit.evals.max(), fit.guarantee.kind
+    (np.int64(100), 'ASYMPTOTIC')
+    """
+
+    subsample: int | None = None
+    blocks: int = 100
+    order: int = 2
+    rows: str = "uniform"
+    variance: float = 1.0
+    move: Move = field(default_factory=independence)
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        "ASYMPTOTIC",
+        "the law of the draws is within O(1/(n m^2)) of the posterior for m rows, in total variation",
+        assumed=("the reference is near the mode of all rows", "the estimate of the log-likelihood is nearly normal"),
+        checked=("variance of the estimate", "bias of the estimate at pilot points and draws", "distance from the reference"),
+    )
+    cost: ClassVar[str] = "m, chosen so that the log-likelihood has a variance of about 1"
+
+    def __post_init__(self) -> None:
+        if self.order not in (0, 1, 2):
+            raise OptionError(f"order of the control variates is 0, 1 or 2; got {self.order!r}.")
+        if self.rows not in ("uniform", "weighted"):
+            raise unknown("rows", self.rows, ("uniform", "weighted"))
+        if self.subsample is not None and (not isinstance(self.subsample, int | np.integer) or self.subsample < 1):
+            raise OptionError(
+                f"subsample must be a whole number of at least 1, or None to have it chosen; got {self.subsample!r}."
+            )
+        if not isinstance(self.blocks, int | np.integer) or self.blocks < 1:
+            raise OptionError(f"blocks must be a whole number of at least 1; got {self.blocks!r}.")
+        if not (self.variance > 0.0 and math.isfinite(self.variance)):
+            raise OptionError(f"variance must be positive and finite; got {self.variance!r}.")
+        as_proposal(self.move)
+
+    @property
+    def name(self) -> str:
+        """Its string name."""
+        return "block-pseudo-marginal"
+
+    @property
+    def info(self) -> tuple[str, ...]:
+        """What a step reports."""
+        return INFO
+
+    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+        """Rows to draw, and a pilot that chooses how many."""
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
+        pilot, scheme, samples, radius = pilots.prepare(mode, self.order, self.rows, rng)
+        m, blocks, notes = pilots.choose_size(
+            samples,
+            [pilot.at(t) for t in pilot.guard_points(rng)],
+            model.dim,
+            model.data.n,
+            self.variance,
+            self.subsample,
+            self.blocks,
+        )
+        notes.update(order=self.order, rows=self.rows, radius=radius, reference=mode.reference.tolist())
+        policy = BlockPolicy(as_proposal(self.move), model.dim, Penalty(m, blocks), pilot)
+        why = (
+            f"block pseudo-marginal, {m} of {model.data.n:,} rows in {blocks} blocks, predicted Var log L-hat "
+            f"{notes['variance_predicted']:.2g}"
+        )
+        proxy = difference(mode, self.order, scheme, radius)
+        return Setup(model, policy, proxy, model.data.n + pilot.evaluations, why, notes)
+
+    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+        """Variance and bias of the estimate at draws, and the wall."""
+        return ecs_checks.check(setup, theta, stats, "'exact-minibatch'")
+
+    def audit(
+        self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Estimates against the full data at random draws."""
+        return ecs_checks.audit(model, fit, pairs, rng)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Class and options in JSON types."""
+        options = {k: v for k, v in self.__dict__.items() if k != "move"}
+        return {"class": "BlockPseudoMarginal", **options, "move": self.move.as_dict()}
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any]) -> BlockPseudoMarginal:
+        """The inverse of `as_dict`."""
+        return cls(**{**options, "move": from_dict(options["move"])})

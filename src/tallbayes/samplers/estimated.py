@@ -1,0 +1,161 @@
+"""The posterior with an estimated likelihood, |L-hat(theta; u)| p(theta), as a density for moves: rows u stay fixed.
+
+Shared by the pseudo-marginal samplers. Evaluated residuals and slopes are kept, so that drawing a part of u anew at the same
+theta costs only the new rows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import inlinable
+from tallbayes.engine.residuals import slope_count
+from tallbayes.models.priors import prior_gradient, prior_value
+from tallbayes.moves.base import log_density_gradient
+from tallbayes.proxies.difference import combine, fresh_rows, proxy_sum, proxy_sum_gradient, refreshed_rows
+from tallbayes.proxies.taylor import whiten
+from tallbayes.target import Target, add_control_gradient, control_slopes
+
+LIKELIHOOD, SIGN, VARIANCE, BEYOND = 0, 1, 2, 3
+
+
+class Rows(NamedTuple):
+    """Auxiliary variables u and what is known of them at one theta."""
+
+    indices: np.ndarray
+    scale: np.ndarray  # 1 / p of each row
+    counts: np.ndarray  # minibatches of each product; empty for the penalty
+    values: np.ndarray  # residuals
+    slopes: np.ndarray  # their derivatives
+
+
+class EstimatedPosterior(NamedTuple):
+    """A density for moves. `rows`, `at` and `marks` hold what the last evaluation found, and where."""
+
+    target: Target
+    estimator: Any
+    rows: Rows
+    at: np.ndarray
+    marks: np.ndarray  # log |L-hat|, sign, variance; evaluations beyond the wall
+
+
+@inlinable
+def assemble(target, estimator, rows, theta, gradient, marks):
+    """Log-density and its gradient from evaluated residuals."""
+    factors = np.empty(rows.values.size)
+    total, sign, variance = combine(estimator, rows.counts, rows.values * rows.scale, factors)
+    for k in range(factors.size):
+        factors[k] *= rows.scale[k]
+    log_likelihood = proxy_sum_gradient(target.proxy, theta, gradient) + total
+    add_control_gradient(target, rows.indices, rows.slopes, factors, gradient)
+    prior = prior_gradient(target.prior, theta, gradient)
+    marks[0], marks[1], marks[2] = log_likelihood, sign, variance
+    return log_likelihood + prior
+
+
+@inlinable
+def inside(target, theta):
+    """Whether theta is within the radius of the proxy (F.1, guard iii)."""
+    white = whiten(target.proxy.whitening, theta)
+    square = 0.0
+    for j in range(white.size):
+        square += white[j] * white[j]
+    return square <= target.proxy.radius * target.proxy.radius
+
+
+@inlinable
+def pulled_in(target, theta):
+    """theta, or the point of the segment to the reference that lies just inside the wall: chains may start far away."""
+    white = whiten(target.proxy.whitening, theta)
+    norm = math.sqrt((white * white).sum())
+    reference = target.proxy.whitening.reference
+    if norm <= target.proxy.radius:
+        return theta.copy()
+    return reference + (theta - reference) * (0.99 * target.proxy.radius / norm)
+
+
+@log_density_gradient.register(EstimatedPosterior)
+def _log_density_gradient(density, theta, gradient):
+    rows = density.rows
+    control_slopes(density.target, rows.indices, theta, rows.values, rows.slopes)
+    density.at[:] = theta
+    value = assemble(density.target, density.estimator, rows, theta, gradient, density.marks)
+    if not inside(density.target, theta):
+        density.marks[3] += 1.0
+        return -np.inf
+    return value
+
+
+@inlinable
+def same(first, second):
+    """Whether two points are equal to the bit."""
+    different = 0
+    for j in range(first.size):
+        if first[j] != second[j]:
+            different += 1
+    return different == 0
+
+
+@inlinable
+def first_rows(rng, target, estimator, theta):
+    """u from its law, evaluated at theta."""
+    index, scale, counts = fresh_rows(rng, estimator, target.proxy.scheme)
+    values, slopes = np.empty(index.size), np.empty((index.size, slope_count(target.rows)))
+    control_slopes(target, index, theta, values, slopes)
+    return Rows(index, scale, counts, values, slopes)
+
+
+@inlinable
+def renewed_rows(rng, target, estimator, rows, theta):
+    """u with a part drawn anew: only that part is evaluated, at the same theta."""
+    index, scale, counts, origin = refreshed_rows(rng, estimator, target.proxy.scheme, rows.indices, rows.scale, rows.counts)
+    width = rows.slopes.shape[1]
+    values, slopes = np.empty(index.size), np.empty((index.size, width))
+    new = 0
+    for k in range(index.size):
+        if origin[k] < 0:
+            new += 1
+    place, fresh = np.empty(new, np.int64), np.empty(new, np.int64)
+    new = 0
+    for k in range(index.size):
+        if origin[k] < 0:
+            place[new], fresh[new] = k, index[k]
+            new += 1
+        else:
+            values[k] = rows.values[origin[k]]
+            for j in range(width):
+                slopes[k, j] = rows.slopes[origin[k], j]
+    fresh_values, fresh_slopes = np.empty(new), np.empty((new, width))
+    control_slopes(target, fresh, theta, fresh_values, fresh_slopes)
+    for r in range(new):
+        values[place[r]] = fresh_values[r]
+        for j in range(width):
+            slopes[place[r], j] = fresh_slopes[r, j]
+    return Rows(index, scale, counts, values, slopes)
+
+
+@inlinable
+def empty_like(rows):
+    """The same u without values."""
+    return Rows(rows.indices, rows.scale, rows.counts, np.empty(rows.values.size), np.empty(rows.slopes.shape))
+
+
+@inlinable
+def log_estimate(target, estimator, rows, theta):
+    """log |L-hat| from evaluated residuals, and its sign."""
+    total, sign, _ = combine(estimator, rows.counts, rows.values * rows.scale, np.empty(rows.values.size))
+    return proxy_sum(target.proxy, theta) + total, sign
+
+
+@inlinable
+def log_prior_at(target, theta):
+    """Log prior density."""
+    return prior_value(target.prior, theta)
+
+
+def blank_rows(width: int) -> Rows:
+    """No rows, with the right types."""
+    return Rows(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0), np.zeros((0, width)))

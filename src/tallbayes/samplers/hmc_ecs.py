@@ -1,0 +1,389 @@
+"""HMC with energy conserving subsampling: Hamiltonian dynamics of an estimated posterior whose rows stay fixed on the way.
+
+The law on parameters and row numbers u that every transition leaves invariant is proportional to
+
+    |L-hat(theta; u)| p(theta) p(u),
+
+L-hat an estimator of the likelihood from a difference estimator with Taylor control variates. An iteration draws a block of u
+anew (accepted with probability min{1, |L-hat(theta; u')| / |L-hat(theta; u)|}), then moves theta by HMC or NUTS with u fixed:
+dynamics, gradient and acceptance belong to one and the same Hamiltonian, so acceptance does not suffer. Dang, Quiroz, Kohn,
+Tran and Villani (2019), Algorithm 1.
+
+* perturbed: the penalty estimator. theta has a law within O(1/(n m^2)) of the posterior in total variation. ASYMPTOTIC.
+* signed: the block-Poisson estimator, unbiased but possibly negative; averages weighted by its sign are consistent.
+  EXACT-SIGNED.
+
+The perturbed law is improper for small m: if all m draws fall on few rows the correction vanishes and L-hat grows without bound.
+Hence m >= 2 (d + 1), the bias is checked at a distance, and the density is 0 beyond a wall (ALGORITHMS F.1).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import declared, generic, inlinable
+from tallbayes.engine.residuals import slope_count
+from tallbayes.errors import ModelError, OptionError, unknown
+from tallbayes.models.base import Model
+from tallbayes.models.mode import Mode, mode_at
+from tallbayes.moves import MOVE_INFO, Move, from_dict, hmc, tuning
+from tallbayes.moves.base import Point, move
+from tallbayes.moves.hmc import Hamiltonian
+from tallbayes.moves.linear import inverse_factor
+from tallbayes.moves.nuts import NoUTurn
+from tallbayes.proxies import pilot as pilots
+from tallbayes.proxies.difference import BlockPoisson, Penalty, UniformRows, difference, draw_rows
+from tallbayes.samplers import ecs_checks
+from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, advance, init, step
+from tallbayes.samplers.estimated import (
+    BEYOND,
+    LIKELIHOOD,
+    SIGN,
+    VARIANCE,
+    EstimatedPosterior,
+    Rows,
+    assemble,
+    blank_rows,
+    empty_like,
+    first_rows,
+    pulled_in,
+    renewed_rows,
+    same,
+)
+from tallbayes.target import NOT_FINITE, add_reference_curvature, control_slopes, stop_run
+
+INFO = (*MOVE_INFO, "u_accepted", "log_likelihood", "variance", "wall")
+SIGNED = ("sign_flips", "weight")
+_U, _LOGLIK, _VAR, _WALL, _FLIPS, _WEIGHT = 5, 6, 7, 8, 9, 10
+_ABORT = 0.2  # share of iterations at the wall at which warm-up gives up
+
+
+class State(NamedTuple):
+    """Position, its log-density with gradient, rows u with what is known of them there, and the estimate."""
+
+    theta: np.ndarray
+    log_density: float
+    gradient: np.ndarray
+    rows: Rows
+    log_likelihood: float
+    sign: float
+    variance: float
+
+
+class SubsamplingOptions(NamedTuple):
+    """Compiled options: the move, the estimator, and the precision of the mass matrix; a fixed one is inside the kernel."""
+
+    kernel: Any
+    estimator: Any
+    precision: np.ndarray  # of prior and proxies at the reference: empty if the mass matrix is fixed
+
+
+@generic
+@declared
+def with_factor(kernel: Any, factor: np.ndarray) -> Any:
+    """The kernel with another factor of the inverse mass matrix."""
+    raise TypeError
+
+
+@with_factor.register(Hamiltonian)
+def _hamiltonian(kernel, factor):
+    return Hamiltonian(factor, kernel.step, kernel.time)
+
+
+@with_factor.register(NoUTurn)
+def _no_u_turn(kernel, factor):
+    return NoUTurn(factor, kernel.step, kernel.max_depth)
+
+
+@inlinable
+def _kernel(target, options, rows):
+    """The kernel as it is, or with the mass matrix of the conditional posterior given u: its curvature at the reference."""
+    if options.precision.size == 0:
+        return options.kernel
+    precision = options.precision.copy()
+    add_reference_curvature(target, rows.indices, -rows.scale / rows.indices.size, precision)
+    factor = inverse_factor(precision)
+    for j in range(factor.shape[0]):
+        if not factor[j, j] < np.inf:  # the rows in use leave a direction flat: the choice depends on u alone
+            return options.kernel
+    return with_factor(options.kernel, factor)
+
+
+@init.register(SubsamplingOptions)
+def _init(rng, target, options, theta):
+    theta = pulled_in(target, theta)
+    rows = first_rows(rng, target, options.estimator, theta)
+    gradient, marks = np.empty(theta.size), np.zeros(4)
+    value = assemble(target, options.estimator, rows, theta, gradient, marks)
+    if not abs(value) < np.inf:
+        stop_run(target, NOT_FINITE, 0)
+    return State(theta, value, gradient, rows, marks[LIKELIHOOD], marks[SIGN], marks[VARIANCE])
+
+
+@inlinable
+def _renew(rng, target, options, state, info):
+    """A part of u anew, accepted on the ratio of estimates; energy and gradient follow."""
+    rows = renewed_rows(rng, target, options.estimator, state.rows, state.theta)
+    gradient, marks = np.empty(state.theta.size), np.zeros(4)
+    value = assemble(target, options.estimator, rows, state.theta, gradient, marks)
+    info[_U] = 0.0
+    if math.log(1.0 - rng.random()) < value - state.log_density:
+        info[_U] = 1.0
+        return State(state.theta, value, gradient, rows, marks[LIKELIHOOD], marks[SIGN], marks[VARIANCE])
+    return state
+
+
+@step.register(SubsamplingOptions)
+def _step(rng, target, options, state, info):
+    state = _renew(rng, target, options, state, info)
+    sign = state.sign
+    density = EstimatedPosterior(
+        target, options.estimator, empty_like(state.rows), np.full(state.theta.size, np.nan), np.zeros(4)
+    )
+    here = Point(state.theta, state.log_density, state.gradient)
+    point = move(rng, _kernel(target, options, state.rows), density, here, info)
+    info[_WALL] = density.marks[BEYOND]
+    if not same(point.theta, state.theta):
+        rows, marks, gradient = density.rows, density.marks, point.gradient
+        if not same(point.theta, density.at):  # a tree keeps a point that is not its last
+            gradient = np.empty(point.theta.size)
+            control_slopes(target, rows.indices, point.theta, rows.values, rows.slopes)
+            assemble(target, options.estimator, rows, point.theta, gradient, marks)
+        state = State(point.theta, point.log_density, gradient, rows, marks[LIKELIHOOD], marks[SIGN], marks[VARIANCE])
+    info[_LOGLIK], info[_VAR] = state.log_likelihood, state.variance
+    if info.size > _WEIGHT:
+        info[_FLIPS] = 1.0 if state.sign != sign else 0.0
+        info[_WEIGHT] = state.sign
+    return state
+
+
+class SubsamplingPolicy(Policy):
+    """Warm-up tunes the step size by dual averaging; reference, sizes and mass matrix are fixed before it."""
+
+    def __init__(self, move: Move, covariance: np.ndarray, estimator: Any, precision: np.ndarray, pilot: pilots.Pilot) -> None:
+        self.move, self.covariance, self.estimator, self.precision = move, covariance, estimator, precision
+        self.pilot = pilot
+
+    def begin(self) -> tuning.Tuning:
+        """Covariance of the full-data Hessian, first step size."""
+        return tuning.begin(self.move, self.covariance)
+
+    def window_ends(self, warmup: int) -> list[int]:
+        """As for moves."""
+        return tuning.window_ends(warmup)
+
+    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> tuning.Tuning:
+        """Step size only. Gives up where signs are too mixed to be worth anything."""
+        if "weight" in info and end == warmup and draws.shape[0] >= 20:
+            positive = float((info["weight"] > 0).mean())
+            if positive < ecs_checks.LEAST_POSITIVE:
+                raise ModelError(
+                    f"only {100 * positive:.0f} % of the likelihood estimates are positive at the end of warm-up, below "
+                    f"{100 * ecs_checks.LEAST_POSITIVE:.0f} %: signed averages would be noise. Raise products= or batch=, or use 'hmc-ecs'."
+                )
+        wall = float((info["wall"] > 0).mean())
+        if 2 * end > warmup and draws.shape[0] >= 10 and wall > _ABORT:
+            raise ModelError(
+                f"{100 * wall:.0f} % of the iterations of a warm-up window met the wall around the reference: the estimated "
+                "posterior is not near it. Use recentre=2, more rows (subsample=, products=), or a full-data sampler such as 'nuts'."
+            )
+        return tuning.update_step(self.move, state, info["acceptance_rate"])
+
+    def options(self, state: Any, final: bool) -> SubsamplingOptions:
+        """Kernel, estimator and mass matrix."""
+        return SubsamplingOptions(tuning.kernel(self.move, state, final), self.estimator, self.precision)
+
+    def blank(self, theta: np.ndarray) -> State:
+        """A state without rows."""
+        return State(
+            theta.copy(), 0.0, np.zeros(theta.size), blank_rows(int(slope_count(self.pilot.mode.model.rows))), 0.0, 1.0, 0.0
+        )
+
+
+@dataclass(frozen=True)
+class HMCECS(Sampler):
+    """HMC with energy conserving subsampling.
+
+    `estimator` is "perturbed" or "signed", `move` hmc() or nuts(), `order` that of the control variates, `rows` "uniform" or
+    "weighted" (drawn by their whitened norms), `mass` "full" (Hessian of all rows) or "conditional" (of the rows in use; differs
+    for order below 2). None is chosen from a pilot: `subsample` rows so that Var log L-hat is about `variance`, `products` of
+    minibatches of `batch` rows (signed) at the least cost. `recentre` moves the reference to the mean of a pilot chain so many
+    times: for a reference that is not the mode of all rows.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.column_stack([np.ones(20_000), rng.standard_normal((20_000, 2))])
+    >>> y = (rng.random(20_000) < 1 / (1 + np.exp(-X @ [0.1, 0.5, -0.5]))).astype(float)
+    >>> model = tb.models.logistic(tb.Dataset.from_arrays(X, y))
+    >>> fit = tb.sample(model, tb.samplers.HMCECS(), draws=100, warmup=100, chains=2, seed=1, progress=False)
+    >>> bool(fit.evals.mean() < 0.05 * 20_000), fit.guarantee.kind
+    (True, 'ASYMPTOTIC')
+    """
+
+    subsample: int | None = None
+    blocks: int = 100
+    estimator: str = "perturbed"
+    move: Move = field(default_factory=hmc)
+    order: int = 2
+    rows: str = "uniform"
+    mass: str = "full"
+    variance: float = 1.0
+    products: int | None = None
+    batch: int = 30
+    refreshed: int | None = None
+    shift: float = 1.0
+    pilot: int = 200
+    recentre: int = 0
+
+    PERTURBED: ClassVar[Guarantee] = Guarantee(
+        "ASYMPTOTIC",
+        "the law of the draws is within O(1/(n m^2)) of the posterior for m rows, in total variation",
+        assumed=("the reference is near the mode of all rows", "the estimate of the log-likelihood is nearly normal"),
+        checked=("variance of the estimate", "bias of the estimate at pilot points and draws", "distance from the reference"),
+    )
+    EXACT_SIGNED: ClassVar[Guarantee] = Guarantee(
+        "EXACT-SIGNED",
+        "averages weighted by the sign of the likelihood estimate are consistent",
+        assumed=("signs are mostly positive, so that averages have a finite variance in practice",),
+        checked=("share of positive signs",),
+    )
+    cost: ClassVar[str] = "m a leapfrog step, m chosen so that the log-likelihood has a variance of about 1"
+
+    def __post_init__(self) -> None:
+        if self.estimator not in ("perturbed", "signed"):
+            raise unknown("estimator", self.estimator, ("perturbed", "signed"))
+        if self.move.name not in ("hmc", "nuts"):
+            raise OptionError(f"HMC-ECS moves by tallbayes.moves.hmc() or nuts(); got {self.move.name!r}.")
+        if self.order not in (0, 1, 2):
+            raise OptionError(f"order of the control variates is 0, 1 or 2; got {self.order!r}.")
+        if self.rows not in ("uniform", "weighted"):
+            raise unknown("rows", self.rows, ("uniform", "weighted"))
+        if self.mass not in ("full", "conditional"):
+            raise unknown("mass", self.mass, ("full", "conditional"))
+        for name in ("subsample", "products", "refreshed"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int | np.integer) or value < 1):
+                raise OptionError(f"{name} must be a whole number of at least 1, or None to have it chosen; got {value!r}.")
+        for name, least in (("blocks", 1), ("batch", 1), ("pilot", 1), ("recentre", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < least:
+                raise OptionError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+        for name in ("variance", "shift"):
+            if not (getattr(self, name) > 0.0 and math.isfinite(getattr(self, name))):
+                raise OptionError(f"{name} must be positive and finite; got {getattr(self, name)!r}.")
+        if self.estimator == "signed" and self.subsample is not None:
+            raise OptionError("subsample= belongs to estimator='perturbed'; the signed one has products= and batch=.")
+        if self.estimator == "signed" and self.mass == "conditional":
+            raise OptionError("mass='conditional' belongs to estimator='perturbed'; use mass='full'.")
+        if self.estimator == "perturbed" and (self.products is not None or self.refreshed is not None):
+            raise OptionError(
+                "products= and refreshed= belong to estimator='signed'; the perturbed one has subsample= and blocks=."
+            )
+        if self.products is not None and self.refreshed is not None and self.refreshed > self.products:
+            raise OptionError(f"refreshed={self.refreshed} exceeds products={self.products}.")
+
+    @property
+    def guarantee(self) -> Guarantee:  # type: ignore[override]
+        """That of the estimator."""
+        return self.EXACT_SIGNED if self.estimator == "signed" else self.PERTURBED
+
+    @property
+    def name(self) -> str:
+        """Its string name."""
+        return "hmc-ecs-signed" if self.estimator == "signed" else "hmc-ecs"
+
+    @property
+    def info(self) -> tuple[str, ...]:
+        """What a step reports."""
+        return INFO + SIGNED if self.estimator == "signed" else INFO
+
+    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+        """Reference, rows to draw, and a pilot that chooses what was left open; further stages move the reference."""
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
+        setup = self._at(model, mode, rng)
+        spent = setup.evaluations
+        for stage in range(self.recentre):
+            mode, read = self._recentred(setup, mode, rng, 0.5 if stage == 0 else 0.7)
+            setup = self._at(model, mode, rng)
+            spent += read + model.data.n + setup.evaluations
+        setup.evaluations = spent
+        setup.notes["recentred"] = self.recentre
+        return setup
+
+    def _at(self, model: Model, mode: Mode, rng: np.random.Generator) -> Setup:
+        pilot, scheme, samples, radius = pilots.prepare(mode, self.order, self.rows, rng)
+        estimator: Any
+        if self.estimator == "perturbed":
+            guards = [pilot.at(t) for t in pilot.guard_points(rng)]
+            m, blocks, notes = pilots.choose_size(
+                samples, guards, model.dim, model.data.n, self.variance, self.subsample, self.blocks
+            )
+            estimator = Penalty(m, blocks)
+            why = f"{m} of {model.data.n:,} rows in {blocks} blocks, predicted Var log L-hat {notes['variance_predicted']:.2g}"
+        else:
+            estimator, notes = self._signed(samples, scheme, rng, model.data.n)
+            why = (
+                f"{estimator.products} products of minibatches of {estimator.batch} rows, predicted share of positive "
+                f"signs {notes['positive_predicted']:.3f}"
+            )
+        notes.update(order=self.order, rows=self.rows, radius=radius, reference=mode.reference.tolist())
+        precision = np.zeros((0, 0))
+        if self.mass == "conditional" and self.order < 2:
+            precision = np.ascontiguousarray(mode.precision + mode.hessian)  # the prior's: the rows in use add theirs
+        policy = SubsamplingPolicy(self.move, mode.covariance, estimator, precision, pilot)
+        proxy = difference(mode, self.order, scheme, radius)
+        return Setup(model, policy, proxy, model.data.n + pilot.evaluations, f"HMC-ECS ({self.estimator}), {why}", notes)
+
+    def _signed(self, samples: list[Any], scheme: Any, rng: np.random.Generator, n: int) -> tuple[BlockPoisson, dict[str, Any]]:
+        size = min(self.pilot, n)
+        index, scale = np.empty(size, np.int64), np.empty(size)
+        if isinstance(scheme, UniformRows):
+            index[:] = np.sort(rng.choice(n, size, replace=False))
+        else:
+            draw_rows(rng, scheme, index, scale)
+        gamma = float(np.quantile([s.cumulants()[0] for s in samples], 0.95))
+        products = pilots.choose_products(gamma, self.batch, size) if self.products is None else self.products
+        refreshed = pilots.refreshed_products(products) if self.refreshed is None else self.refreshed
+        notes = {
+            "gamma": gamma,
+            "products": products,
+            "batch": self.batch,
+            "refreshed": refreshed,
+            "pilot": size,
+            "positive_predicted": pilots.sign_probability(products, self.batch, gamma, self.shift),
+            "variance_predicted": pilots.log_variance(products, self.batch, gamma, self.shift),
+        }
+        return BlockPoisson(index, products, self.batch, refreshed, float(self.shift)), notes
+
+    def _recentred(self, setup: Setup, mode: Mode, rng: np.random.Generator, skip: float) -> tuple[Mode, int]:
+        """A mode at the mean of the later draws of a pilot chain of 200 iterations, and what it read."""
+        options, target = setup.policy.options(setup.policy.begin(), True), setup.target()
+        theta, info = np.empty((200, setup.model.dim)), np.zeros((200, len(self.columns)))
+        _, made = advance(rng, target, options, setup.policy.blank(mode.reference), True, theta, info, 1)
+        if made < 200:
+            raise ModelError("the pilot chain of recentre= met a density that is not finite; use the mode (recentre=0).")
+        return mode_at(setup.model, theta[int(skip * 200) :].mean(0)), int(target.counters[0])
+
+    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+        """Variance and bias of the estimate at draws, the wall, and signs."""
+        return ecs_checks.check(setup, theta, stats, "'nuts'")
+
+    def audit(
+        self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Estimates against the full data at random draws."""
+        return ecs_checks.audit(model, fit, pairs, rng)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Class and options in JSON types."""
+        options = {k: v for k, v in self.__dict__.items() if k != "move"}
+        return {"class": "HMCECS", **options, "move": self.move.as_dict()}
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any]) -> HMCECS:
+        """The inverse of `as_dict`."""
+        return cls(**{**options, "move": from_dict(options["move"])})

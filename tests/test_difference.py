@@ -1,0 +1,344 @@
+"""Control variates, the two estimators of the likelihood built on them, and what a pilot predicts of them."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from support import logistic_arrays
+
+import tallbayes as tb
+from tallbayes.engine import passes
+from tallbayes.engine.residuals import (
+    add_curvatures,
+    add_slopes,
+    control_residuals,
+    residual_slopes,
+    residual_values,
+    slope_count,
+)
+from tallbayes.errors import OptionError
+from tallbayes.models.mode import mode_at
+from tallbayes.moves.base import log_density_gradient
+from tallbayes.moves.linear import inverse_factor
+from tallbayes.proxies import pilot as pilots
+from tallbayes.proxies.difference import (
+    BlockPoisson,
+    Penalty,
+    UniformRows,
+    WeightedRows,
+    combine,
+    difference,
+    draw_rows,
+    fresh_rows,
+    probabilities,
+    proxy_sum,
+    refreshed_rows,
+    row_scale,
+)
+from tallbayes.proxies.pilot import Sample
+from tallbayes.samplers.estimated import EstimatedPosterior, first_rows, renewed_rows
+from tallbayes.target import Target, counters
+from tallbayes.testing import THRESHOLD
+
+N = 40
+
+
+def model_of(name, weights=None):
+    rng = np.random.default_rng(5)
+    x = np.column_stack([np.ones(N), rng.standard_normal((N, 2))])
+    eta = x @ [0.2, 0.5, -0.4]
+    y = {
+        "logistic": rng.random(N) < 1 / (1 + np.exp(-eta)),
+        "poisson": rng.poisson(np.exp(eta)),
+        "student_t": eta + rng.standard_t(4, N),
+        "gaussian": eta + 0.7 * rng.standard_normal(N),
+        "softmax": rng.integers(0, 3, N),
+    }[name]
+    options = {"softmax": {"classes": 3}, "student_t": {"nu": 4.0, "scale": 1.0}}.get(name, {})
+    data = tb.Dataset.from_arrays(x, np.asarray(y, float), weights=weights)
+    return tb.models.build(name, data, tb.priors.normal(3.0), **options)
+
+
+FAMILIES = ("logistic", "poisson", "student_t", "gaussian", "softmax")
+
+
+def away(mode, size=0.6, seed=1):
+    return mode.reference + size * mode.factor @ np.random.default_rng(seed).standard_normal(mode.reference.size)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_residuals_are_likelihood_less_proxy_and_slopes_are_their_derivatives(name, order):
+    model = model_of(name, weights=np.linspace(0.5, 2.0, N))
+    mode = tb.find_mode(model, progress=False)
+    theta, index = away(mode), np.array([3, 0, 17, 17, 39])
+    rows = model.rows
+    expected = passes.values_at(rows, index, theta) - passes.proxies_at(rows, index, theta, mode.reference, order)
+    values, slopes = np.empty(5), np.empty((5, slope_count(rows)))
+    residual_values(rows, index, theta, mode.reference, order, values)
+    np.testing.assert_allclose(values, expected, atol=1e-12)
+    residual_slopes(rows, index, theta, mode.reference, order, values, slopes)
+    np.testing.assert_allclose(values, expected, atol=1e-12)
+    factors, gradient = np.array([1.0, -2.0, 0.5, 3.0, 1.5]), np.zeros(model.dim)
+    add_slopes(rows, index, slopes, factors, gradient)
+
+    def total(t):
+        residual_values(rows, index, t, mode.reference, order, values)
+        return float(factors @ values)
+
+    for j in range(model.dim):
+        h = np.zeros(model.dim)
+        h[j] = 1e-5
+        assert abs((total(theta + h) - total(theta - h)) / 2e-5 - gradient[j]) < 1e-6 * (1.0 + np.abs(gradient).max())
+
+
+@pytest.mark.parametrize("name", ["logistic", "gaussian", "softmax"])
+def test_curvatures_of_all_rows_sum_to_the_hessian(name):
+    model = model_of(name)
+    mode = tb.find_mode(model, progress=False)
+    lower = np.zeros((model.dim, model.dim))
+    add_curvatures(model.rows, np.arange(N), np.ones(N), mode.reference, lower)
+    np.testing.assert_allclose(lower + np.tril(lower, -1).T, mode.hessian, rtol=1e-10, atol=1e-10)
+
+
+def test_the_inverse_factor_is_that_of_the_inverse():
+    a = np.random.default_rng(0).standard_normal((6, 9))
+    factor = inverse_factor(a @ a.T)
+    np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(a @ a.T), rtol=1e-9)
+    assert (np.triu(factor, 1) == 0).all()
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_proxy_sum_and_all_residuals_make_the_likelihood(order):
+    model = model_of("logistic")
+    mode = tb.find_mode(model, progress=False)
+    theta = away(mode)
+    proxy = difference(mode, order, UniformRows(N), np.inf)
+    rest = control_residuals(model.rows, np.arange(N), theta, mode.reference, order).sum()
+    assert abs(proxy_sum(proxy, theta) + rest - passes.total_value(model.rows, theta)) < 1e-10
+
+
+def estimators(rng):
+    yield Penalty(30, 5)
+    yield BlockPoisson(np.sort(rng.choice(N, 10, replace=False)), 4, 3, 2, 0.8)
+
+
+def weighted(n=N):
+    scores = np.linspace(0.0, 3.0, n) ** 2
+    return WeightedRows(n, pilots.build(scores), 0.1)
+
+
+@pytest.mark.parametrize("scheme", [UniformRows(N), weighted()], ids=["uniform", "weighted"])
+@pytest.mark.parametrize("order", [0, 1, 2])
+@pytest.mark.parametrize("name", ["logistic", "gaussian", "softmax"])
+def test_the_gradient_of_the_estimated_posterior_is_its_derivative(name, order, scheme):
+    model = model_of(name)
+    mode, rng = tb.find_mode(model, progress=False), np.random.default_rng(0)
+    target = Target(model.rows, model.prior_terms, difference(mode, order, scheme, np.inf), counters())
+    theta = away(mode, 0.3)
+    for estimator in estimators(rng):
+        rows = first_rows(rng, target, estimator, theta)
+        density = EstimatedPosterior(target, estimator, rows, np.zeros(model.dim), np.zeros(4))
+        gradient, scratch = np.empty(model.dim), np.empty(model.dim)
+        log_density_gradient(density, theta, gradient)
+        scale = np.abs(gradient).max()
+        for j in range(model.dim):
+            h = np.zeros(model.dim)
+            h[j] = 2e-6
+            ends = [log_density_gradient(density, theta + s * h, scratch) for s in (1.0, -1.0)]
+            assert abs((ends[0] - ends[1]) / 4e-6 - gradient[j]) < 2e-6 * scale
+
+
+def test_without_the_variance_term_the_gradient_is_wrong():
+    model = model_of("logistic")
+    mode, rng = tb.find_mode(model, progress=False), np.random.default_rng(0)
+    z = rng.standard_normal(30) * 4.0
+    factors = np.empty(30)
+    value, _, variance = combine(Penalty(30, 5), np.zeros(0, np.int64), z, factors)
+    assert abs(value - (z.mean() - 0.5 * z.var() / 30)) < 1e-12 and abs(variance - z.var() / 30) < 1e-12
+    h = np.zeros(30)
+    h[7] = 1e-6
+    slope = (
+        combine(Penalty(30, 5), None, z + h, np.empty(30))[0] - combine(Penalty(30, 5), None, z - h, np.empty(30))[0]
+    ) / 2e-6
+    assert abs(slope - factors[7]) < 1e-8
+    assert abs(slope - 1.0 / 30) > 1e-4  # the derivative of the mean alone
+    assert mode.reference.size == 3
+
+
+@pytest.mark.parametrize("scheme", [UniformRows(N), weighted()], ids=["uniform", "weighted"])
+def test_rows_are_drawn_with_their_probabilities(scheme):
+    rng, draws = np.random.default_rng(0), 40_000
+    index, scale = np.empty(draws, np.int64), np.empty(draws)
+    draw_rows(rng, scheme, index, scale)
+    p = probabilities(scheme, np.arange(N))
+    assert abs(p.sum() - 1.0) < 1e-12
+    np.testing.assert_allclose(scale, 1.0 / p[index])
+    np.testing.assert_allclose([row_scale(scheme, i) for i in range(N)], 1.0 / p)
+    counts = np.bincount(index, minlength=N)
+    assert np.abs((counts - draws * p) / np.sqrt(draws * p * (1 - p))).max() < THRESHOLD
+
+
+def test_a_part_of_the_rows_is_drawn_anew_and_the_rest_keeps_its_values():
+    model = model_of("logistic")
+    mode, rng = tb.find_mode(model, progress=False), np.random.default_rng(0)
+    theta = away(mode)
+    target = Target(model.rows, model.prior_terms, difference(mode, 2, UniformRows(N), np.inf), counters())
+    for estimator in estimators(rng):
+        rows = first_rows(rng, target, estimator, theta)
+        for _ in range(20):
+            before = target.counters[0]
+            new = renewed_rows(rng, target, estimator, rows, theta)
+            read = target.counters[0] - before
+            expected = control_residuals(model.rows, new.indices, theta, mode.reference, 2)
+            np.testing.assert_allclose(new.values, expected, atol=1e-13)
+            if isinstance(estimator, Penalty):
+                assert read == estimator.size // estimator.blocks
+                assert (new.indices != rows.indices).sum() <= read
+            else:
+                assert new.indices.size == 10 + 3 * new.counts.sum()
+                assert (new.counts != rows.counts).sum() <= estimator.refreshed
+                assert (new.indices[:10] == estimator.pilot).all()
+            rows = new
+
+
+def test_counts_of_the_block_poisson_estimator_are_poisson():
+    estimator, rng = BlockPoisson(np.arange(2), 50, 1, 50, 1.0), np.random.default_rng(0)
+    index, scale, counts = fresh_rows(rng, estimator, UniformRows(N))
+    total = []
+    for _ in range(400):
+        index, scale, counts, _ = refreshed_rows(rng, estimator, UniformRows(N), index, scale, counts)
+        total.append(counts.copy())
+    drawn = np.concatenate(total)
+    error = math.sqrt(1.0 / drawn.size)
+    assert abs(drawn.mean() - 1.0) < THRESHOLD * error
+    assert abs(drawn.var() - 1.0) < THRESHOLD * error * math.sqrt(3.0)
+
+
+def block_poisson_draws(shift, draws=30_000):
+    """Estimates over the likelihood of five rows, signs included, and the sum and law of Z."""
+    d = np.array([0.3, -0.5, 0.4, -0.1, 0.2])
+    estimator, rng = BlockPoisson(np.array([0, 2]), 2, 1, 1, shift), np.random.default_rng(3)
+    ratio = np.empty(draws)
+    for k in range(draws):
+        index, scale, counts = fresh_rows(rng, estimator, UniformRows(5))
+        total, sign, _ = combine(estimator, counts, d[index] * scale, np.empty(index.size))
+        ratio[k] = sign * math.exp(total - d.sum())
+    a = 2.5 * (d[0] + d[2]) - 2.0 * shift
+    return ratio, (5.0 * d - a) / 2.0
+
+
+@pytest.mark.parametrize("shift", [1.0, 0.5])
+def test_the_block_poisson_estimator_is_unbiased_and_its_absolute_value_is_not(shift):
+    ratio, terms = block_poisson_draws(shift)
+    error = ratio.std() / math.sqrt(ratio.size)
+    assert abs(ratio.mean() - 1.0) < THRESHOLD * error
+    absolute = math.exp(2.0 * 2.0 * np.maximum(-terms, 0.0).mean())  # E |L-hat| / L = exp(2 lambda E A^-)
+    assert abs(np.abs(ratio).mean() - absolute) < THRESHOLD * np.abs(ratio).std() / math.sqrt(ratio.size)
+    assert absolute > 1.05
+    positive = 0.5 * (1.0 + math.exp(-2.0 * 2.0 * (terms < 0).mean()))
+    assert abs((ratio >= 0).mean() - positive) < THRESHOLD * math.sqrt(0.25 / ratio.size)
+
+
+def test_formulas_of_sign_and_variance_hold_for_normal_minibatches():
+    rng, products, batch, gamma, draws = np.random.default_rng(0), 6, 4, 60.0, 200_000
+    s = math.sqrt(gamma / batch) / products
+    counts = rng.poisson(products, draws)
+    terms = 1.0 + s * rng.standard_normal(counts.sum())
+    where = np.repeat(np.arange(draws), counts)
+    logs = np.bincount(where, np.log(np.abs(terms)), draws)
+    odd = np.bincount(where, terms < 0, draws) % 2
+    assert abs((odd == 0).mean() - pilots.sign_probability(products, batch, gamma)) < THRESHOLD * math.sqrt(0.25 / draws)
+    predicted = pilots.log_variance(products, batch, gamma)
+    spread = ((logs - logs.mean()) ** 2).std() / math.sqrt(draws)
+    assert abs(logs.var() - predicted) < THRESHOLD * spread
+    assert abs(pilots.log_variance(500, 30, 1e-4) - 1e-4 / (30 * 500)) < 1e-9  # gamma / (m lambda) for small s
+
+
+def test_the_bias_is_that_of_enumeration():
+    rng = np.random.default_rng(0)
+    for m in (2, 3, 4):
+        z, p = rng.standard_normal(3) * 1.5, np.array([0.2, 0.5, 0.3])
+        total = 0.0
+        for u in itertools.product(range(3), repeat=m):
+            value = combine(Penalty(m, 1), np.zeros(0, np.int64), z[list(u)], np.empty(m))[0]
+            total += p[list(u)].prod() * math.exp(value)
+        assert abs(Sample(z, p).bias(m) - (math.log(total) - p @ z)) < 1e-12
+
+
+def test_the_variance_is_that_of_draws_also_for_skewed_residuals():
+    rng, m, draws = np.random.default_rng(0), 40, 60_000
+    z = (rng.exponential(size=1000) - 1.0) * 6.0
+    sample = Sample(z, np.full(1000, 1e-3))
+    u = z[rng.integers(0, 1000, (draws, m))]
+    logs = u.mean(1) - 0.5 * u.var(1) / m
+    spread = ((logs - logs.mean()) ** 2).std() / math.sqrt(draws)
+    assert abs(logs.var() - sample.variance(m)) < THRESHOLD * spread + 0.02 * logs.var()
+    second = sample.cumulants()[0]
+    assert abs(second / m + second**2 / (2 * m**3) - logs.var()) > 10 * spread  # two terms do not do
+
+
+def test_the_inefficiency_of_noise_has_the_known_optima():
+    grid = np.linspace(0.5, 1.5, 101)
+    cost = [pilots.inefficiency(sd, 0.0) / sd**2 for sd in grid]
+    assert abs(grid[np.argmin(cost)] ** 2 - 0.846) < 0.03
+    grid = np.linspace(10.0, 20.0, 101)
+    cost = [pilots.inefficiency(sd, 0.99) / sd**2 for sd in grid]
+    assert abs(grid[np.argmin(cost)] * math.sqrt(1 - 0.99**2) - 2.16) < 0.05
+
+
+def test_products_are_chosen_at_the_least_cost():
+    for gamma, expected in ((1e3, 18), (1e4, 65), (1e5, 221)):
+        assert abs(math.log(pilots.choose_products(gamma, 30, 0) / expected)) < 0.16  # a step of the grid
+
+
+def test_a_population_sample_sees_the_tails():
+    X, y = logistic_arrays(60_000)
+    mode = tb.find_mode(tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.normal(2.0)), progress=False)
+    scores = pilots.row_scores(mode, 2)
+    rng = np.random.default_rng(0)
+    part = pilots.population(scores, rng)
+    whole = pilots.Population(np.arange(60_000), np.ones(60_000), part.steepest)
+    assert part.index.size == pilots.TOP + pilots.REST and abs(part.weight.sum() - 60_000) < 1e-6
+    assert set(part.steepest.tolist()) == set(np.argsort(scores)[::-1][: pilots.POINTS].tolist())
+    theta = away(mode, 2.0)
+    few, all_rows = (pilots.Pilot(mode, 2, UniformRows(60_000), p).at(theta) for p in (part, whole))
+    assert abs(few.cumulants()[0] / all_rows.cumulants()[0] - 1.0) < 0.05
+    assert abs(few.variance(100) / all_rows.variance(100) - 1.0) < 0.1
+
+
+def test_weighted_rows_lower_the_variance_where_norms_differ():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(5000), rng.standard_t(3, (5000, 2))])
+    y = (rng.random(5000) < 1 / (1 + np.exp(-X @ [0.0, 0.5, 0.5]))).astype(float)
+    mode = tb.find_mode(tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.normal(2.0)), progress=False)
+    gammas = {}
+    for rows in ("uniform", "weighted"):
+        _, _, samples, _ = pilots.prepare(mode, 2, rows, np.random.default_rng(0))
+        gammas[rows] = np.mean([s.cumulants()[0] for s in samples])
+    assert gammas["weighted"] < 0.5 * gammas["uniform"]
+
+
+def test_too_few_rows_are_refused_and_bias_at_a_distance_asks_for_more():
+    rng = np.random.default_rng(0)
+    quiet, loud = (
+        Sample(rng.standard_normal(500) * 0.1, np.full(500, 0.002)),
+        Sample(rng.standard_normal(500) * 200.0, np.full(500, 0.002)),
+    )
+    with pytest.raises(OptionError, match="improper"):
+        pilots.choose_size([quiet], [quiet], 10, 500, 1.0, 21, 100)
+    m, blocks, notes = pilots.choose_size([quiet], [quiet], 10, 500, 1.0, None, 100)
+    assert (m, blocks) == (100, 100) and notes["bias_guard"] < 1.0
+    more, _, notes = pilots.choose_size([quiet], [loud], 10, 500, 1.0, None, 100)
+    assert more >= 200 and (notes["bias_guard"] <= 1.0 or more >= 1000)
+
+
+def test_a_reference_that_is_not_the_mode_keeps_the_estimator_unbiased():
+    model = model_of("logistic")
+    mode = tb.find_mode(model, progress=False)
+    other = mode_at(model, away(mode, 1.0))
+    theta = away(mode, 0.5, seed=2)
+    proxy = difference(other, 2, UniformRows(N), np.inf)
+    rest = control_residuals(model.rows, np.arange(N), theta, other.reference, 2).sum()
+    assert abs(proxy_sum(proxy, theta) + rest - passes.total_value(model.rows, theta)) < 1e-10

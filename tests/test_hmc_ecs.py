@@ -1,0 +1,360 @@
+"""HMC with energy conserving subsampling: its Hamiltonian, its law against quadrature, and the mutants that must fail."""
+
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from support import logistic_arrays, run_chunks
+
+import tallbayes as tb
+from tallbayes.engine.residuals import control_residuals
+from tallbayes.errors import ModelError, OptionError, TallbayesWarning
+from tallbayes.models.mode import mode_at
+from tallbayes.moves.base import log_density_gradient, move, start
+from tallbayes.moves.hmc import Hamiltonian, leapfrog
+from tallbayes.moves.nuts import NoUTurn
+from tallbayes.proxies.difference import Penalty, UniformRows, combine, difference, proxy_sum
+from tallbayes.results.cost import weighted_sizes
+from tallbayes.samplers import HMCECS, resolve
+from tallbayes.samplers.estimated import EstimatedPosterior, assemble, first_rows, inside, pulled_in
+from tallbayes.samplers.full_data import FullPosterior
+from tallbayes.samplers.hmc_ecs import SubsamplingOptions, _kernel
+from tallbayes.target import Target, control_slopes, counters
+from tallbayes.testing import THRESHOLD, exact_posterior, invariance_error, transition_matrix
+
+
+class Quad(NamedTuple):
+    """Two parameters and 200 rows, with the posterior known from a grid."""
+
+    model: tb.models.Model
+    mode: object
+    posterior: object
+
+
+@pytest.fixture(scope="module")
+def quad():
+    X, y = logistic_arrays(200)
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.normal(10.0))
+    return Quad(model, tb.find_mode(model, progress=False), exact_posterior(model))
+
+
+def scores(fit, posterior, weights):
+    """z-scores of means and variances of a run against the exact ones, and effective sizes."""
+    x = (fit.theta - posterior.mean) / np.sqrt(np.diag(posterior.covariance))
+    values = np.concatenate([x, x * x - 1.0], axis=2)
+    mean = np.einsum("cd,cdk->k", weights, values) / weights.sum()
+    variance = np.einsum("cd,cdk->k", weights, (values - mean) ** 2) / weights.sum()
+    sizes = weighted_sizes(values, weights)
+    return mean / np.sqrt(variance / sizes), sizes
+
+
+def plain(fit):
+    return np.ones(fit.theta.shape[:2])
+
+
+def density_of(model, mode, m=12, order=2, seed=0, radius=np.inf):
+    target = Target(model.rows, model.prior_terms, difference(mode, order, UniformRows(model.data.n), radius), counters())
+    rng = np.random.default_rng(seed)
+    rows = first_rows(rng, target, Penalty(m, 1), mode.reference)
+    return EstimatedPosterior(target, Penalty(m, 1), rows, np.zeros(model.dim), np.zeros(4))
+
+
+@pytest.mark.parametrize("kernel", ["hmc", "nuts"])
+def test_a_gaussian_model_with_second_order_proxies_is_exact_hmc(kernel):
+    rng = np.random.default_rng(0)
+    x = np.column_stack([np.ones(300), rng.standard_normal((300, 4))])
+    model = tb.models.gaussian(tb.Dataset.from_arrays(x, x @ np.arange(5.0) + rng.standard_normal(300)), sigma=1.0)
+    mode = tb.find_mode(model, progress=False)
+    factor = np.ascontiguousarray(mode.factor)
+    built = Hamiltonian(factor, 0.3, 1.2) if kernel == "hmc" else NoUTurn(factor, 0.3, 6)
+    estimated, full = density_of(model, mode, m=12), FullPosterior(Target(model.rows, model.prior_terms, None, counters()))
+    first = start(built, estimated, mode.reference + factor @ np.ones(5))
+    second = start(built, full, mode.reference + factor @ np.ones(5))
+    one, two, info = np.random.default_rng(1), np.random.default_rng(1), np.zeros(9)
+    for _ in range(20):
+        first, second = move(one, built, estimated, first, info), move(two, built, full, second, info)
+        np.testing.assert_allclose(first.theta, second.theta, atol=1e-10)
+        assert abs(first.log_density - second.log_density) < 1e-8
+    assert estimated.marks[2] < 1e-20  # the variance
+
+
+def energy_error(quad, steps, gradient_of=None, value_of=None, renew=False):
+    """|H - H0| after a trajectory of length 1.2 in so many steps, of the estimated posterior or a mutant of it."""
+    model, mode = quad.model, quad.mode
+    density = density_of(model, mode, m=12, order=1, seed=3)
+    rng, factor = np.random.default_rng(5), np.ascontiguousarray(mode.factor)
+
+    class Mutant(NamedTuple):
+        inner: EstimatedPosterior
+
+    def evaluate(mutant, theta, gradient):
+        if renew:
+            density.rows.indices[:] = rng.integers(0, 200, 12)
+        value = log_density_gradient(density, theta, gradient)
+        if gradient_of is not None:
+            gradient[:] = gradient_of(density, theta)
+        return value if value_of is None else value_of(theta)
+
+    log_density_gradient.register(Mutant)(evaluate)
+    theta = mode.reference + factor @ np.array([1.0, -1.5])
+    momentum, gradient, scratch = np.array([0.7, -0.4]), np.empty(2), np.empty(2)
+    before = log_density_gradient(Mutant(density), theta, gradient) - 0.5 * momentum @ momentum
+    for _ in range(steps):
+        value = leapfrog(Mutant(density), factor, 1.2 / steps, theta, momentum, gradient, scratch)
+    return abs(value - 0.5 * momentum @ momentum - before)
+
+
+def test_energy_is_conserved_with_rows_fixed_and_by_no_mutant(quad):
+    errors = [energy_error(quad, steps) for steps in (20, 40, 80)]
+    assert errors[2] < 1e-3
+    assert 3.0 < errors[0] / errors[1] < 5.0 and 3.0 < errors[1] / errors[2] < 5.0  # second order in the step
+
+    def without_variance(density, theta):
+        """The gradient of the estimate less that of its variance term."""
+        rows, gradient = density.rows, np.empty(2)
+        control_slopes(density.target, rows.indices, theta, rows.values, rows.slopes)
+        assemble(density.target, density.estimator, rows, theta, gradient, np.zeros(4))
+        z = rows.values * rows.scale
+        correction = np.zeros(2)
+        for k, i in enumerate(rows.indices):
+            factor = (z[k] - z.mean()) / z.size**2 * rows.scale[k] * rows.slopes[k, 0]
+            correction += factor * quad.model.rows.records[i, :2]
+        return gradient + correction
+
+    assert energy_error(quad, 80, gradient_of=without_variance) > 1e-2
+    assert energy_error(quad, 80, value_of=quad.model.log_posterior) > 1e-2
+    assert energy_error(quad, 80, renew=True) > 1e-2
+
+
+def test_the_perturbed_law_is_the_posterior_to_the_accuracy_of_a_long_run(quad):
+    sampler = HMCECS(subsample=20, blocks=5)
+    fit = tb.sample(quad.model, sampler, draws=20_000, warmup=500, seed=1, mode=quad.mode, progress=False)
+    z, sizes = scores(fit, quad.posterior, plain(fit))
+    assert sizes.min() > 19_500 and np.abs(z).max() < THRESHOLD
+    assert fit.meta["notes"]["bias_sd"] < 0.01
+    assert fit.stats["variance"].mean() < 0.1
+
+
+def test_a_coarse_estimate_shows_and_weights_repair_it(quad):
+    sampler = HMCECS(subsample=8, blocks=4, order=1)
+    with pytest.warns(TallbayesWarning, match="at a distance"):
+        fit = tb.sample(quad.model, sampler, draws=40_000, warmup=500, seed=2, mode=quad.mode, progress=False)
+    assert np.abs(scores(fit, quad.posterior, plain(fit))[0]).max() > THRESHOLD
+    exact = fit.reweight(quad.model, draws=8000)
+    assert exact.guarantee.kind == "EXACT" and exact.theta.shape == (4, 8000, 2)
+    assert np.abs(scores(exact, quad.posterior, exact.weights)[0]).max() < THRESHOLD
+    assert exact.cost()["setup"]["evals"] >= 4 * 8000 * 200
+
+
+@pytest.fixture(scope="module")
+def signed_fit(quad):
+    """A reference off the mode and few products, so that some estimates are negative."""
+    reference = quad.mode.reference - 1.5 * quad.mode.factor @ np.array([1.0, -0.5])
+    sampler = HMCECS(estimator="signed", products=2, batch=1, shift=0.5, pilot=60)
+    return tb.sample(quad.model, sampler, draws=30_000, warmup=500, seed=1, mode=mode_at(quad.model, reference), progress=False)
+
+
+def test_signed_averages_are_exact_and_without_signs_they_are_not(quad, signed_fit):
+    positive = (signed_fit.weights > 0).mean()
+    assert 0.75 < positive < 0.98
+    z, sizes = scores(signed_fit, quad.posterior, signed_fit.weights)
+    assert sizes.min() > 19_500 and np.abs(z).max() < THRESHOLD
+    assert np.abs(scores(signed_fit, quad.posterior, plain(signed_fit))[0]).max() > 2 * THRESHOLD
+
+
+def test_signs_are_carried_through_the_fit(signed_fit, tmp_path):
+    cost, summary = signed_fit.cost(), signed_fit.summary()
+    positive = (signed_fit.weights > 0).mean()
+    assert cost["positive"] == positive and "positive sign" in repr(summary)
+    unsigned = tb.results.cost.effective_sizes(signed_fit.theta)
+    assert abs(cost["ess_rule"] - unsigned.min() * (2 * positive - 1) ** 2) < 1e-6
+    assert cost["ess_min"] == signed_fit.ess.min() < signed_fit.weights.size
+    mean = np.einsum("cd,cdk->k", signed_fit.weights, signed_fit.theta) / signed_fit.weights.sum()
+    np.testing.assert_allclose(summary["mean"], mean)
+    predicted = signed_fit.predict(np.eye(2), draws=4000)
+    assert (predicted["lower"] < predicted["mean"]).all() and (predicted["mean"] < predicted["upper"]).all()
+    again = tb.load(signed_fit.save(tmp_path / "fit.nc"))
+    assert again.idata.attrs["weighted"] == 1 and (again.weights == signed_fit.weights).all()
+    with pytest.raises(OptionError, match="weights already"):
+        signed_fit.reweight(None)
+
+
+def test_effective_sizes_of_signed_draws_are_those_of_their_averages():
+    rng, means = np.random.default_rng(0), []
+    for _ in range(400):
+        theta = rng.standard_normal((1, 500, 1))
+        signs = np.where(rng.random((1, 500)) < 0.85, 1.0, -1.0)
+        means.append((signs * theta[..., 0]).sum() / signs.sum())
+    size = weighted_sizes(theta, signs)[0]
+    expected = 1.0 / np.var(means)
+    assert 0.7 < size / expected < 1.4
+
+
+def test_no_weight_no_sign(quad):
+    fit = tb.sample(quad.model, "hmc-ecs", draws=50, warmup=50, chains=2, seed=1, mode=quad.mode, progress=False)
+    assert "weight" not in fit.stats and "positive" not in fit.cost() and (fit.weights == 1).all()
+
+
+@pytest.mark.parametrize(
+    "sampler", [HMCECS(move=tb.moves.nuts(), subsample=20), HMCECS(order=1, mass="conditional", subsample=100)]
+)
+def test_nuts_and_the_conditional_mass_have_the_same_law(quad, sampler):
+    fit = tb.sample(quad.model, sampler, draws=15_000, warmup=500, seed=1, mode=quad.mode, progress=False)
+    weighted = fit.reweight(quad.model, draws=3000)
+    assert np.abs(scores(weighted, quad.posterior, weighted.weights)[0]).max() < THRESHOLD
+
+
+def test_the_conditional_mass_is_the_curvature_of_the_rows_in_use(quad):
+    sampler = HMCECS(order=1, mass="conditional", subsample=30)
+    setup = sampler.setup(quad.model, quad.mode, 0, False)
+    options, target = setup.policy.options(setup.policy.begin(), True), setup.target()
+    rows = first_rows(np.random.default_rng(0), target, options.estimator, quad.mode.reference)
+    factor = _kernel(target, options, rows).factor
+    x = quad.model.rows.records[rows.indices, :2]
+    p = 1 / (1 + np.exp(-x @ quad.mode.reference))
+    precision = 200 / 30 * (x.T * (p * (1 - p))) @ x + np.eye(2) / 100
+    np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(precision), rtol=1e-9)
+    fixed = SubsamplingOptions(options.kernel, options.estimator, np.zeros((0, 0)))
+    assert (_kernel(target, fixed, rows).factor == options.kernel.factor).all()
+
+
+def test_evaluations_are_those_of_the_block_and_the_trajectory(quad):
+    _, info, _ = run_chunks(HMCECS(subsample=40, blocks=10), quad.model, quad.mode, [200])
+    report = dict(zip(resolve("hmc-ecs").columns, info.T, strict=True))
+    np.testing.assert_array_equal(report["evals"], 4 + 40 * report["n_steps"])
+    np.testing.assert_array_equal(report["evals_gradient"], report["evals"])
+
+
+def test_the_stored_estimate_is_that_of_the_state(quad):
+    _, info, state = run_chunks(HMCECS(subsample=40, blocks=10), quad.model, quad.mode, [60])
+    names = resolve("hmc-ecs").columns
+    report = dict(zip(names, info[-1], strict=True))
+    values = state["state.rows.values"]
+    z = values * state["state.rows.scale"]
+    proxy = difference(quad.mode, 2, UniformRows(200), np.inf)
+    fresh = control_residuals(quad.model.rows, state["state.rows.indices"], state["state.theta"], quad.mode.reference, 2)
+    np.testing.assert_allclose(values, fresh, atol=1e-14)
+    total = proxy_sum(proxy, state["state.theta"]) + combine(Penalty(40, 10), np.zeros(0, np.int64), z, np.empty(40))[0]
+    assert abs(total - report["log_likelihood"]) < 1e-9
+    assert abs(total + quad.model.log_prior(state["state.theta"]) - report["lp"]) < 1e-9
+
+
+def test_beyond_the_wall_the_density_is_zero(quad):
+    density = density_of(quad.model, quad.mode, radius=3.0)
+    gradient = np.empty(2)
+    inner, outer = (quad.mode.reference + r * quad.mode.factor @ np.array([0.6, 0.8]) for r in (2.99, 3.01))
+    assert inside(density.target, inner) and not inside(density.target, outer)
+    assert np.isfinite(log_density_gradient(density, inner, gradient))
+    assert log_density_gradient(density, outer, gradient) == -np.inf and density.marks[3] == 1.0
+    assert inside(density.target, pulled_in(density.target, outer))
+    assert (pulled_in(density.target, inner) == inner).all()
+
+
+def test_the_joint_kernel_of_parameter_and_rows_is_exact_by_enumeration():
+    """Three states, two rows, m = 2: the pair (theta, u) moves as the block pseudo-marginal sampler moves it."""
+    residual = np.array([[0.0, 0.8, -0.5], [0.3, -0.6, 0.9]])  # of two rows at three states
+    pairs = list(itertools.product(range(2), repeat=2))
+
+    def estimate(state, u):
+        z = 2.0 * residual[list(u), state]
+        return math.exp(combine(Penalty(2, 2), np.zeros(0, np.int64), z, np.empty(2))[0])
+
+    def outcomes(at, fresh=False):
+        state, u = divmod(at, 4)
+        here = pairs[u]
+        for block, row, other in itertools.product(range(2), range(2), {0, 1, 2} - {state}):
+            new = tuple(row if k == block else here[k] for k in range(2))
+            for base in pairs if fresh else [here]:  # the mutant estimates the current state anew
+                accept = min(1.0, estimate(other, new) / estimate(state, base))
+                weight = 0.5 * 0.5 * 0.5 / (4 if fresh else 1)
+                yield weight * accept, other * 4 + pairs.index(new)
+                yield weight * (1.0 - accept), at
+
+    law = np.array([estimate(s, u) for s in range(3) for u in pairs])
+    law /= law.sum()
+    assert invariance_error(transition_matrix(12, outcomes), law) < 1e-12
+    assert invariance_error(transition_matrix(12, lambda at: outcomes(at, fresh=True)), law) > 1e-4
+
+
+def test_a_poor_reference_is_recentred(quad):
+    far = mode_at(quad.model, quad.mode.reference + 2.0 * quad.mode.factor @ np.array([0.8, -0.6]))
+    sampler = HMCECS(recentre=2)
+    setup = sampler.setup(quad.model, far, 1, False)
+    moved = np.linalg.norm(quad.mode.laplace().whiten(np.array(setup.notes["reference"])))
+    assert moved < 1.0 and setup.notes["recentred"] == 2
+    assert setup.evaluations > HMCECS().setup(quad.model, far, 1, False).evaluations
+
+
+def test_signs_that_cancel_end_the_run(quad):
+    far = mode_at(quad.model, quad.mode.reference - 2.5 * quad.mode.factor @ np.array([1.0, -0.5]))
+    sampler = HMCECS(estimator="signed", products=1, batch=1, shift=0.1, pilot=5, order=1)
+    with pytest.raises(ModelError, match=r"Raise products|met the wall"):
+        tb.sample(quad.model, sampler, draws=100, warmup=200, chains=2, seed=1, mode=far, progress=False)
+
+
+def test_warnings_say_what_is_wrong(quad):
+    with pytest.warns(TallbayesWarning, match="the data have 200"):
+        fit = tb.sample(
+            quad.model, HMCECS(subsample=300), draws=50, warmup=50, chains=2, seed=1, mode=quad.mode, progress=False
+        )
+    assert any("the data have 200" in w for w in fit.meta["warnings"])
+
+
+def test_a_variance_outside_its_range_is_told(quad):
+    setup = HMCECS(subsample=20).setup(quad.model, quad.mode, 0, False)
+    stats = {"variance": np.full((2, 50), 12.0), "u_accepted": np.ones((2, 50)), "wall": np.zeros((2, 50))}
+    theta = quad.mode.laplace().draw(np.random.default_rng(0), 100).reshape(2, 50, 2)
+    told = HMCECS(subsample=20).diagnose(setup, theta, stats)
+    assert len(told) == 1 and "variance of 12, above 10" in told[0]
+    stats["wall"][0, :5] = 1.0
+    assert any("5 % of the iterations met the wall" in t for t in HMCECS().diagnose(setup, theta, stats))
+    X, y = logistic_arrays(20_000)
+    large = tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.normal(2.0))
+    fit = HMCECS(subsample=5000).setup(large, tb.find_mode(large, progress=False), 0, False)
+    stats = {"variance": np.full((2, 50), 0.01), "u_accepted": np.ones((2, 50)), "wall": np.zeros((2, 50))}
+    assert "more than needed" in HMCECS().diagnose(fit, theta, stats)[0]
+
+
+def test_an_estimate_that_escapes_is_stopped(quad):
+    """Without proxies 20 rows have a bias that grows with the distance: the chain leaves, and says so."""
+    with pytest.raises(ModelError, match="met the wall"):
+        tb.sample(
+            quad.model, HMCECS(subsample=20, order=0), draws=50, warmup=200, chains=2, seed=1, mode=quad.mode, progress=False
+        )
+
+
+def test_an_audit_compares_estimates_with_all_rows(quad):
+    fit = tb.sample(quad.model, HMCECS(subsample=20), draws=100, warmup=100, chains=2, seed=1, mode=quad.mode, progress=False)
+    audit = fit.audit(quad.model, pairs=10)
+    assert audit.passed and audit.facts["draws evaluated on all rows"] == 10
+    fit.stats["log_likelihood"] += 100.0
+    assert not fit.audit(quad.model, pairs=10).passed
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"estimator": "sined"}, "did you mean 'signed'"),
+        ({"move": tb.moves.random_walk()}, "hmc.. or nuts"),
+        ({"order": 3}, "0, 1 or 2"),
+        ({"rows": "all"}, "unknown rows"),
+        ({"mass": "fixed"}, "unknown mass"),
+        ({"subsample": 0}, "at least 1"),
+        ({"blocks": 0}, "at least 1"),
+        ({"variance": 0.0}, "positive"),
+        ({"products": 3}, "belong to estimator='signed'"),
+        ({"estimator": "signed", "subsample": 10}, "belongs to estimator='perturbed'"),
+        ({"estimator": "signed", "mass": "conditional"}, "belongs to estimator='perturbed'"),
+        ({"estimator": "signed", "products": 3, "refreshed": 4}, "exceeds products"),
+    ],
+)
+def test_options_are_checked(options, message):
+    with pytest.raises(OptionError, match=message):
+        HMCECS(**options)
+
+
+def test_few_rows_are_refused(quad):
+    with pytest.raises(OptionError, match="improper"):
+        HMCECS(subsample=5).setup(quad.model, quad.mode, 0, False)
