@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
+from tallbayes.engine.gradients import control_gradient
 from tallbayes.engine.rows import range_gradient, range_value, residual_differences
 from tallbayes.models.priors import PriorTerms, prior_gradient, prior_value
 
@@ -18,6 +19,7 @@ EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, SIZE = 0, 1, 2, 3, 4, 5, 8
 COUNTED = ("evals", "evals_value", "evals_gradient", "evals_paper")
 
 RUNNING, BOUND_EXCEEDED, NOT_FINITE = 0, 1, 2
+DIVERGED = 16
 
 
 class NoProxy(NamedTuple):
@@ -89,6 +91,23 @@ def residual_gaps(target, index, theta, other, out):
     target.counters[VALUES] += 2 * m
     target.counters[PAPER] += m
     residual_differences(target.rows, index, theta, other, target.proxy.whitening.reference, out)
+
+
+@inlinable
+def log_prior_gradient(target, theta, gradient):
+    """Log prior density, its gradient added to `gradient`: reads no row."""
+    return prior_gradient(target.prior, theta, gradient)
+
+
+@inlinable
+def residual_gradient(target, index, factors, theta, gradient):
+    """Add factors times gradients of l_i - q_i of the indexed rows, q_i of the proxy's order: one evaluation a row."""
+    m = index.size
+    target.counters[EVALS] += m
+    target.counters[GRADIENTS] += m
+    target.counters[PAPER] += m
+    reference, order = target.proxy.whitening.reference, target.proxy.proxy.order
+    control_gradient(target.rows, index, factors, theta, reference, order, gradient)
 
 
 @inlinable

@@ -10,6 +10,10 @@ from tallbayes.errors import OptionError, unknown
 from tallbayes.samplers.base import KINDS, Guarantee, Sampler, Setup, advance
 from tallbayes.samplers.exact_minibatch import ExactMinibatch
 from tallbayes.samplers.full_data import FullData
+from tallbayes.samplers.sghmc import SGHMC
+from tallbayes.samplers.sgld import SGLD
+from tallbayes.samplers.sgnht import SGNHT
+from tallbayes.samplers.zigzag import ZigZag
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "mh": lambda: FullData(moves.random_walk()),
@@ -18,9 +22,20 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "nuts": lambda: FullData(moves.nuts()),
     "slice": lambda: FullData(moves.slice()),
     "exact-minibatch": ExactMinibatch,
+    "sgld": SGLD,
+    "sghmc": SGHMC,
+    "sgnht": SGNHT,
+    "zigzag": ZigZag,
 }
 
-CLASSES: dict[str, type[Any]] = {"ExactMinibatch": ExactMinibatch, "FullData": FullData}
+CLASSES: dict[str, type[Any]] = {
+    "ExactMinibatch": ExactMinibatch,
+    "FullData": FullData,
+    "SGHMC": SGHMC,
+    "SGLD": SGLD,
+    "SGNHT": SGNHT,
+    "ZigZag": ZigZag,
+}
 
 
 def resolve(sampler: str | Sampler) -> Sampler:
@@ -51,11 +66,15 @@ __all__ = [
     "CLASSES",
     "KINDS",
     "SAMPLERS",
+    "SGHMC",
+    "SGLD",
+    "SGNHT",
     "ExactMinibatch",
     "FullData",
     "Guarantee",
     "Sampler",
     "Setup",
+    "ZigZag",
     "advance",
     "from_dict",
     "resolve",
