@@ -116,8 +116,8 @@ def _check(chain: Chain) -> None:
         )
     if counters[STATUS] == DIVERGED:
         raise ModelError(
-            f"chain {chain.number}: the chain left every finite value, so its step is too large for this posterior. Give a smaller "
-            "step= or tolerance=, a larger subsample=, or use an exact sampler such as 'nuts'."
+            f"chain {chain.number}: the chain ran away from the mode, beyond 1e8 posterior standard deviations. Give a smaller step= or "
+            "tolerance=, a larger subsample=, or use an exact sampler such as 'nuts'."
         )
     if counters[STATUS] != 0:
         raise ModelError(f"chain {chain.number}: the log posterior is not finite at its start; give another init.")

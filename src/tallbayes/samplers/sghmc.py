@@ -29,8 +29,8 @@ from tallbayes.samplers.stochastic_gradient import (
     REMOVED,
     StochasticGradient,
     add_noise,
-    finite,
     largest_step,
+    near,
     noisy_gradient,
     present_step,
 )
@@ -94,7 +94,7 @@ def _step(rng, target, options, state, info):
     info[3] = dot(momentum, momentum) / d
     if options.weighted:
         info[4] = length
-    if not (finite(white) and finite(momentum)):
+    if not (near(white) and near(momentum)):
         stop_run(target, DIVERGED, 0)
         return state
     return State(theta, white, momentum, state.iteration + 1)

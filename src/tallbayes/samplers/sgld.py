@@ -25,8 +25,8 @@ from tallbayes.samplers.stochastic_gradient import (
     REMOVED,
     StochasticGradient,
     add_noise,
-    finite,
     largest_step,
+    near,
     noisy_gradient,
     present_step,
 )
@@ -79,7 +79,7 @@ def _step(rng, target, options, state, info):
         scale = math.sqrt(length)
         for j in range(d):
             white[j] += scale * rng.standard_normal()
-    if not finite(white):
+    if not near(white):
         stop_run(target, DIVERGED, 0)
         return state
     unwhiten(target.proxy.whitening, white, theta)

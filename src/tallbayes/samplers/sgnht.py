@@ -23,7 +23,7 @@ from tallbayes.errors import OptionError
 from tallbayes.moves.linear import dot, normal_vector
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.samplers.base import Guarantee, init, step
-from tallbayes.samplers.stochastic_gradient import StochasticGradient, finite, noisy_gradient, present_step
+from tallbayes.samplers.stochastic_gradient import StochasticGradient, near, noisy_gradient, present_step
 from tallbayes.target import DIVERGED, stop_run
 
 
@@ -71,7 +71,7 @@ def _step(rng, target, options, state, info):
     info[3] = thermostat
     if options.weighted:
         info[4] = length
-    if not (finite(white) and finite(momentum)):
+    if not (near(white) and near(momentum)):
         stop_run(target, DIVERGED, 0)
         return state
     unwhiten(target.proxy.whitening, white, theta)

@@ -87,6 +87,12 @@ def squared_radius(square, cross, d, time):
 
 
 @inlinable
+def spread(d):
+    """sum_k |c_k| <= spread |c|: candidates must be as frequent as the turns of all coordinates together."""
+    return math.sqrt(d)
+
+
+@inlinable
 def path_square(square, cross, d, time):
     """Integral of |w + v u|^2 over u from 0 to t."""
     return time * (square + time * (cross + d * time / 3.0))
@@ -159,7 +165,7 @@ def _candidate(rng, target, options, rates, data_rate, prior_rate, white, veloci
     if not (size > 0.0 and ceiling > 0.0):
         return 0.0
     info[4] = max(info[4], size / ceiling)
-    goal, k = rng.random() * math.sqrt(d) * size, 0
+    goal, k = rng.random() * spread(d) * size, 0
     while k < d and goal >= abs(gradient[k]):
         goal -= abs(gradient[k])
         k += 1
@@ -200,7 +206,7 @@ def travel(rng, target, options, white, velocity, time, first, second, info):
                 soonest, turned = clock, k
         reach = math.sqrt(max(square, squared_radius(square, cross, d, soonest)))
         data_rate = slope_rate(bound, reach * (1.0 + 1e-12), rates)
-        rate = 3.0 * math.sqrt(d) * (data_rate + prior_rate)
+        rate = 3.0 * spread(d) * (data_rate + prior_rate)
         if not rate < np.inf:
             stop_run(target, DIVERGED, 0)
             return
