@@ -209,3 +209,20 @@ def test_what_it_cannot_do_is_refused():
         ZigZag(interval=0.0)
     with pytest.raises(OptionError, match="bound"):
         ZigZag(bound="T1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ("probit", "poisson", "gamma", "negbin", "student_t", "softmax"))
+def test_other_families_agree_with_full_data(name):
+    from test_stochastic_gradient import made_up
+
+    model = made_up(name, rows=300)
+    exact = tb.sample(model, "nuts", draws=2000, warmup=500, chains=2, seed=1, progress=False)
+    fit = tb.sample(model, "zigzag", draws=2000, warmup=500, chains=2, seed=1, progress=False)
+    for power in (1, 2):
+        first, second = exact.theta**power, fit.theta**power
+        error = np.sqrt(
+            first.var((0, 1)) / tb.results.cost.effective_sizes(first)
+            + second.var((0, 1)) / tb.results.cost.effective_sizes(second)
+        )
+        assert np.abs((first.mean((0, 1)) - second.mean((0, 1))) / error).max() < THRESHOLD
