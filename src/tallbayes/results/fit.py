@@ -231,6 +231,25 @@ class Fit:
 
         return reweight(self, model, draws)
 
+    def stein(self, model: Any, candidates: int = 100, keep: int | None = None, *, seed: int = 0, progress: bool = True) -> Any:
+        """Kernel Stein discrepancy of the draws from the posterior, and Stein thinning: for methods whose law is unknown.
+
+        The gradient on all rows is computed at `candidates` evenly spaced draws (n evaluations each); `keep` of them, a quarter
+        unless given, are picked to represent the posterior. Read the discrepancy beside `expected`, that of independent
+        posterior draws.
+
+        >>> import numpy as np, tallbayes as tb
+        >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))
+        >>> model = tb.models.gaussian(data, tb.priors.flat(), sigma=1.0)
+        >>> fit = tb.sample(model, "hmc", draws=200, warmup=100, chains=2, seed=1, progress=False)
+        >>> found = fit.stein(model, progress=False)
+        >>> bool(found.ksd < 2 * found.expected), found.theta.shape, found.evals
+        (True, (25, 1), 5000)
+        """
+        from tallbayes.results.stein import stein
+
+        return stein(self, model, candidates, keep, seed, progress)
+
     def save(self, path: str | Path) -> Path:
         """Write the fit to a netCDF file, aside and renamed; read it with `tallbayes.load`."""
         from tallbayes.results.files import save

@@ -17,7 +17,7 @@ from tallbayes.errors import CertificateError, ModelError
 from tallbayes.progress import Progress
 from tallbayes.run.chain import Chain
 from tallbayes.run.checkpoint import Checkpoint
-from tallbayes.target import BOUND_EXCEEDED, ROW, STATUS
+from tallbayes.target import BOUND_EXCEEDED, DIVERGED, ROW, STATUS
 
 SAVE_SECONDS = 5.0  # between two saves of a chain
 MOST_BLOCKS = 1000  # of `draws` each, when sampling until an effective sample size
@@ -114,6 +114,11 @@ def _check(chain: Chain) -> None:
         raise CertificateError(
             f"chain {chain.number}: the residual of row {int(counters[ROW])} exceeds its certified bound, so the run is void. "
             "Please report this with the family, the row and the versions; fit with a full-data sampler such as 'nuts' meanwhile."
+        )
+    if counters[STATUS] == DIVERGED:
+        raise ModelError(
+            f"chain {chain.number}: the chain ran away from the mode, beyond 1e8 posterior standard deviations. Give a smaller step= or "
+            "tolerance=, a larger subsample=, or use an exact sampler such as 'nuts'."
         )
     if counters[STATUS] != 0:
         raise ModelError(f"chain {chain.number}: the log posterior is not finite at its start; give another init.")

@@ -1,0 +1,97 @@
+"""Row verb of stochastic gradients: gradients of l_i - q_i, q_i the Taylor proxy of order 0, 1 or 2 of a row at a reference.
+
+Order 0 leaves the gradient of the row itself (the constant proxy has none), order 1 takes its gradient at the reference
+off, order 2 also the change that the Hessian there predicts. Rows are summed with factors, weights included, and added to
+the array given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tallbayes.compile import SUMS, declared, generic
+from tallbayes.engine.family import jet1, slope_residual
+from tallbayes.engine.multi import MultiIndex, _add_gradient, _indices, _shifts, vector_gradient, vector_hessian
+from tallbayes.engine.rows import AHEAD, TILE, SingleIndex, prefetch_row
+
+
+@generic(options=SUMS)
+@declared
+def control_gradient(
+    rows: Any,
+    index: np.ndarray,
+    factors: np.ndarray,
+    theta: np.ndarray,
+    reference: np.ndarray,
+    order: int,
+    gradient: np.ndarray,
+) -> None:
+    """Add the sum of factors[j] grad (l_i - q_i)(theta), i = index[j], to `gradient`."""
+
+
+@control_gradient.register(SingleIndex)
+def _single(rows, index, factors, theta, reference, order, gradient):
+    records, d = rows.records, rows.columns
+    base, shift, y, scale = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    change = theta - reference
+    for start in range(0, index.size, TILE):
+        size = min(TILE, index.size - start)
+        for j in range(size):
+            if start + j + AHEAD < index.size:
+                prefetch_row(records, index[start + j + AHEAD])
+            x = records[index[start + j]]
+            a, b = 0.0, 0.0
+            for c in range(d):
+                a += x[c] * reference[c]
+                b += x[c] * change[c]
+            base[j] = a + x[d + 1]
+            shift[j] = b
+            y[j] = x[d]
+            scale[j] = factors[start + j] * x[d + 2]
+        if order == 2:
+            for j in range(size):
+                shift[j] = scale[j] * slope_residual(rows.family, base[j], y[j], shift[j])
+        elif order == 1:
+            for j in range(size):
+                there = jet1(rows.family, base[j] + shift[j], y[j])[1]
+                shift[j] = scale[j] * (there - jet1(rows.family, base[j], y[j])[1])
+        else:
+            for j in range(size):
+                shift[j] = scale[j] * jet1(rows.family, base[j] + shift[j], y[j])[1]
+        fours = size // 4 * 4
+        for j in range(0, fours, 4):
+            x0, x1 = records[index[start + j]], records[index[start + j + 1]]
+            x2, x3 = records[index[start + j + 2]], records[index[start + j + 3]]
+            s0, s1, s2, s3 = shift[j], shift[j + 1], shift[j + 2], shift[j + 3]
+            for c in range(d):
+                gradient[c] += (s0 * x0[c] + s1 * x1[c]) + (s2 * x2[c] + s3 * x3[c])
+        for j in range(fours, size):
+            x, slope = records[index[start + j]], shift[j]
+            for c in range(d):
+                gradient[c] += slope * x[c]
+
+
+@control_gradient.register(MultiIndex)
+def _multi(rows, index, factors, theta, reference, order, gradient):
+    q = rows.predictors + rows.nuisances
+    base, shift, there = np.empty(q), np.empty(q), np.empty(q)
+    known, hessian = np.empty(q), np.empty((q, q))
+    change = theta - reference
+    for j in range(index.size):
+        if j + AHEAD < index.size:
+            prefetch_row(rows.records, index[j + AHEAD])
+        x = rows.records[index[j]]
+        y = x[rows.columns]
+        _indices(rows, x, reference, base)
+        _shifts(rows, x, change, shift)
+        vector_gradient(rows.family, base + shift, y, there)
+        if order >= 1:
+            vector_hessian(rows.family, base, y, known, hessian)
+            for k in range(q):
+                there[k] -= known[k]
+                if order >= 2:
+                    for l in range(q):
+                        there[k] -= hessian[k, l] * shift[l]
+        _add_gradient(rows, x, factors[j] * x[rows.columns + 2], there, gradient)
