@@ -111,7 +111,7 @@ def find_mode(
     theta = _start(model)
     n, subsample = model.data.n, _subsample_size(model)
     with Progress("finding the mode", None, progress) as bar:
-        if subsample < n:
+        if subsample < n and model.independent_rows:
             theta = _subsample_mode(model, theta, subsample, seed, bar)
         count = 0
 
@@ -139,6 +139,8 @@ def mode_at(model: Model, theta: np.ndarray) -> Mode:
 
 def _start(model: Model) -> np.ndarray:
     """Zero, with the intercept and log sigma at the values that fit the response's own mean and spread."""
+    if model.family.start is not None:
+        return model.family.start(model)
     theta = np.zeros(model.dim)
     d, moments = model.data.d, model.data.moments
     if model.nuisances:
@@ -216,8 +218,8 @@ def _newton(
             length *= 0.5
             if length < 1e-12:
                 raise ModelError(
-                    "the search for the mode stalled: no step along the Newton direction increases the log posterior. Rescale "
-                    "columns with very large or very small values."
+                    "the search for the mode stalled: no step along the Newton direction increases the log posterior. "
+                    + (model.family.trouble or "Rescale columns with very large or very small values.")
                 )
         theta, state = candidate, moved
         if model.nuisances and theta[-1] < _log_spread(model) + _EXACT:
@@ -283,6 +285,8 @@ def _name_flat_direction(model: Model, direction: np.ndarray) -> None:
     ]
     if set(involved) <= set(model.nuisances):
         raise ModelError(_exact_fit(model))
+    if model.family.trouble:
+        raise ModelError(f"the data cannot tell {', '.join(map(repr, sorted(involved)))} apart. {model.family.trouble}")
     if len(involved) == 1:
         what = f"the data say nothing about {involved[0]!r}: its column is zero or has no effect on any row"
     else:
