@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.engine.rows import range_gradient, range_value, residual_differences
+from tallbayes.engine.rows import range_gradient, range_value, residual_differences, row_values, weighted_gradient
+from tallbayes.engine.series import lead_rows
 from tallbayes.models.priors import PriorTerms, prior_gradient, prior_value
 
 EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, SIZE = 0, 1, 2, 3, 4, 5, 8
@@ -56,6 +57,12 @@ def row_total(target):
 def log_prior(target, theta):
     """Log prior density: reads no row."""
     return prior_value(target.prior, theta)
+
+
+@inlinable
+def log_prior_gradient(target, theta, gradient):
+    """Log prior density, its gradient added to `gradient`: reads no row."""
+    return prior_gradient(target.prior, theta, gradient)
 
 
 @inlinable
@@ -106,3 +113,47 @@ def stop_run(target, status, row):
     """End the chunk with a status and the row to blame."""
     target.counters[STATUS] = status
     target.counters[ROW] = row
+
+
+@inlinable
+def _count_rows(target, m, gradients):
+    target.counters[EVALS] += m
+    target.counters[VALUES] += m
+    target.counters[GRADIENTS] += gradients
+    target.counters[PAPER] += m
+
+
+@inlinable
+def subset_log_likelihood(target, index, theta):
+    """Log-likelihood of the indexed rows: one evaluation a row."""
+    _count_rows(target, index.size, 0)
+    values = np.empty(index.size)
+    row_values(target.rows, index, theta, values)
+    total = 0.0
+    for j in range(index.size):
+        total += values[j]
+    return total
+
+
+@inlinable
+def subset_log_likelihood_gradient(target, index, factors, theta, gradient):
+    """Sum of factors times log-likelihoods of the indexed rows, its gradient written to `gradient`: one evaluation a row."""
+    _count_rows(target, index.size, index.size)
+    gradient[:] = 0.0
+    return weighted_gradient(target.rows, index, factors, theta, gradient)
+
+
+@inlinable
+def window_log_likelihood(target, start, size, theta):
+    """Log-likelihood of `size` consecutive rows; those that start a recursion before them are evaluated and counted too."""
+    _count_rows(target, size + lead_rows(target.rows, start), 0)
+    return range_value(target.rows, start, start + size, theta)
+
+
+@inlinable
+def window_log_likelihood_gradient(target, start, size, theta, gradient):
+    """The same, with the gradient written to `gradient`."""
+    m = size + lead_rows(target.rows, start)
+    _count_rows(target, m, m)
+    gradient[:] = 0.0
+    return range_gradient(target.rows, start, start + size, theta, gradient)

@@ -10,6 +10,7 @@ from tallbayes.errors import OptionError, unknown
 from tallbayes.samplers.base import KINDS, Guarantee, Sampler, Setup, advance
 from tallbayes.samplers.exact_minibatch import ExactMinibatch
 from tallbayes.samplers.full_data import FullData
+from tallbayes.samplers.informed import Informed
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "mh": lambda: FullData(moves.random_walk()),
@@ -18,9 +19,11 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "nuts": lambda: FullData(moves.nuts()),
     "slice": lambda: FullData(moves.slice()),
     "exact-minibatch": ExactMinibatch,
+    "informed": Informed,
+    "lwa": lambda: Informed(scaled=False),
 }
 
-CLASSES: dict[str, type[Any]] = {"ExactMinibatch": ExactMinibatch, "FullData": FullData}
+CLASSES: dict[str, type[Any]] = {"ExactMinibatch": ExactMinibatch, "FullData": FullData, "Informed": Informed}
 
 
 def resolve(sampler: str | Sampler) -> Sampler:
@@ -54,6 +57,7 @@ __all__ = [
     "ExactMinibatch",
     "FullData",
     "Guarantee",
+    "Informed",
     "Sampler",
     "Setup",
     "advance",
