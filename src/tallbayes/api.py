@@ -327,10 +327,9 @@ def _starts(model: Model, mode: Mode, init: str | np.ndarray, chains: int, entro
     rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1 << 20,)))
     if isinstance(init, str):
         if init == "laplace":
-            return mode.laplace().draw(rng, chains, DISPERSION)
+            return np.stack([_inside(model, mode, t) for t in mode.laplace().draw(rng, chains, DISPERSION)])
         if init == "prior":
-            assert model.prior is not None
-            return np.stack([model.prior.sample(model.prior_terms, rng) for _ in range(chains)])
+            return np.stack([_from_prior(model, rng) for _ in range(chains)])
         raise unknown("init", init, ("laplace", "prior"))
     try:
         array = np.asarray(init, float)
@@ -342,7 +341,26 @@ def _starts(model: Model, mode: Mode, init: str | np.ndarray, chains: int, entro
         raise OptionError(f"init must have shape ({model.dim},) or ({chains}, {model.dim}); got {array.shape}.")
     if not np.isfinite(array).all():
         raise OptionError("init has a value that is not finite.")
+    for theta in array:
+        if not model.admits(theta):
+            raise OptionError(f"init {theta.tolist()} is {model.domain}.")
     return array
+
+
+def _inside(model: Model, mode: Mode, theta: np.ndarray) -> np.ndarray:
+    """A start drawn outside the region of the model is moved halfway to the mode until it is inside."""
+    while not model.admits(theta):
+        theta = 0.5 * (theta + mode.reference)
+    return theta
+
+
+def _from_prior(model: Model, rng: np.random.Generator) -> np.ndarray:
+    assert model.prior is not None
+    for _ in range(10_000):
+        theta = model.prior.sample(model.prior_terms, rng)
+        if model.admits(theta):
+            return theta
+    raise OptionError(f"10,000 draws from the prior were {model.domain}. Use init='laplace' or a narrower prior.")
 
 
 def _path(data: Dataset) -> str | None:

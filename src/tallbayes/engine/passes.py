@@ -27,6 +27,7 @@ from tallbayes.engine.rows import (
     row_values,
     weighted_gradient,
 )
+from tallbayes.engine.series import Series, range_scores
 
 BLOCKS = 64
 
@@ -46,6 +47,12 @@ def over_blocks(n: int, work: Callable[[int, int], Any], cores: int | None = Non
     return _over(block_bounds(n), work, 1 if n <= BLOCKS * TILE else cores)
 
 
+def _over_rows(rows: Any, work: Callable[[int, int], Any], cores: int | None = None) -> list[Any]:
+    """The same for rows of any kind: a series is one block, because each row needs those before it."""
+    n = row_count(rows)
+    return [work(0, n)] if isinstance(rows, Series) else over_blocks(n, work, cores)
+
+
 def over_ranges(count: int, size: int, work: Callable[[int, int], Any], cores: int | None = None) -> list[Any]:
     """Results of `work(start, stop)` on ranges of `size` that cover `count` things, in order."""
     return _over([(start, min(count, start + size)) for start in range(0, count, size)], work, cores)
@@ -62,7 +69,7 @@ def _over(bounds: list[tuple[int, int]], work: Callable[[int, int], Any], cores:
 def total_value(rows: Any, theta: np.ndarray, cores: int | None = None) -> float:
     """Log-likelihood of all rows."""
     theta = np.ascontiguousarray(theta, np.float64)
-    return float(sum(over_blocks(row_count(rows), lambda a, b: _value(rows, a, b, theta), cores)))
+    return float(sum(_over_rows(rows, lambda a, b: _value(rows, a, b, theta), cores)))
 
 
 def total_gradient(rows: Any, theta: np.ndarray, cores: int | None = None) -> tuple[float, np.ndarray]:
@@ -73,7 +80,7 @@ def total_gradient(rows: Any, theta: np.ndarray, cores: int | None = None) -> tu
         gradient = np.zeros(theta.size)
         return _gradient(rows, a, b, theta, gradient), gradient
 
-    parts = over_blocks(row_count(rows), work, cores)
+    parts = _over_rows(rows, work, cores)
     return float(sum(p[0] for p in parts)), np.sum([p[1] for p in parts], axis=0)
 
 
@@ -85,7 +92,7 @@ def total_hessian(rows: Any, theta: np.ndarray, cores: int | None = None) -> tup
         gradient, hessian = np.zeros(theta.size), np.zeros((theta.size, theta.size))
         return _hessian(rows, a, b, theta, gradient, hessian), gradient, hessian
 
-    parts = over_blocks(row_count(rows), work, cores)
+    parts = _over_rows(rows, work, cores)
     lower = np.sum([p[2] for p in parts], axis=0)
     hessian = lower + np.tril(lower, -1).T
     return float(sum(p[0] for p in parts)), np.sum([p[1] for p in parts], axis=0), hessian
@@ -96,6 +103,14 @@ def whitened_norms(rows: Any, factor: np.ndarray, cores: int | None = None) -> n
     factor = np.ascontiguousarray(factor, np.float64)
     out = np.empty(row_count(rows))
     over_blocks(out.size, lambda a, b: _norms(rows, a, b, factor, out[a:b]), cores)
+    return out
+
+
+def scores(rows: Any, theta: np.ndarray, cores: int | None = None) -> np.ndarray:
+    """Gradient of the log-likelihood of every row at theta: (n, dim)."""
+    theta = np.ascontiguousarray(theta, np.float64)
+    out = np.empty((row_count(rows), theta.size))
+    _over_rows(rows, lambda a, b: _scores(rows, a, b, theta, out[a:b]), cores)
     return out
 
 
@@ -179,6 +194,11 @@ def _hessian(rows, start, stop, theta, gradient, hessian):
 @jit(options=SUMS)
 def _norms(rows, start, stop, factor, out):
     range_norms(rows, start, stop, factor, out)
+
+
+@jit(options=SUMS)
+def _scores(rows, start, stop, theta, out):
+    range_scores(rows, start, stop, theta, out)
 
 
 @jit(options=SUMS)

@@ -8,7 +8,9 @@ from typing import Any
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import unknown
 from tallbayes.models import priors
+from tallbayes.models.arma import arma
 from tallbayes.models.base import Family, Model
+from tallbayes.models.class_gaussian import class_gaussian
 from tallbayes.models.gamma import gamma
 from tallbayes.models.gaussian import gaussian
 from tallbayes.models.jax_model import from_jax
@@ -23,6 +25,8 @@ from tallbayes.models.student_t import student_t
 from tallbayes.models.transforms import interval, ordered, positive, real, simplex
 
 FAMILIES: dict[str, Callable[..., Model]] = {
+    "arma": arma,
+    "class_gaussian": class_gaussian,
     "gamma": gamma,
     "gaussian": gaussian,
     "logistic": logistic,
@@ -44,14 +48,16 @@ def build(family: str, data: Dataset, prior: priors.Prior | None = None, **optio
     """
     if family not in FAMILIES:
         raise unknown("family", family, FAMILIES)
-    return FAMILIES[family](data, prior, **options)
+    return FAMILIES[family](data, prior=prior, **options)
 
 
 __all__ = [
     "FAMILIES",
     "Family",
     "Model",
+    "arma",
     "build",
+    "class_gaussian",
     "from_jax",
     "from_numpyro",
     "gamma",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class Family:
     responses: tuple[float, ...]  # responses that the contract tests use
     response_scale: bool = False  # whether coefficients are in units of y
     link: Callable[[float], float] = lambda mean: 0.0  # a linear predictor that fits a mean response, to start from
+    start: Callable[[Any], np.ndarray] | None = None  # a first guess of theta from a model, where the link is not enough
+    trouble: str = ""  # what to do if the search for the mode stalls or finds a flat direction
 
 
 @dataclass(eq=False)
@@ -45,6 +47,10 @@ class Model:
     nuisances: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     predictors: int = 1
+
+    independent_rows: ClassVar[bool] = True  # given theta
+    unusual: ClassVar[str] = ""  # what its rows are or lack, if samplers made for rows with linear predictors cannot serve it
+    domain: ClassVar[str] = ""  # why `admits` refuses a theta
 
     def __post_init__(self) -> None:
         if not isinstance(self.data, Dataset):
@@ -83,7 +89,7 @@ class Model:
 
     def start(self) -> np.ndarray | None:
         """Where the search for the mode begins, if not at the values that fit the response's own mean and spread."""
-        return None
+        return None if self.family.start is None else self.family.start(self)
 
     @property
     def linear(self) -> bool:
@@ -114,6 +120,10 @@ class Model:
         """The prior as compiled code sees it."""
         assert self.prior is not None
         return self.prior.terms(self.data, self.predictors, len(self.nuisances), self.family.response_scale)
+
+    def admits(self, theta: np.ndarray) -> bool:
+        """Whether the posterior density is positive at a finite theta; the reason why not is `domain`."""
+        return True
 
     def log_prior(self, theta: np.ndarray) -> float:
         """Log prior density up to a constant."""

@@ -125,7 +125,7 @@ class UserModel(Model):
         if isinstance(self.prior, UserPrior):
             return _jax_prior(self.prior.function, self.parameters, self.dimension)
         assert self.prior is not None
-        return self.prior.plain_terms(self.dimension)
+        return self.prior.coordinates(self.dimension)
 
     @property
     def linear(self) -> bool:

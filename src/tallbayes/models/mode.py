@@ -111,7 +111,7 @@ def find_mode(
     theta = _start(model)
     n, subsample = model.data.n, _subsample_size(model)
     with Progress("finding the mode", None, progress) as bar:
-        if subsample < n:
+        if subsample < n and model.independent_rows:
             theta = _subsample_mode(model, theta, subsample, seed, bar)
         count = 0
 
@@ -219,8 +219,8 @@ def _newton(
             length *= 0.5
             if length < 1e-12:
                 raise ModelError(
-                    "the search for the mode stalled: no step along the Newton direction increases the log posterior. Rescale "
-                    "columns with very large or very small values."
+                    "the search for the mode stalled: no step along the Newton direction increases the log posterior. "
+                    + (model.family.trouble or "Rescale columns with very large or very small values.")
                 )
         theta, state = candidate, moved
         if model.nuisances and theta[-1] < _log_spread(model) + _EXACT:
@@ -292,6 +292,8 @@ def _name_flat_direction(model: Model, direction: np.ndarray) -> None:
     ]
     if set(involved) <= set(model.nuisances):
         raise ModelError(_exact_fit(model))
+    if model.family.trouble:
+        raise ModelError(f"the data cannot tell {', '.join(map(repr, sorted(involved)))} apart. {model.family.trouble}")
     if len(involved) == 1:
         what = f"the data say nothing about {involved[0]!r}: its column is zero or has no effect on any row"
     else:

@@ -18,6 +18,7 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.errors import OptionError
 
 FLAT, NORMAL, LAPLACE, STUDENT = 0, 1, 2, 3
+_KINDS = {"flat": FLAT, "normal": NORMAL, "laplace": LAPLACE, "student_t": STUDENT, "cauchy": STUDENT}
 
 
 class PriorTerms(NamedTuple):
@@ -139,14 +140,13 @@ class Prior:
     def terms(self, data: Dataset, predictors: int, nuisances: int, response_scale: bool) -> PriorTerms:
         """The prior of `predictors` blocks of coefficients; nuisance parameters have a flat prior."""
         d = data.d
-        kind = {"flat": FLAT, "normal": NORMAL, "laplace": LAPLACE, "student_t": STUDENT, "cauchy": STUDENT}
         centre, intercept = np.zeros(d), -1
         location, df = _each("location", self.location, d), _each("df", self.df, d)
         if self.name == "weakly_informative":
             code, df = STUDENT, np.ones(d)
             location, scale, centre, intercept = _gelman(data, response_scale and predictors == 1)
         else:
-            code, scale = kind[self.name], _each("scale", self.scale, d)
+            code, scale = _KINDS[self.name], _each("scale", self.scale, d)
         if intercept >= 0 and predictors > 1:
             centre, intercept = np.zeros(d), -1  # one centred intercept only; the others are judged as they are
         pad = np.zeros(nuisances)
@@ -156,13 +156,14 @@ class Prior:
         wide[:d] = centre
         return PriorTerms(kinds, place, width, tails, wide, intercept)
 
-    def plain_terms(self, dim: int) -> PriorTerms:
-        """The prior of `dim` parameters that are no coefficients of columns."""
-        if self.name == "weakly_informative":
+    def coordinates(self, count: int, nuisances: int = 0) -> PriorTerms:
+        """The prior of `count` parameters that are not coefficients of columns, followed by nuisance parameters."""
+        if self.name not in _KINDS:
             raise OptionError("the weakly informative prior is stated for coefficients of columns; give another prior.")
-        code = {"flat": FLAT, "normal": NORMAL, "laplace": LAPLACE}.get(self.name, STUDENT)
-        location, scale, df = (_each(name, getattr(self, name), dim) for name in ("location", "scale", "df"))
-        return PriorTerms(np.full(dim, code, np.int64), location, scale, df, np.zeros(dim), -1)
+        total, pad = count + nuisances, np.ones(nuisances)
+        place, width, tails = (np.append(_each(k, getattr(self, k), count), pad) for k in ("location", "scale", "df"))
+        kinds = np.append(np.full(count, _KINDS[self.name]), np.full(nuisances, FLAT)).astype(np.int64)
+        return PriorTerms(kinds, place, width, tails, np.zeros(total), -1)
 
     def sample(self, terms: PriorTerms, rng: np.random.Generator) -> np.ndarray:
         """A draw of theta from the prior; refuses an improper one."""

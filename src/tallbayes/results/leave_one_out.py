@@ -31,6 +31,8 @@ def loo(fit: Fit, model: Model, rows: int, seed: int) -> Any:
 
     if model.data.fingerprint != fit.meta["fingerprint"] or model.describe() != fit.meta["model"]:
         raise StoreError("this is not the model of the fit, or not its rows; give the model it was made from.")
+    if not model.independent_rows:
+        raise OptionError("leave-one-out needs rows that are independent given theta; those of a series are not.")
     if "weight" in fit.stats:
         raise OptionError("the draws of this fit have weights, which leave-one-out cannot use; use an unweighted sampler.")
     if not isinstance(rows, int | np.integer) or rows < 2:

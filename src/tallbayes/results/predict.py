@@ -76,6 +76,11 @@ SIMULATE: dict[str, Simulate] = {
     "student_t": _student_t,
 }
 BERNOULLI = ("logistic", "probit")
+REFUSED = {
+    "arma": "predict is for rows that are independent given theta; the next values of a series depend on the last ones. "
+    "Simulate them from fit.theta.",
+    "class_gaussian": "a class_gaussian model describes the columns given the class; classify with the densities at fit.theta.",
+}
 
 
 def predict(
@@ -84,6 +89,8 @@ def predict(
     """The table of `Fit.predict`, or the path it was written to."""
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
+    if fit.meta["model"]["family"] in REFUSED:
+        raise ModelError(REFUSED[fit.meta["model"]["family"]])
     if not 0.0 < prob < 1.0:
         raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")
     if not isinstance(draws, int | np.integer) or draws < 1:

@@ -6,13 +6,16 @@ user-facing options with a `setup`. The state is a NamedTuple with a field `thet
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tallbayes.compile import declared, generic, jit
+from tallbayes.errors import ModelError
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
 from tallbayes.moves.linear import fill
@@ -117,12 +120,32 @@ class Setup:
         return Target(self.model.rows, self.model.prior_terms, self.proxy, counters())
 
 
+def _refusing(setup: Callable[..., Setup]) -> Callable[..., Setup]:
+    @functools.wraps(setup)
+    def checked(sampler: Sampler, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+        if model.unusual and not sampler.any_rows:
+            raise ModelError(
+                f"{sampler.name} reads single rows with a linear predictor, but the rows of {model.family.name} {model.unusual}. "
+                "Use a full-data sampler such as 'nuts', or 'informed', which reads subsets or contiguous windows."
+            )
+        return setup(sampler, model, mode, seed, progress)
+
+    return checked
+
+
 @dataclass(frozen=True)
 class Sampler(ABC):
     """User-facing options of a sampler."""
 
     guarantee: ClassVar[Guarantee]
     cost: ClassVar[str]  # rows an iteration reads, in words, for the table of samplers
+    any_rows: ClassVar[bool] = False  # whether it serves models whose rows are unusual, such as a time series
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Every `setup` first refuses a model whose rows the class cannot serve."""
+        super().__init_subclass__(**options)
+        if "setup" in vars(cls):
+            cls.setup = _refusing(cls.setup)  # type: ignore[method-assign]
 
     @property
     @abstractmethod

@@ -58,7 +58,7 @@ class MovePolicy(Policy):
     """Warm-up of a move on the full posterior."""
 
     def __init__(self, move: Move, mode: Mode) -> None:
-        self.move, self.covariance, self.mode = move, mode.covariance, mode
+        self.move, self.covariance, self.factor, self.mode = move, mode.covariance, mode.factor, mode
 
     def begin(self) -> tuning.Tuning:
         """Laplace covariance, first step size."""
@@ -78,7 +78,7 @@ class MovePolicy(Policy):
         """The kernel."""
         if isinstance(self.move, ProposalMove):
             inner = self.move.kernel(np.eye(self.covariance.shape[0]), 1.0)
-            return FullDataOptions(Located(self.mode.reference, np.ascontiguousarray(self.mode.factor), inner))
+            return FullDataOptions(Located(self.mode.reference, np.ascontiguousarray(self.factor), inner))
         return FullDataOptions(tuning.kernel(self.move, state, final))
 
     def blank(self, theta: np.ndarray) -> Point:
@@ -100,6 +100,7 @@ class FullData(Sampler):
         "EXACT", "every transition leaves the posterior invariant; all rows are read", checked=("warm-up frozen",)
     )
     cost: ClassVar[str] = "n a density evaluation"
+    any_rows: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
