@@ -18,7 +18,7 @@ DISJOINT = 1e-3  # Bhattacharyya coefficient of a typical pair below which suppo
 BIASED = 0.5  # predicted bias of the mean, in posterior sds, that is worth a warning
 FAR = 1.0  # Kullback-Leibler divergence from the Laplace fit, in nats a parameter, that is worth a warning
 FALSE_ALARM = 1e-6
-_FEW = 0.1  # share of draws that should count
+FEWEST = 100  # draws that should count
 _MOST_PAIRS = 2000
 
 
@@ -135,7 +135,7 @@ def _counted(count: int, combined: Combined, combiner: Combiner, notes: dict[str
             f"the median rests on {notes['effective_shards']:.1f} of {count} shards: what the others say is lost, whether they are "
             "wrong or only unusual."
         )
-    if notes["effective_draws"] < _FEW * combined.theta.shape[0] and not combined.warnings:
+    if notes["effective_draws"] < min(FEWEST, 0.5 * combined.theta.shape[0]) and not combined.warnings:
         said.append(
             f"only about {notes['effective_draws']:.0f} of {combined.theta.shape[0]:,} combined draws count; draw more for each shard, or "
             "use fewer shards."
