@@ -23,6 +23,7 @@ from tallbayes.shards.combine import (
     SubPosteriors,
     Wasserstein,
     Weierstrass,
+    moment_sharing,
     refine,
     resolve,
 )
@@ -356,20 +357,18 @@ def test_moment_sharing_has_the_posterior_as_fixed_point_on_normal_sites(linear)
     assert stays.notes["rounds"] == 1 and not stays.warnings
 
 
-def test_moment_sharing_without_the_cavity_is_caught(linear):
-    """The mutant that keeps the cavity in the site counts every other shard twice."""
+def test_moment_sharing_without_the_cavity_is_caught(linear, monkeypatch):
+    """The mutant that leaves the cavity in the site counts every other shard again."""
+    monkeypatch.setattr(moment_sharing, "_site", lambda theta, size, cavity: Natural(*_moments(theta)))
     prior = Natural(np.zeros(DIM), linear.prior)
     start = [Natural(*linear.site(b)) for b in range(SHARDS)]
-    right = exact_tilted(linear, 20_000, 1)
-
-    def mutant(cavities, shards, number):
-        return [
-            (theta / 2, size)
-            for theta, size in right(cavities, shards, number)  # twice the location's information
-        ]
-
-    made = MomentSharing(rounds=3).run(prior, start, mutant, draws=4000)
+    made = MomentSharing(rounds=3).run(prior, start, exact_tilted(linear, 20_000, 1), draws=4000)
     assert np.abs(z_scores(made.theta, linear.mean, linear.covariance, 2000)).max() > 3 * THRESHOLD
+
+
+def _moments(theta):
+    precision = np.linalg.inv(np.cov(theta.T))
+    return precision @ theta.mean(0), precision
 
 
 def test_moment_sharing_refuses_updates_without_a_positive_precision():

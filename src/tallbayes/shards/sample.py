@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import platform
 import time
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,27 +12,22 @@ import numpy as np
 
 from tallbayes import samplers
 from tallbayes.api import REFERENCE_TOLERANCE
-from tallbayes.compile import source_stamp
 from tallbayes.data.split import exchangeable, take
 from tallbayes.data.store import write_synced
-from tallbayes.errors import DataError, OptionError, StoreError, TallbayesWarning
+from tallbayes.errors import DataError, OptionError, StoreError
 from tallbayes.models import priors
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode, find_mode
 from tallbayes.models.priors import FLAT, NORMAL, Prior, PriorTerms
-from tallbayes.results.cost import effective_sizes, r_hats
 from tallbayes.results.fit import Fit
-from tallbayes.samplers.base import Guarantee, Sampler
+from tallbayes.samplers.base import Sampler
 from tallbayes.shards.combine import Combined, Combiner, Convention, Importance, MomentSharing, Natural, SubPosteriors, resolve
-from tallbayes.shards.diagnose import diagnose
-from tallbayes.shards.fit import ShardFit, spread
+from tallbayes.shards.fit import ShardFit, collect, effective_size
 from tallbayes.shards.jobs import Chosen, Files, Job, Sent, sample_shard, shard_densities, shard_site, travelling
 from tallbayes.shards.partitions import Partitions
 from tallbayes.shards.pool import connect, gather
-from tallbayes.version import __version__
 
 SHARDS = 8
-DISAGREE = 1.05  # R-hat of a shard from which on its own draws are not to be trusted
 
 
 @dataclass(eq=False)
@@ -135,7 +128,7 @@ def sample_shards(
         split = _split_files(opened)
     run = _Run(split, combiner, chosen, settings, entropy, client, workers, checkpoint, progress)
     combined, sub, fits = run.combined()
-    return _collect(run, combined, sub, fits, time.perf_counter() - begun)
+    return collect(run, combined, sub, fits, time.perf_counter() - begun)
 
 
 class _Run:
@@ -225,7 +218,7 @@ class _Run:
             ]
             fits = self._sampled(moved)
             last[:] = fits
-            return [(f.theta.reshape(-1, f.theta.shape[-1]), _effective(f)) for f in fits]
+            return [(f.theta.reshape(-1, f.theta.shape[-1]), effective_size(f)) for f in fits]
 
         sites = [Natural(f[0], f[1]) for f in found]
         return self.combiner.run(start, sites, tilted, self.total, self.rng), None, last
@@ -308,12 +301,6 @@ def _natural(prior: Prior, terms: PriorTerms) -> Natural:
     return Natural(precision * terms.location, np.diag(precision))
 
 
-def _effective(fit: Fit) -> float:
-    """Smallest effective size of a coordinate, at most the number of draws."""
-    sizes = np.nan_to_num(effective_sizes(fit.theta))
-    return float(min(sizes.min(), fit.theta.shape[0] * fit.theta.shape[1]))
-
-
 def _sub_posteriors(fits: list[Fit], convention: Convention) -> SubPosteriors:
     parts = [f.theta.reshape(-1, f.theta.shape[-1]) for f in fits]
     shortest = min(p.shape[0] for p in parts)
@@ -323,96 +310,4 @@ def _sub_posteriors(fits: list[Fit], convention: Convention) -> SubPosteriors:
                 f"shard {number} was sampled by {fit.meta['sampler_name']}, whose draws have weights; combinations need plain draws. "
                 "Use another sampler for the shards."
             )
-    return SubPosteriors(np.stack([p[:shortest] for p in parts]), convention, np.array([_effective(f) for f in fits]))
-
-
-def _collect(run: _Run, combined: Combined, sub: SubPosteriors | None, fits: list[Fit], total: float) -> ShardFit:
-    model, count = run.split.model, len(run.split.rows)
-    mode = run.split.mode(run.progress)
-    notes, said = diagnose(sub, combined, run.combiner, (mode.reference, mode.covariance))
-    said = run.split.doubts + _of_shards(fits) + said
-    for sentence in said:
-        warnings.warn(sentence, TallbayesWarning, stacklevel=3)
-    size = combined.theta.shape[0]
-    stats = {k: spread(run.evals, size)[None] for k in ("evals", "evals_paper")}
-    if combined.weights is not None:
-        stats["weight"] = combined.weights[None]
-    inner = sorted({f.meta["sampler_name"] for f in fits})
-    assert model.prior is not None
-    meta = {
-        "model": model.describe(),
-        "sampler": fits[0].meta["sampler"],
-        "sampler_name": f"{run.combiner.name} of {count} shards by {', '.join(inner)}",
-        "seed": run.entropy,
-        "thin": 1,
-        "rows": model.data.n,
-        "fingerprint": model.data.fingerprint,
-        "response": model.data.response,
-        "columns": list(model.data.columns),
-        "intercept": model.data.intercept,
-        "has_offset": model.data.has_offset,
-        "plan": model.data.recipe.get("plan"),
-        "prior": model.prior.describe(),
-        "default_prior": model.default_prior,
-        "warmup": run.settings["warmup"],
-        "notes": notes,
-        "warnings": said,
-        "shards": [_summary(f) for f in fits],
-        "versions": {
-            "tallbayes": __version__,
-            "sources": source_stamp(),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-        },
-    }
-    unfinished = [f.status for f in fits if f.status != "complete"]
-    return ShardFit(
-        theta=combined.theta[None],
-        stats=stats,
-        names=model.names,
-        guarantee=Guarantee(
-            "HEURISTIC",
-            run.combiner.statement,
-            assumed=("shards are random parts of the rows", "sub-posteriors are near normal, or as the combination needs them"),
-            checked=("overlap of sub-posteriors", "distance of the combination from the Laplace fit to all rows"),
-        ),
-        why=f"{run.combiner.name} of {count} shards, each sampled by {', '.join(inner)}; one machine that can hold the rows samples them "
-        "exactly with 'auto'",
-        status=unfinished[0] if unfinished else "complete",
-        setup={
-            "passes": mode.passes,
-            "evals": int(run.setup_evals) + mode.passes * model.data.n,
-            "seconds": sum(f.setup["seconds"] for f in fits),
-        },
-        warmup={k: sum(f.warmup[k] for f in fits) for k in ("iterations", "evals", "seconds")},
-        seconds={"draws": sum(f.seconds["draws"] for f in fits), "total": total},
-        laplace_mean=mode.reference,
-        laplace_factor=mode.factor,
-        meta=meta,
-        shards=fits,
-    )
-
-
-def _summary(fit: Fit) -> dict[str, Any]:
-    ess, r_hat = _effective(fit), r_hats(fit.theta)
-    return {
-        **fit.meta["shard"],
-        "ess": ess,
-        "r_hat": float(np.nanmax(r_hat)) if np.isfinite(r_hat).any() else None,
-        "sampler": fit.meta["sampler_name"],
-        "guarantee": fit.guarantee.kind,
-        "seconds": fit.seconds["total"],
-        "status": fit.status,
-        "warnings": fit.meta["warnings"],
-    }
-
-
-def _of_shards(fits: list[Fit]) -> list[str]:
-    """What the shards themselves give rise to say."""
-    said = []
-    for number, fit in enumerate(fits):
-        r_hat = r_hats(fit.theta)
-        if np.isfinite(r_hat).any() and np.nanmax(r_hat) > DISAGREE:
-            said.append(f"shard {number}: R-hat is {np.nanmax(r_hat):.3f}; its chains disagree. Raise draws= and warmup=.")
-        said += [f"shard {number}: {w}" for w in fit.meta["warnings"]]
-    return said[:10] + ([f"and {len(said) - 10} more warnings about shards, in fit.meta['shards']."] if len(said) > 10 else [])
+    return SubPosteriors(np.stack([p[:shortest] for p in parts]), convention, np.array([effective_size(f) for f in fits]))
