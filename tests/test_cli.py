@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -192,3 +193,15 @@ def test_the_demo_shows_table_plots_and_cost(tmp_path):
     truth = np.array([-1.0, 0.8, -0.5, 0.3, 0.0, 0.15, -1.1, 0.4, 0.0])
     flat = fit.theta.reshape(-1, 9)
     assert np.abs((flat.mean(0) - truth) / flat.std(0)).max() < 4.9
+
+
+def test_shards_of_a_folder(tmp_path):
+    X, y = logistic_arrays(1200)
+    for k in range(3):
+        part = slice(400 * k, 400 * (k + 1))
+        pq.write_table(pa.table({"x": X[part, 1], "y": y[part]}), tmp_path / f"{k}.parquet")
+    arguments = (tmp_path / "*.parquet", "-f", "y ~ x", "--sampler", "mh", "--draws", 400, "--seed", 3, "--json", "--quiet")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tb.TallbayesWarning)
+        shown = json.loads(invoke("shards", *arguments, "--combine", "gaussian", "--shards", 2).stdout)
+    assert shown["guarantee"].startswith("HEURISTIC") and set(shown["summary"]) == {"Intercept", "x"}

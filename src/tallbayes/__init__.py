@@ -5,7 +5,7 @@
 ['exact-minibatch', 'hmc']
 """
 
-from tallbayes import auto, models, moves, results, samplers, store
+from tallbayes import auto, models, moves, results, samplers, shards, store
 from tallbayes.api import fit, resume, sample
 from tallbayes.compare import compare
 from tallbayes.data import Dataset, read
@@ -22,6 +22,7 @@ from tallbayes.models import priors
 from tallbayes.models.mode import find_mode
 from tallbayes.partial import partial_posteriors
 from tallbayes.results import Fit, load
+from tallbayes.shards import sample_shards
 from tallbayes.version import __version__
 
 __all__ = [
@@ -48,6 +49,8 @@ __all__ = [
     "results",
     "resume",
     "sample",
+    "sample_shards",
     "samplers",
+    "shards",
     "store",
 ]

@@ -1,4 +1,4 @@
-"""The command line: `tallbayes fit`, `resume`, `summary`, `predict`, `report`, `compare`, `store` and `demo`."""
+"""The command line: `tallbayes fit`, `shards`, `resume`, `summary`, `predict`, `report`, `compare`, `store` and `demo`."""
 
 from __future__ import annotations
 
@@ -81,6 +81,60 @@ def fit(
         store=store,
         memory=memory,
         dtype=dtype,
+        checkpoint=checkpoint,
+        progress=not quiet,
+    )
+    _show(result, out, plots, as_json)
+
+
+@app.command()
+def shards(
+    source: Annotated[str, typer.Argument(help="A folder or pattern of files, each a random part of the rows.")],
+    formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + C(group)' or 'y ~ .'.")],
+    family: Annotated[str, typer.Option(help="A family by name, such as logistic, poisson, gaussian, gamma.")] = "logistic",
+    sampler: Annotated[str, typer.Option(help="A sampler by name, or auto; for every shard.")] = "auto",
+    combine: Annotated[
+        str, typer.Option(help="A combination by name, such as consensus, gaussian, importance, median.")
+    ] = "consensus",
+    prior: Annotated[
+        str, typer.Option(help="Such as normal:10 or laplace:1; products need one whose power is proper.")
+    ] = "normal:10",
+    number: Annotated[
+        int | None, typer.Option("--shards", help="Join files to this many shards; one a file by default.")
+    ] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, such as tcp://host:8786.")] = None,
+    draws: Annotated[int, typer.Option(help="Draws of each chain of a shard.")] = 1000,
+    warmup: Annotated[int, typer.Option(help="Warm-up iterations of each chain.")] = 1000,
+    chains: Annotated[int, typer.Option(help="Chains of each shard.")] = 2,
+    seed: Annotated[int | None, typer.Option(help="Seed; the draws depend on nothing else.")] = None,
+    offset: Annotated[str | None, typer.Option(help="Column added to the linear predictor, or log(column).")] = None,
+    weights: Annotated[str | None, typer.Option(help="Column of row weights.")] = None,
+    dtype: Annotated[str, typer.Option(help="float64 or float32 rows.")] = "float64",
+    checkpoint: Annotated[Path | None, typer.Option(help="Folder from which the run can go on; shared by all workers.")] = None,
+    out: Out = None,
+    plots: Plots = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Divide and conquer: sample every file as a shard, on threads or a Dask cluster, and combine."""
+    from tallbayes.shards import sample_shards
+
+    result = sample_shards(
+        source,
+        sampler,
+        number,
+        combine=combine,
+        formula=formula,
+        family=family,
+        prior=_prior(prior),
+        offset=offset,
+        weights=weights,
+        dtype=dtype,
+        draws=draws,
+        warmup=warmup,
+        chains=chains,
+        seed=seed,
+        client=scheduler,
         checkpoint=checkpoint,
         progress=not quiet,
     )

@@ -108,23 +108,33 @@ def find_mode(
     >>> mode.laplace().sd.round(1)
     array([0.9, 0.5])
     """
-    theta = _start(model)
+    theta = start(model)
     n, subsample = model.data.n, _subsample_size(model)
     with Progress("finding the mode", None, progress) as bar:
         if subsample < n and model.independent_rows:
             theta = _subsample_mode(model, theta, subsample, seed, bar)
-        count = 0
+        return converge(model, lambda at: passes.total_hessian(model.rows, at, cores), theta, tolerance, bar)
 
-        def full(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-            nonlocal count
-            count += 1
-            bar.update(f"full pass {count}")
-            value, gradient, hessian = passes.total_hessian(model.rows, at, cores)
-            return value, gradient, hessian
 
-        mode = Mode(model, *_newton(model, full, theta, 1.0, tolerance), passes=0)
-        if tolerance > TOLERANCE and _widest(mode)[0] > 0.1 / tolerance:  # where f saturates Newton stops near 1 / tolerance
-            mode = Mode(model, *_newton(model, full, mode.reference, 1.0, TOLERANCE), passes=0)
+def converge(
+    model: Model,
+    likelihood: Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]],
+    theta: np.ndarray,
+    tolerance: float,
+    bar: Progress,
+) -> Mode:
+    """The mode by Newton's method from `theta`; `likelihood` gives value, gradient and Hessian on all rows, one pass each."""
+    count = 0
+
+    def full(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        nonlocal count
+        count += 1
+        bar.update(f"full pass {count}")
+        return likelihood(at)
+
+    mode = Mode(model, *_newton(model, full, theta, 1.0, tolerance), passes=0)
+    if tolerance > TOLERANCE and _widest(mode)[0] > 0.1 / tolerance:  # where f saturates Newton stops near 1 / tolerance
+        mode = Mode(model, *_newton(model, full, mode.reference, 1.0, TOLERANCE), passes=0)
     widest, culprit = _widest(mode)
     if widest > _RUNAWAY:
         raise ModelError(_no_maximum(model, culprit))
@@ -137,7 +147,7 @@ def mode_at(model: Model, theta: np.ndarray) -> Mode:
     return Mode(model, theta, *model.curvature(theta), passes=1)
 
 
-def _start(model: Model) -> np.ndarray:
+def start(model: Model) -> np.ndarray:
     """Zero, with the intercept and log sigma at the values that fit the response's own mean and spread."""
     known = model.start()
     if known is not None:

@@ -30,6 +30,7 @@ class PriorTerms(NamedTuple):
     df: np.ndarray
     centre: np.ndarray
     intercept: int
+    dense: np.ndarray  # precision of a joint normal prior around `location`, or 0 x 0
 
 
 @inlinable
@@ -70,6 +71,11 @@ def _prior_value(prior, theta):
             total -= abs(z)
         else:
             total -= 0.5 * (prior.df[j] + 1.0) * np.log1p(z * z / prior.df[j])
+    for j in range(prior.dense.shape[0]):
+        inner = 0.0
+        for k in range(theta.size):
+            inner += prior.dense[j, k] * (theta[k] - prior.location[k])
+        total -= 0.5 * inner * (theta[j] - prior.location[j])
     return total
 
 
@@ -97,6 +103,12 @@ def _prior_gradient(prior, theta, gradient):
         else:
             for c in range(theta.size):
                 gradient[c] += g * prior.centre[c]
+    for j in range(prior.dense.shape[0]):
+        inner = 0.0
+        for k in range(theta.size):
+            inner += prior.dense[j, k] * (theta[k] - prior.location[k])
+        total -= 0.5 * inner * (theta[j] - prior.location[j])
+        gradient[j] -= inner
     return total
 
 
@@ -109,6 +121,7 @@ def prior_precision(prior: Any, theta: np.ndarray) -> np.ndarray:
 @prior_precision.register
 def _prior_precision(prior: PriorTerms, theta: np.ndarray) -> np.ndarray:
     out = np.zeros((theta.size, theta.size))
+    out[: prior.dense.shape[0], : prior.dense.shape[0]] = prior.dense
     for j in range(theta.size):
         kind, s, nu = prior.kind[j], prior.scale[j], prior.df[j]
         if kind == NORMAL:
@@ -140,6 +153,8 @@ class Prior:
     def terms(self, data: Dataset, predictors: int, nuisances: int, response_scale: bool) -> PriorTerms:
         """The prior of `predictors` blocks of coefficients; nuisance parameters have a flat prior."""
         d = data.d
+        if self.name == "multivariate_normal":
+            return self._joint(d * predictors + nuisances)
         centre, intercept = np.zeros(d), -1
         location, df = _each("location", self.location, d), _each("df", self.df, d)
         if self.name == "weakly_informative":
@@ -154,19 +169,65 @@ class Prior:
         kinds = np.concatenate([np.full(d * predictors, code), np.full(nuisances, FLAT)]).astype(np.int64)
         wide = np.zeros(d * predictors + nuisances)
         wide[:d] = centre
-        return PriorTerms(kinds, place, width, tails, wide, intercept)
+        return PriorTerms(kinds, place, width, tails, wide, intercept, np.zeros((0, 0)))
+
+    def _joint(self, dim: int) -> PriorTerms:
+        mean, precision = np.asarray(self.location, float), np.asarray(self.scale, float)
+        if mean.shape != (dim,) or precision.shape != (dim, dim):
+            raise OptionError(
+                f"multivariate_normal needs a mean of {dim} and a precision of {dim} x {dim} numbers, one for each parameter; got "
+                f"shapes {mean.shape} and {precision.shape}."
+            )
+        flat_terms = np.zeros(dim, np.int64), mean.copy(), np.ones(dim), np.ones(dim), np.zeros(dim)
+        return PriorTerms(*flat_terms, -1, np.ascontiguousarray(precision))
+
+    def power(self, exponent: float) -> Prior:
+        """The prior to a power, as sub-posteriors of divide and conquer need it; refuses one that cannot be normalised.
+
+        A t density with df degrees of freedom becomes one with exponent (df + 1) - 1 degrees; at 0 or below it is improper.
+
+        >>> normal(2.0).power(1 / 4).describe(), laplace(1.0).power(1 / 2).describe()
+        ('normal(location=0, scale=4)', 'laplace(location=0, scale=2)')
+        >>> cauchy().power(1 / 2)
+        Traceback (most recent call last):
+        ...
+        tallbayes.errors.OptionError: cauchy(location=0, scale=2.5) to the power 0.5 is improper: ...
+        """
+        if not (np.isfinite(exponent) and exponent > 0):
+            raise OptionError(f"the power of a prior must be positive; got {exponent}.")
+        if self.name == "flat" or exponent == 1.0:
+            return self
+        if self.name == "normal":
+            return Prior("normal", self.location, np.asarray(self.scale, float) / np.sqrt(exponent))
+        if self.name == "laplace":
+            return Prior("laplace", self.location, np.asarray(self.scale, float) / exponent)
+        if self.name == "multivariate_normal":
+            return Prior("multivariate_normal", self.location, np.asarray(self.scale, float) * exponent)
+        df = np.asarray(self.df if self.name == "student_t" else 1.0, float)
+        tails = exponent * (df + 1.0) - 1.0
+        if self.name == "weakly_informative" or (tails <= 0).any():
+            raise OptionError(
+                f"{self.describe()} to the power {exponent:.3g} is improper: its tails are too heavy to be split. Use a prior such "
+                "as tallbayes.priors.normal(10.0), or a combination that keeps the prior whole: 'median' or 'wasserstein'."
+            )
+        return Prior("student_t", self.location, np.asarray(self.scale, float) * np.sqrt(df / tails), tails)
 
     def coordinates(self, count: int, nuisances: int = 0) -> PriorTerms:
         """The prior of `count` parameters that are not coefficients of columns, followed by nuisance parameters."""
+        if self.name == "multivariate_normal":
+            return self._joint(count + nuisances)
         if self.name not in _KINDS:
             raise OptionError("the weakly informative prior is stated for coefficients of columns; give another prior.")
         total, pad = count + nuisances, np.ones(nuisances)
         place, width, tails = (np.append(_each(k, getattr(self, k), count), pad) for k in ("location", "scale", "df"))
         kinds = np.append(np.full(count, _KINDS[self.name]), np.full(nuisances, FLAT)).astype(np.int64)
-        return PriorTerms(kinds, place, width, tails, np.zeros(total), -1)
+        return PriorTerms(kinds, place, width, tails, np.zeros(total), -1, np.zeros((0, 0)))
 
     def sample(self, terms: PriorTerms, rng: np.random.Generator) -> np.ndarray:
         """A draw of theta from the prior; refuses an improper one."""
+        if terms.dense.size:
+            noise = rng.standard_normal(terms.location.size)
+            return terms.location + np.linalg.solve(np.linalg.cholesky(terms.dense).T, noise)
         if (terms.kind == FLAT).any():
             raise OptionError(
                 "init='prior' needs a proper prior on every parameter, and this model has a flat one (log sigma always is). "
@@ -187,6 +248,8 @@ class Prior:
         """One line for summaries."""
         if self.name in ("flat", "weakly_informative"):
             return self.name
+        if self.name == "multivariate_normal":
+            return f"multivariate_normal({np.size(self.location)} parameters)"
         df = f", df={_short(self.df)}" if self.name == "student_t" else ""
         return f"{self.name}(location={_short(self.location)}, scale={_short(self.scale)}{df})"
 
@@ -270,6 +333,25 @@ def student_t(df: Any = 4.0, scale: Any = 2.5, location: Any = 0.0) -> Prior:
     'student_t(location=0, scale=2.5, df=7)'
     """
     return Prior("student_t", location, scale, df)
+
+
+def multivariate_normal(mean: Any, precision: Any) -> Prior:
+    """Joint normal over all parameters, nuisances included, with a precision matrix.
+
+    >>> multivariate_normal([0.0, 1.0], [[2.0, 0.5], [0.5, 1.0]]).describe()
+    'multivariate_normal(2 parameters)'
+    """
+    mean, precision = np.asarray(mean, float), np.asarray(precision, float)
+    if (
+        mean.ndim != 1
+        or precision.shape != (mean.size, mean.size)
+        or not (np.isfinite(mean).all() and np.isfinite(precision).all())
+    ):
+        raise OptionError("multivariate_normal needs a vector of means and a square matrix of the same size, all finite.")
+    size = np.abs(precision).max(initial=0.0)
+    if np.abs(precision - precision.T).max() > 1e-9 * size or np.linalg.eigvalsh(precision)[0] <= 0.0:
+        raise OptionError("the precision of multivariate_normal must be symmetric and positive definite.")
+    return Prior("multivariate_normal", mean, 0.5 * (precision + precision.T))
 
 
 def weakly_informative() -> Prior:

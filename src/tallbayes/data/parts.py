@@ -1,0 +1,81 @@
+"""Files as partitions of one data set: one plan for all of them, each read by itself with the columns of the whole."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tallbayes.data.arrow import Source
+from tallbayes.data.dataset import Dataset, _float_type
+from tallbayes.data.read import _names, _plan, _read_to_memory, _surveyed
+from tallbayes.data.sources import open_source
+from tallbayes.errors import DataError
+
+
+def files_of(paths: Any) -> list[str]:
+    """The files that a folder, a pattern or a list of paths stands for, in order; absolute, as other machines see them.
+
+    >>> files_of([])
+    Traceback (most recent call last):
+    ...
+    tallbayes.errors.DataError: there is no file in []; give a folder, a pattern such as rows/*.parquet, or a list of paths.
+    """
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    found: list[str] = []
+    for path in given:
+        text = str(path)
+        if Path(text).is_dir():
+            found += [str(p) for p in sorted(Path(text).iterdir()) if p.is_file() and not p.name.startswith((".", "_"))]
+        elif glob.has_magic(text) and not Path(text).exists():
+            found += sorted(glob.glob(text, recursive=True))
+        else:
+            found.append(text)
+    if not found:
+        raise DataError(f"there is no file in {paths}; give a folder, a pattern such as rows/*.parquet, or a list of paths.")
+    return [str(Path(p).absolute()) for p in found]
+
+
+def joined(files: Sequence[str]) -> Source:
+    """Several files as one source, in order."""
+    sources = [open_source(f) for f in files]
+    head = sources[0]
+    for file, source in zip(files, sources, strict=True):
+        if set(source.names) != set(head.names):
+            different = ", ".join(sorted(set(source.names) ^ set(head.names)))
+            raise DataError(f"{file} and {files[0]} have different columns: {different} is not in both.")
+
+    def batches(columns: Sequence[str]) -> Any:
+        for source in sources:
+            yield from source.batches(columns)
+
+    n = sum(s.n for s in sources) if all(s.n is not None for s in sources) else None  # type: ignore[misc]
+    return replace(head, n=n, identity={"files": [s.identity for s in sources]}, batches=batches)
+
+
+def plan_of(
+    files: Sequence[str],
+    formula: str | None,
+    response: str | None = None,
+    columns: Sequence[str] | None = None,
+    offset: str | None = None,
+    weights: str | None = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The plan by which every file is read, and what identifies the files; levels and knots come from one pass over all."""
+    rows = joined(files)
+    plan, general = _plan(rows, formula, response, columns, offset, weights)
+    if general is not None:
+        plan, _ = _surveyed(rows, plan, general, False)
+    return plan, rows.identity
+
+
+def read_part(files: Sequence[str], plan: dict[str, Any], dtype: str = "float64") -> Dataset:
+    """The rows of some files, packed in memory by a plan that all partitions share."""
+    return _read_to_memory(joined(files), plan, _float_type(dtype), {"plan": plan}, False)
+
+
+def names_of(plan: dict[str, Any]) -> tuple[str, ...]:
+    """Names of the columns that a plan makes."""
+    return _names(plan)

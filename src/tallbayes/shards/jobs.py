@@ -1,0 +1,138 @@
+"""What a worker does for one shard: build its model and sample it, evaluate its density, or fit its site. All travel to other processes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallbayes import api, models, samplers
+from tallbayes.data.dataset import Dataset
+from tallbayes.data.split import take, to_power
+from tallbayes.engine import passes
+from tallbayes.errors import OptionError, StoreError
+from tallbayes.models.base import Model
+from tallbayes.models.mode import find_mode
+from tallbayes.models.priors import Prior, PriorTerms
+from tallbayes.results.fit import Fit
+from tallbayes.run.checkpoint import Checkpoint
+from tallbayes.shards.partitions import Spec, _cores
+from tallbayes.shards.reading import partition
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """Rows in files, read where they are."""
+
+    files: list[str]
+    spec: Spec
+
+    def model(self, power: float, prior: Prior, terms: PriorTerms | None) -> Model:
+        """The sub-model."""
+        with partition(self.files, self.spec.plan, self.spec.dtype) as data:
+            rows = data if power == 1.0 else to_power(take(data, np.arange(data.n)), power)
+        return self.spec.model(rows, prior, terms)
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """Packed rows that travel with the task."""
+
+    data: Dataset
+    spec: Spec
+
+    def model(self, power: float, prior: Prior, terms: PriorTerms | None) -> Model:
+        """The sub-model."""
+        return self.spec.model(to_power(replace(self.data, records=np.array(self.data.records)), power), prior, terms)
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """Rows of a model in this process, copied when the shard is worked on."""
+
+    whole: Model
+    index: np.ndarray
+
+    def model(self, power: float, prior: Prior, terms: PriorTerms | None) -> Model:
+        """The sub-model; its family is that of the whole, also one written by the user."""
+        model = replace(self.whole, data=to_power(take(self.whole.data, self.index), power), prior=prior)
+        if terms is not None:
+            model.prior_terms = terms
+        return model
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One shard: where its rows are, and which sub-posterior to make of them."""
+
+    number: int
+    rows: Files | Sent | Chosen
+    power: float  # of the likelihood
+    prior: Prior
+    terms: PriorTerms | None = None  # of a prior whose scales come from all rows
+    sampler: dict[str, Any] | str = "auto"
+    options: dict[str, Any] = field(default_factory=dict)  # draws, warmup, chains, seed, guarantee
+    checkpoint: str | None = None
+
+    def model(self) -> Model:
+        """The sub-model."""
+        return self.rows.model(self.power, self.prior, self.terms)
+
+
+def sample_shard(job: Job) -> Fit:
+    """The fit of a shard; one that has a checkpoint goes on from it."""
+    before, model = memory(), job.model()
+    sampler = job.sampler if isinstance(job.sampler, str) else samplers.from_dict(job.sampler)
+    folder = None if job.checkpoint is None else Path(job.checkpoint) / f"shard-{job.number:04d}"
+    resumed = folder is not None and (folder / "run.json").exists()
+    if folder is not None and resumed:
+        if Checkpoint(folder).read()["seed"] != job.options["seed"]:
+            raise StoreError(f"{folder} holds a shard of another run; give another checkpoint folder or delete it.")
+        fit = api.resume(folder, model, cores=_cores() or 1, progress=False)
+    else:
+        fit = api.sample(model, sampler, cores=_cores() or 1, checkpoint=folder, progress=False, **job.options)
+    fit.meta["shard"] = {
+        "number": job.number,
+        "rows": model.data.n,
+        "bytes": int(model.data.records.nbytes),
+        "memory": [before, memory()],
+        "process": os.getpid(),
+        "resumed": resumed,
+    }
+    return fit
+
+
+def shard_densities(job: Job, theta: np.ndarray) -> np.ndarray:
+    """Log density of the sub-posterior at every point of (points, dim): a pass over the shard for each."""
+    model = job.model()
+    return np.array([passes.total_value(model.rows, at, _cores()) + model.log_prior(at) for at in theta])
+
+
+def shard_site(job: Job) -> tuple[np.ndarray, np.ndarray, int]:
+    """Second-order expansion of the log-likelihood of a shard at the mode of its sub-posterior, as r and Q, and the passes it took."""
+    model = job.model()
+    mode = find_mode(model, progress=False, cores=_cores(), tolerance=1e-3)
+    _, gradient = passes.total_gradient(model.rows, mode.reference, _cores())
+    return gradient - mode.hessian @ mode.reference, -mode.hessian, mode.passes + 1
+
+
+def memory() -> int:
+    """Peak resident bytes of this process so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def travelling(model: Model) -> Spec:
+    """What a worker needs to build a model of the same family; refuses families that have no name."""
+    name = model.family.name
+    if models.FAMILIES.get(name) is None:
+        raise OptionError(
+            f"the family {name!r} is written by the user and cannot be built by name on a worker; leave client out to sample its shards "
+            "on threads, or use a family of tallbayes.models."
+        )
+    return Spec(model.data.recipe.get("plan", {}), model.data.records.dtype.name, name, dict(model.options))

@@ -1,0 +1,352 @@
+"""Rows that no machine holds: partitions on disk, and full passes over them on a Dask cluster or on threads.
+
+A pass visits every partition where it can be read, and returns sums: value, gradient and Hessian of the log-likelihood, which
+give the mode, the Laplace fit and the sum of all Taylor proxies; the largest whitened norm; and the totals of the certified
+bounds, class by class, from which the rows an iteration of exact minibatch would read are known before any is sampled. Sums are
+added in the order of the partitions, whatever worker was first. No process holds more than one packed partition at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tallbayes import models
+from tallbayes.api import check_family
+from tallbayes.data import records as packed
+from tallbayes.data.dataset import Dataset, _float_type
+from tallbayes.data.moments import Moments
+from tallbayes.data.parts import files_of, names_of, plan_of
+from tallbayes.data.split import exchangeable, merged
+from tallbayes.engine import passes
+from tallbayes.errors import DataError, ModelError, OptionError
+from tallbayes.models.base import Model
+from tallbayes.models.mode import TOLERANCE, Mode, converge, find_mode, start
+from tallbayes.models.priors import Prior, PriorTerms
+from tallbayes.progress import Progress
+from tallbayes.proxies.remainder import _OVERFLOW, _half_octave, angular, psi
+from tallbayes.shards.pool import connect, gather
+from tallbayes.shards.reading import most_held, partition
+
+CLASSES = 41  # half-octaves of the whitened norm, as in bound T9
+_CHUNK = 1 << 16
+
+
+class Elsewhere(Dataset):
+    """Names, moments and number of rows that are not here."""
+
+    @property
+    def n(self) -> int:
+        """Number of rows in all partitions."""
+        return self.moments.n
+
+    @property
+    def y(self) -> np.ndarray:
+        """Nothing: responses were checked where they are."""
+        return np.empty(0)
+
+
+class _Absent:
+    """In the place of rows: whatever would read them says where they are."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ModelError(
+            "the rows of this model are in partitions; use the passes of tallbayes.shards.Partitions, or read the rows on one machine "
+            "with tallbayes.read(..., memory='disk')."
+        )
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a worker needs to know of a model, in types that travel."""
+
+    plan: dict[str, Any]
+    dtype: str
+    family: str
+    options: dict[str, Any]
+
+    def model(self, data: Dataset, prior: Prior, terms: PriorTerms | None = None) -> Model:
+        """The model over the rows of a partition; `terms` are those of a prior whose scales come from all rows."""
+        model = models.build(self.family, data, prior, **self.options)
+        if terms is not None:
+            model.prior_terms = terms
+        return model
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums of certified bounds over rows, in classes of the whitened norm."""
+
+    counts: np.ndarray
+    radius: np.ndarray
+    local: np.ndarray  # sum of |f''| |a|^3 / 6
+    everywhere: np.ndarray  # sum of sup |f'''| |a|^3 / 6
+    bounded: bool
+
+    def rate(self, white: np.ndarray, other: np.ndarray) -> float:
+        """Rows that exact minibatch would read for a pair of whitened positions, under bound T9 or T6 class by class."""
+        g, reach = float(angular(white, other)), max(float(np.linalg.norm(white)), float(np.linalg.norm(other)))
+        total = 0.0
+        for k in np.flatnonzero(self.counts):
+            steps = self.radius[k] * reach
+            near = self.local[k] * float(psi(steps)) * g if steps <= _OVERFLOW else np.inf
+            total += min(near, self.everywhere[k] * g if self.bounded else np.inf)
+        return total
+
+
+@dataclass(eq=False)
+class Partitions:
+    """A model over partitions. Make one with `Partitions.open`; its methods are full passes.
+
+    >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile
+    >>> folder, rng = tempfile.mkdtemp(), np.random.default_rng(0)
+    >>> for k in range(3):
+    ...     x = rng.standard_normal(200)
+    ...     y = (rng.random(200) < 1 / (1 + np.exp(-x))).astype(int)
+    ...     pq.write_table(pa.table({"y": y, "x": x}), f"{folder}/{k}.parquet")
+    >>> rows = Partitions.open(folder, "y ~ x")
+    >>> rows
+    Partitions(3 partitions, 600 rows, logistic, 2 parameters)
+    >>> bool(0.5 < rows.find_mode(progress=False).reference[1] < 1.5)
+    True
+    """
+
+    files: list[list[str]]
+    spec: Spec
+    prior: Prior | None
+    parts: list[Moments]
+    identity: dict[str, Any]
+    client: Any = None
+    held: list[int] = field(default_factory=list)  # partitions that each task saw alive in its process, at most
+
+    @classmethod
+    def open(
+        cls,
+        paths: Any,
+        formula: str | None = None,
+        family: str = "logistic",
+        prior: Prior | None = None,
+        *,
+        client: Any = None,
+        partitions: int | None = None,
+        family_options: dict[str, Any] | None = None,
+        response: str | None = None,
+        columns: Sequence[str] | None = None,
+        offset: str | None = None,
+        weights: str | None = None,
+        dtype: str = "float64",
+        progress: bool = False,
+    ) -> Partitions:
+        """Plan all partitions at once (levels and knots from one pass if the formula needs them), then check and count each.
+
+        `paths` is a folder, a pattern or a list of files, one partition each unless `partitions` groups them.
+        """
+        options = dict(family_options or {})
+        check_family(family, options)
+        _float_type(dtype)
+        client, files = connect(client), files_of(paths)
+        groups = _grouped(files, partitions)
+        plan, identity = gather(plan_of, [(files, formula, response, columns, offset, weights)], client, label="plan")[0]
+        spec = Spec(plan, dtype, family, options)
+        found = gather(_surveyed, [(group, spec) for group in groups], client, label="partitions", progress=progress, workers=1)
+        parts = [f[0] for f in found]
+        if family == "softmax" and options.get("classes") is None:
+            options["classes"] = int(max(p.high[len(names_of(plan))] for p in parts)) + 1
+        return cls(groups, spec, prior, parts, identity, client, [f[1] for f in found])
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return sum(p.n for p in self.parts)
+
+    @cached_property
+    def data(self) -> Elsewhere:
+        """What is known of the rows here."""
+        plan, kind = self.spec.plan, np.dtype(self.spec.dtype)
+        names = names_of(plan)
+        flags = (plan["offset"] is not None, plan["weights"] is not None)
+        digest = hashlib.blake2b(json.dumps([self.identity, plan], sort_keys=True).encode(), digest_size=16).hexdigest()
+        empty = np.empty((0, packed.width_of(len(names), kind)), kind)
+        return Elsewhere(empty, names, plan["response"], merged(self.parts), *flags, None, {"plan": plan}, digest)
+
+    @cached_property
+    def model(self) -> Model:
+        """The model without its rows: names, prior and moments; whatever needs rows says so."""
+        model = models.build(self.spec.family, self.data, self.prior, **self.spec.options)
+        model.rows = _Absent()
+        return model
+
+    def exchangeable(self) -> list[str]:
+        """What speaks against the partitions being random parts of the rows: empty if nothing does."""
+        return exchangeable(self.parts)
+
+    def total_value(self, theta: np.ndarray) -> float:
+        """Log-likelihood of all rows: one pass."""
+        return float(sum(self._over(_value, np.asarray(theta, float))))
+
+    def total_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """Log-likelihood of all rows and its gradient: one pass."""
+        found = self._over(_gradient, np.asarray(theta, float))
+        return float(sum(f[0] for f in found)), np.sum([f[1] for f in found], axis=0)
+
+    def total_hessian(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """Log-likelihood of all rows, its gradient and its Hessian: one pass."""
+        found = self._over(_hessian, np.asarray(theta, float))
+        return float(sum(f[0] for f in found)), np.sum([f[1] for f in found], axis=0), np.sum([f[2] for f in found], axis=0)
+
+    def find_mode(self, tolerance: float = TOLERANCE, progress: bool = True) -> Mode:
+        """The posterior mode by passes over all partitions, started from the mode of the first."""
+        with Progress("finding the mode", None, progress) as bar:
+            first = gather(
+                _mode_of, [(self.files[0], self.spec, self.prior, self.model.prior_terms)], self.client, label="mode"
+            )[0]
+            theta = start(self.model) if first is None else first
+            return converge(self.model, self.total_hessian, theta, tolerance, bar)
+
+    def largest_norm(self, mode: Mode) -> float:
+        """Largest |L'x_i| of all rows: one pass."""
+        return float(max(self._over(_largest, mode.factor)))
+
+    def totals(self, mode: Mode, largest: float | None = None) -> Totals:
+        """Totals of the bounds of exact minibatch: one pass, and one for the largest norm if it is not given."""
+        self._require_bound()
+        top = self.largest_norm(mode) if largest is None else largest
+        found = self._over(_totals, mode.reference, mode.factor, top)
+        counts, local, everywhere = (np.sum([f[k] for f in found], axis=0) for k in (0, 2, 3))
+        return Totals(counts, np.max([f[1] for f in found], axis=0), local, everywhere, all(f[4] for f in found))
+
+    def take(self, index: Any) -> Dataset:
+        """Rows by their numbers, counted over the partitions in order: reads every partition that holds one of them."""
+        index = np.asarray(index, np.int64)
+        ends = np.cumsum([p.n for p in self.parts])
+        if index.size == 0 or index.min() < 0 or index.max() >= ends[-1]:
+            raise DataError(f"rows are numbered from 0 to {ends[-1] - 1:,}; ask for at least one of them.")
+        part = np.searchsorted(ends, index, side="right")
+        wanted = np.unique(part)
+        inside = [index[part == k] - (ends[k] - self.parts[k].n) for k in wanted]
+        jobs = [(self.files[k], self.spec, rows) for k, rows in zip(wanted, inside, strict=True)]
+        found = gather(_rows, jobs, self.client, label="rows")
+        out, kind = packed.empty(index.size, self.data.d, np.dtype(self.spec.dtype)), self.data
+        for k, records in zip(wanted, found, strict=True):
+            out[part == k] = records
+        moments = Moments(kind.moments.names)
+        moments.add(out[:, : kind.d + 3].astype(float))
+        return Dataset(out, kind.columns, kind.response, moments, kind.has_offset, kind.has_weights, None, dict(kind.recipe))
+
+    def _require_bound(self) -> None:
+        model = self.model
+        if model.predictors != 1 or model.nuisances:
+            raise ModelError(
+                f"there are no class totals for this {model.family.name} model; read its rows on one machine for exact minibatch."
+            )
+
+    def _over(self, task: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Results of a task on every partition, in their order."""
+        jobs = [(files, self.spec, self.prior, *arguments) for files in self.files]
+        found = gather(_on_partition, [(task, *job) for job in jobs], self.client, label="partitions", workers=1)
+        self.held += [f[1] for f in found]
+        return [f[0] for f in found]
+
+    def __repr__(self) -> str:
+        return f"Partitions({len(self.files)} partitions, {self.n:,} rows, {self.spec.family}, {self.model.dim} parameters)"
+
+
+def _grouped(files: list[str], count: int | None) -> list[list[str]]:
+    if count is None or count == len(files):
+        return [[f] for f in files]
+    if not isinstance(count, int | np.integer) or not 1 <= count <= len(files):
+        raise OptionError(
+            f"{len(files)} files cannot make {count} partitions: a file is the smallest. Give at most {len(files)}, or write more files "
+            "with tallbayes.shards.repartition."
+        )
+    return [list(part) for part in np.array_split(np.asarray(files, dtype=object), count)]
+
+
+def _cores() -> int | None:
+    """Threads a pass may use: those of the Dask worker it runs in, or all."""
+    try:
+        from distributed import get_worker
+
+        return int(get_worker().state.nthreads)
+    except (ImportError, ValueError):
+        return None
+
+
+def _surveyed(files: list[str], spec: Spec) -> tuple[Moments, int]:
+    """Moments of a partition, whose responses suit the family."""
+    with partition(files, spec.plan, spec.dtype) as data:
+        spec.model(data, models.priors.normal(1.0))
+        return data.moments, most_held()
+
+
+def _on_partition(
+    task: Callable[..., Any], files: list[str], spec: Spec, prior: Prior | None, *arguments: Any
+) -> tuple[Any, int]:
+    with partition(files, spec.plan, spec.dtype) as data:
+        rows = spec.model(
+            data, models.priors.normal(1.0)
+        ).rows  # passes are over likelihoods; the prior is added once, elsewhere
+        return task(rows, *arguments), most_held()
+
+
+def _value(rows: Any, theta: np.ndarray) -> float:
+    return passes.total_value(rows, theta, _cores())
+
+
+def _gradient(rows: Any, theta: np.ndarray) -> tuple[float, np.ndarray]:
+    return passes.total_gradient(rows, theta, _cores())
+
+
+def _hessian(rows: Any, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    return passes.total_hessian(rows, theta, _cores())
+
+
+def _largest(rows: Any, factor: np.ndarray) -> float:
+    return float(passes.whitened_norms(rows, factor, _cores()).max())
+
+
+def _totals(rows: Any, reference: np.ndarray, factor: np.ndarray, largest: float) -> tuple[Any, ...]:
+    def work(first: int, last: int) -> tuple[Any, ...]:
+        norm, curvature, supremum = passes.survey(rows, first, last, factor, reference)
+        octave, cube, finite = _half_octave(norm, max(largest, 1e-300)), norm**3 / 6.0, np.isfinite(supremum)
+        radius = np.zeros(CLASSES)
+        np.maximum.at(radius, octave, norm)
+        sums = [
+            np.bincount(octave, w, CLASSES)
+            for w in (np.ones(norm.size), curvature * cube, np.where(finite, supremum, 0.0) * cube)
+        ]
+        return sums[0], radius, sums[1], sums[2], bool(finite.all())
+
+    found = passes.over_ranges(passes.row_count(rows), _CHUNK, work, _cores())
+    sums = [np.sum([f[k] for f in found], axis=0) for k in (0, 2, 3)]
+    return sums[0], np.max([f[1] for f in found], axis=0), sums[1], sums[2], all(f[4] for f in found)
+
+
+def _rows(files: list[str], spec: Spec, index: np.ndarray) -> np.ndarray:
+    with partition(files, spec.plan, spec.dtype) as data:
+        return np.array(data.records[index])
+
+
+def _mode_of(files: list[str], spec: Spec, prior: Prior | None, terms: PriorTerms) -> np.ndarray | None:
+    """The mode of one partition under the whole prior; None where it has none of its own."""
+    with partition(files, spec.plan, spec.dtype) as data:
+        try:
+            model = spec.model(data, models.priors.weakly_informative() if prior is None else prior, terms)
+            return find_mode(model, progress=False, cores=_cores(), tolerance=1e-3).reference
+        except ModelError:
+            return None
+
+
+def find_partitioned_mode(
+    paths: Any, formula: str | None = None, *, client: Any = None, progress: bool = True, **options: Any
+) -> Mode:
+    """The posterior mode of rows in partitions; the options are those of `Partitions.open`."""
+    return Partitions.open(paths, formula, client=client, progress=progress, **options).find_mode(progress=progress)

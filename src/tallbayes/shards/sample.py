@@ -1,0 +1,313 @@
+"""`sample_shards`: split rows, sample every shard with any sampler, combine; on threads or on a Dask cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallbayes import samplers
+from tallbayes.api import REFERENCE_TOLERANCE
+from tallbayes.data.split import exchangeable, take
+from tallbayes.data.store import write_synced
+from tallbayes.errors import DataError, OptionError, StoreError
+from tallbayes.models import priors
+from tallbayes.models.base import Model
+from tallbayes.models.mode import Mode, find_mode
+from tallbayes.models.priors import FLAT, NORMAL, Prior, PriorTerms
+from tallbayes.results.fit import Fit
+from tallbayes.samplers.base import Sampler
+from tallbayes.shards.combine import Combined, Combiner, Convention, Importance, MomentSharing, Natural, SubPosteriors, resolve
+from tallbayes.shards.fit import ShardFit, collect, effective_size
+from tallbayes.shards.jobs import Chosen, Files, Job, Sent, sample_shard, shard_densities, shard_site, travelling
+from tallbayes.shards.partitions import Partitions
+from tallbayes.shards.pool import connect, gather
+
+SHARDS = 8
+
+
+@dataclass(eq=False)
+class Split:
+    """Rows in parts: where each is, how many rows it has, and the model of all."""
+
+    model: Model
+    rows: list[Any]  # Files, Sent or Chosen
+    weights: np.ndarray  # sum of row weights of each part
+    partitions: Partitions | None
+    doubts: list[str]  # against exchangeability
+
+    def mode(self, progress: bool) -> Mode:
+        """The mode of the whole model."""
+        if self.partitions is not None:
+            return self.partitions.find_mode(REFERENCE_TOLERANCE, progress)
+        return find_mode(self.model, progress=progress, tolerance=REFERENCE_TOLERANCE)
+
+
+def sample_shards(
+    source: Any,
+    sampler: str | Sampler = "auto",
+    shards: Any = None,
+    *,
+    combine: str | Combiner = "consensus",
+    formula: str | None = None,
+    family: str | None = None,
+    prior: Prior | None = None,
+    family_options: dict[str, Any] | None = None,
+    offset: str | None = None,
+    weights: str | None = None,
+    dtype: str = "float64",
+    draws: int = 1000,
+    warmup: int = 1000,
+    chains: int = 2,
+    seed: int | None = None,
+    client: Any = None,
+    workers: int | None = None,
+    checkpoint: str | Path | None = None,
+    progress: bool = True,
+) -> ShardFit:
+    """Divide and conquer: sample every shard of the rows by itself and combine the draws.
+
+    `source` is a model, whose rows are assigned to `shards` parts at random (or by an array of labels, one for each row), or a
+    folder, pattern or list of files with `formula`, `family` and `prior`, each file a shard unless `shards` groups them.
+    `sampler` is any of the package, run with `draws`, `warmup` and `chains` on every shard. `combine` is a name or an object of
+    `tallbayes.shards`; it also decides whether shards see prior^(1/B) x likelihood or prior x likelihood^B. `client` is a
+    `dask.distributed.Client` or the address of a scheduler; without one, `workers` threads of this process are used.
+    `checkpoint` names a folder (shared by all workers) from which an interrupted shard, or the whole run, goes on.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.column_stack([np.ones(4000), rng.standard_normal(4000)])
+    >>> model = tb.models.gaussian(tb.Dataset.from_arrays(X, X @ [1.0, 2.0] + rng.standard_normal(4000)), tb.priors.normal(10.0), sigma=1.0)
+    >>> fit = tb.sample_shards(model, "exact-minibatch", shards=4, draws=500, warmup=200, seed=1, progress=False)
+    >>> fit.theta.shape, fit.guarantee.kind, len(fit.shards)
+    ((1, 1000, 2), 'HEURISTIC', 4)
+    """
+    begun = time.perf_counter()
+    combiner, client = resolve(combine), connect(client)
+    for name, value, least in (("draws", draws, 4), ("warmup", warmup, 0), ("chains", chains, 1)):
+        if not isinstance(value, int | np.integer) or value < least:
+            raise OptionError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+    if seed is not None and (not isinstance(seed, int | np.integer) or seed < 0):
+        raise OptionError(f"seed must be a whole number >= 0, or None for a fresh one; got {seed!r}.")
+    chosen: dict[str, Any] | str = "auto" if sampler == "auto" else samplers.resolve(sampler).as_dict()
+    settings = {"sampler": chosen, "draws": int(draws), "warmup": int(warmup), "chains": int(chains), "combine": repr(combiner)}
+    entropy = _entropy(seed, checkpoint, settings)
+    if isinstance(source, Model):
+        for name, given in (
+            ("formula", formula),
+            ("family", family),
+            ("prior", prior),
+            ("offset", offset),
+            ("weights", weights),
+        ):
+            if given is not None:
+                raise OptionError(f"{name}= belongs to paths; a model has its own.")
+        split = _split_model(source, shards, entropy, client)
+    else:
+        if formula is None or family is None:
+            raise OptionError(
+                "paths need formula= and family=, such as formula='y ~ x1 + C(group)', family='logistic'; or give a model."
+            )
+        opened = Partitions.open(
+            source,
+            formula,
+            family,
+            prior,
+            client=client,
+            partitions=shards,
+            family_options=family_options,
+            offset=offset,
+            weights=weights,
+            dtype=dtype,
+            progress=progress,
+        )
+        split = _split_files(opened)
+    run = _Run(split, combiner, chosen, settings, entropy, client, workers, checkpoint, progress)
+    combined, sub, fits = run.combined()
+    return collect(run, combined, sub, fits, time.perf_counter() - begun)
+
+
+class _Run:
+    """One call of `sample_shards`: jobs, rounds and what they cost."""
+
+    def __init__(
+        self,
+        split: Split,
+        combiner: Combiner,
+        sampler: dict[str, Any] | str,
+        settings: dict[str, Any],
+        entropy: int,
+        client: Any,
+        workers: int | None,
+        checkpoint: str | Path | None,
+        progress: bool,
+    ) -> None:
+        self.split, self.combiner, self.sampler, self.entropy = split, combiner, sampler, entropy
+        self.settings, self.client, self.workers, self.progress = settings, client, workers, progress
+        self.checkpoint = None if checkpoint is None else str(Path(checkpoint).absolute())
+        self.evals, self.setup_evals, self.rng = (
+            0.0,
+            0.0,
+            np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1 << 22,))),
+        )
+        self.total = self.settings["draws"] * self.settings["chains"]
+
+    def jobs(self, prior: Prior, powers: np.ndarray, terms: PriorTerms | None, round_: int = 0) -> list[Job]:
+        """A job for each shard."""
+        options = {k: self.settings[k] for k in ("draws", "warmup", "chains")}
+        folder = self.checkpoint if round_ == 0 or self.checkpoint is None else f"{self.checkpoint}/round-{round_}"
+        return [
+            Job(k, rows, float(powers[k]), prior, terms, self.sampler, {**options, "seed": self._seed(k, round_)}, folder)
+            for k, rows in enumerate(self.split.rows)
+        ]
+
+    def _seed(self, number: int, round_: int) -> int:
+        return int(
+            np.random.SeedSequence(self.entropy, spawn_key=(number, round_)).generate_state(1, np.uint64)[0] >> np.uint64(1)
+        )
+
+    def over(self, task: Any, arguments: list[tuple[Any, ...]], label: str) -> list[Any]:
+        """Results of a task on all shards."""
+        return gather(task, arguments, self.client, label=label, progress=self.progress, workers=self.workers)
+
+    def combined(self) -> tuple[Combined, SubPosteriors | None, list[Fit]]:
+        """Sample, combine."""
+        prior, count = self.split.model.prior, len(self.split.rows)
+        assert prior is not None
+        ones = np.ones(count)
+        if isinstance(self.combiner, MomentSharing):
+            return self._shared(prior, ones)
+        if self.combiner.convention is Convention.PRODUCT:
+            jobs = self.jobs(prior.power(1.0 / count), ones, None)
+        else:  # the scales of a default prior come from all rows, not from those of a shard
+            powers = self.split.weights.sum() / self.split.weights
+            jobs = self.jobs(prior, powers, self.split.model.prior_terms)
+        fits = self._sampled(jobs)
+        sub = _sub_posteriors(fits, self.combiner.convention)
+        if not isinstance(self.combiner, Importance):
+            return self.combiner(sub, self.total, self.rng), sub, fits
+        theta, proposal = self.combiner.propose(sub, self.total, self.rng)
+        target = np.sum(self.over(shard_densities, [(job, theta) for job in jobs], "densities"), axis=0)
+        self.evals += float(self.total) * self.split.model.data.n
+        return self.combiner.weigh(sub, theta, proposal, target), sub, fits
+
+    def _sampled(self, jobs: list[Job]) -> list[Fit]:
+        fits = self.over(sample_shard, [(job,) for job in jobs], "shards")
+        self.evals += sum(float(f.evals.sum()) for f in fits)
+        self.setup_evals += sum(float(f.setup["evals"]) for f in fits)
+        return fits
+
+    def _shared(self, prior: Prior, ones: np.ndarray) -> tuple[Combined, None, list[Fit]]:
+        """Rounds of moment sharing."""
+        assert isinstance(self.combiner, MomentSharing)
+        start = _natural(prior, self.split.model.prior_terms)
+        last: list[Fit] = []
+        jobs = self.jobs(prior.power(1.0 / ones.size), ones, None)
+        found = self.over(shard_site, [(job,) for job in jobs], "sites")
+        self.setup_evals += sum(f[2] for f in found) * self.split.model.data.n / ones.size
+
+        def tilted(cavities: list[Natural], shards: list[int], round_: int) -> list[tuple[np.ndarray, float]]:
+            base = self.jobs(prior, ones, None, round_)
+            moved = [
+                replace(base[b], prior=priors.multivariate_normal(c.mean, c.precision))
+                for b, c in zip(shards, cavities, strict=True)
+            ]
+            fits = self._sampled(moved)
+            last[:] = fits
+            return [(f.theta.reshape(-1, f.theta.shape[-1]), effective_size(f)) for f in fits]
+
+        sites = [Natural(f[0], f[1]) for f in found]
+        return self.combiner.run(start, sites, tilted, self.total, self.rng), None, last
+
+
+def _entropy(seed: int | None, checkpoint: str | Path | None, settings: dict[str, Any]) -> int:
+    """The seed of the run: the one given, a fresh one, or that of the run that the checkpoint folder holds."""
+    entropy = int(np.random.SeedSequence().entropy) if seed is None else int(seed)  # type: ignore[arg-type]
+    if checkpoint is None:
+        return entropy
+    path = Path(checkpoint) / "shards.json"
+    if path.exists():
+        try:
+            held = json.loads(path.read_text())
+            entropy_held = int(held["seed"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{path} is damaged ({error!r}); delete the folder and start again.") from error
+        if held["settings"] != json.loads(json.dumps(settings)) or (seed is not None and entropy_held != entropy):
+            raise StoreError(
+                f"{checkpoint} holds a run with other options ({held['settings']}); give another checkpoint folder."
+            )
+        return entropy_held
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_synced(path, json.dumps({"seed": entropy, "settings": settings}).encode())
+    return entropy
+
+
+def _split_model(model: Model, shards: Any, entropy: int, client: Any) -> Split:
+    n, doubts = model.data.n, []
+    count = SHARDS if shards is None else shards
+    if isinstance(count, int | np.integer) and not isinstance(count, bool):
+        if not 1 <= count <= n:
+            raise OptionError(f"shards must be between 1 and the number of rows, {n:,}; got {count}.")
+        order = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1 << 21,))).permutation(n)
+        parts = [np.sort(part) for part in np.array_split(order, int(count))]
+    else:
+        labels = np.asarray(count)
+        if labels.shape != (n,):
+            raise OptionError(f"shards must be a number or one label for each of the {n:,} rows; its shape is {labels.shape}.")
+        parts = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        doubts = exchangeable([take(model.data, part).moments for part in parts])
+    fewest = min(p.size for p in parts)
+    if fewest <= model.dim:
+        raise OptionError(
+            f"{len(parts)} shards leave {fewest} rows to one of them, with {model.dim} parameters; use fewer, with many times as many rows."
+        )
+    weight = model.data.records[:, model.data.d + 2]
+    sums = (
+        np.array([float(weight[p].sum()) for p in parts])
+        if model.data.has_weights
+        else np.array([float(p.size) for p in parts])
+    )
+    if client is None:
+        rows: list[Any] = [Chosen(model, p) for p in parts]
+    else:
+        spec = travelling(model)
+        rows = [Sent(take(model.data, p), spec) for p in parts]
+    return Split(model, rows, sums, None, doubts)
+
+
+def _split_files(opened: Partitions) -> Split:
+    rows = [Files(files, opened.spec) for files in opened.files]
+    d = opened.data.d
+    sums = np.array([float(p.mean[d + 2] * p.n) for p in opened.parts])
+    if (fewest := min(p.n for p in opened.parts)) <= opened.model.dim:
+        raise DataError(f"a partition has {fewest} rows, with {opened.model.dim} parameters; join files with shards=.")
+    return Split(opened.model, rows, sums, opened, opened.exchangeable())
+
+
+def _natural(prior: Prior, terms: PriorTerms) -> Natural:
+    """A prior that is normal, or flat, in natural parameters."""
+    if terms.dense.size:
+        return Natural(terms.dense @ terms.location, terms.dense)
+    if not np.isin(terms.kind, (FLAT, NORMAL)).all():
+        raise OptionError(
+            f"moment sharing needs a normal or a flat prior, not {prior.describe()}; use tallbayes.priors.normal(10.0), or another "
+            "combination."
+        )
+    precision = np.where(terms.kind == NORMAL, 1.0 / terms.scale**2, 0.0)
+    return Natural(precision * terms.location, np.diag(precision))
+
+
+def _sub_posteriors(fits: list[Fit], convention: Convention) -> SubPosteriors:
+    parts = [f.theta.reshape(-1, f.theta.shape[-1]) for f in fits]
+    shortest = min(p.shape[0] for p in parts)
+    for number, fit in enumerate(fits):
+        if "weight" in fit.stats:
+            raise OptionError(
+                f"shard {number} was sampled by {fit.meta['sampler_name']}, whose draws have weights; combinations need plain draws. "
+                "Use another sampler for the shards."
+            )
+    return SubPosteriors(np.stack([p[:shortest] for p in parts]), convention, np.array([effective_size(f) for f in fits]))
