@@ -215,7 +215,7 @@ def test_counts_beyond_numbers_are_refused():
 
 
 def test_every_family_can_be_predicted():
-    assert set(tb.models.FAMILIES) == {*predict.SIMULATE, *predict.BERNOULLI, "softmax"}
+    assert set(tb.models.FAMILIES) == {*predict.SIMULATE, *predict.BERNOULLI, "softmax", "expression"}
 
 
 def test_roc_and_calibration_are_those_of_scikit_learn():

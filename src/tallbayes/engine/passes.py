@@ -21,6 +21,7 @@ from tallbayes.engine.rows import (
     range_gradient,
     range_hessian,
     range_norms,
+    range_suprema,
     range_value,
     residual_differences,
     row_values,
@@ -106,6 +107,13 @@ def survey(rows: Any, start: int, stop: int, factor: np.ndarray, reference: np.n
     return out
 
 
+def suprema(rows: Any, start: int, stop: int, reference: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """Weighted sup |f'''| of a range of rows over etas within `reach` of those at the reference."""
+    out = np.empty(stop - start)
+    _suprema(rows, start, stop, *(np.ascontiguousarray(p, np.float64) for p in (reference, reach)), out)
+    return out
+
+
 def values_at(rows: Any, index: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Weighted log-likelihood of the indexed rows."""
     out = np.empty(index.size)
@@ -177,6 +185,11 @@ def _norms(rows, start, stop, factor, out):
 def _survey(rows, start, stop, factor, reference, out):
     range_norms(rows, start, stop, factor, out[0])
     range_curvatures(rows, start, stop, reference, out[1], out[2])
+
+
+@jit(options=SUMS)
+def _suprema(rows, start, stop, reference, reach, out):
+    range_suprema(rows, start, stop, reference, reach, out)
 
 
 @jit(options=SUMS)

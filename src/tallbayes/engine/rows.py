@@ -13,7 +13,7 @@ import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, inlinable
 from tallbayes.engine.arithmetic import elements_per_line, prefetch
-from tallbayes.engine.family import jet1, jet2, residual, third_supremum, value
+from tallbayes.engine.family import jet1, jet2, residual, third_supremum, third_supremum_on, value
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache
@@ -88,6 +88,12 @@ def range_curvatures(
     rows: Any, start: int, stop: int, reference: np.ndarray, curvature: np.ndarray, supremum: np.ndarray
 ) -> None:
     """Weighted |f''| at the reference and weighted sup |f'''| of every row of a range."""
+
+
+@generic(options=SUMS)
+@declared
+def range_suprema(rows: Any, start: int, stop: int, reference: np.ndarray, reach: np.ndarray, out: np.ndarray) -> None:
+    """Weighted sup |f'''| of every row of a range over etas within `reach` of the one at the reference."""
 
 
 @inlinable(options=SUMS)
@@ -368,3 +374,12 @@ def _range_curvatures(rows, start, stop, reference, curvature, supremum):
         for j in range(size):
             curvature[first - start + j] = weight[j] * abs(jet2(rows.family, eta[j], y[j])[2])
             supremum[first - start + j] = weight[j] * third_supremum(rows.family, y[j]) if weight[j] > 0.0 else 0.0
+
+
+@range_suprema.register(SingleIndex)
+def _range_suprema(rows, start, stop, reference, reach, out):
+    for i in range(start, stop):
+        x = rows.records[i]
+        eta, y, weight = dot(x, reference, rows.columns) + x[rows.columns + 1], x[rows.columns], x[rows.columns + 2]
+        width = reach[i - start] * (1.0 + 1e-9) + 1e-9 * (1.0 + abs(eta))  # roundings of eta and of shifts
+        out[i - start] = weight * third_supremum_on(rows.family, y, eta - width, eta + width) if weight > 0.0 else 0.0

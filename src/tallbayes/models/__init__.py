@@ -18,8 +18,10 @@ from tallbayes.models.poisson import poisson
 from tallbayes.models.probit import probit
 from tallbayes.models.softmax import softmax
 from tallbayes.models.student_t import student_t
+from tallbayes.models.symbolic import expression, family
 
 FAMILIES: dict[str, Callable[..., Model]] = {
+    "expression": expression,
     "gamma": gamma,
     "gaussian": gaussian,
     "logistic": logistic,
@@ -49,6 +51,8 @@ __all__ = [
     "Family",
     "Model",
     "build",
+    "expression",
+    "family",
     "gamma",
     "gaussian",
     "logistic",

@@ -32,6 +32,7 @@ class Family:
     responses: tuple[float, ...]  # responses that the contract tests use
     response_scale: bool = False  # whether coefficients are in units of y
     link: Callable[[float], float] = lambda mean: 0.0  # a linear predictor that fits a mean response, to start from
+    bound: str | None = None  # the certified bound that "auto" takes; None to compare T6 and T9
 
 
 @dataclass(eq=False)
