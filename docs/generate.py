@@ -65,7 +65,7 @@ def reference() -> str:
         ("Choice of a sampler", "tb.auto", _named(tb.auto, ("choose",))),
         ("Data", "tb.Dataset", _members(tb.Dataset)),
         ("Stores", "tb.store", _named(tb.store, ("folder", "list", "clear", "Stored"))),
-        ("Families", "tb.models", _named(tb.models, (*tb.models.FAMILIES, "build", "Model", "Family"))),
+        ("Families", "tb.models", _named(tb.models, (*tb.models.FAMILIES, "family", "build", "Model", "Family"))),
         ("Model", "model", _members(tb.models.Model)),
         ("Mode", "mode", [*_members(mode.Mode), *((f"laplace().{k}", v) for k, v in _members(mode.Laplace))]),
         ("Priors", "tb.priors", _named(tb.priors, _made_here(tb.priors, tb.priors.Prior))),

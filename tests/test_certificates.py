@@ -172,7 +172,13 @@ FACTS = {
     "y*log(1 - exp(-exp(eta))) - (1 - y)*exp(eta)": ([0, 1], False, False, False),  # true, but not proven for all eta
     "y*sin(eta)": ([0, 1], False, False, False),
     "-(y - eta)**2": ([0, 1], True, True, True),
+    "-(y**2 - 1)*eta**2": (RNG.uniform(-3.0, 3.0, 200), False, False, True),  # concave at the ends of y, not between
+    "-(1 + y**2)*exp(eta)": (RNG.uniform(-3.0, 3.0, 200), False, False, False),  # true, but knots do not cover all of y
+    "-y*exp(eta)": (RNG.uniform(0.5, 3.0, 200), True, True, False),  # affine: the ends of y cover the rest
 }
+
+
+REFUTED = ("y*sin(eta)", "-2.5*log(1 + (y - eta)**2/4)", "-(y**2 - 1)*eta**2")
 
 
 @pytest.mark.parametrize("text", FACTS)
@@ -180,7 +186,7 @@ def test_log_concavity_self_concordance_and_global_suprema(text):
     ys, concave, concordant, bounded = FACTS[text]
     _, report = made(text, ys)
     assert (report.log_concave, report.self_concordant, math.isfinite(report.supremum)) == (concave, concordant, bounded)
-    assert ("not log-concave" in report.curvature) == (text in ("y*sin(eta)", "-2.5*log(1 + (y - eta)**2/4)"))
+    assert ("not log-concave" in report.curvature) == (text in REFUTED)
     assert str(report).startswith("sup |f'''| over all eta: " + ("" if bounded else "no bound proven"))
 
 

@@ -385,7 +385,8 @@ def _survey(mode: Mode, start: int, stop: int, factor: np.ndarray) -> Survey:
 def _require_supremum(mode: Mode, name: str, supremum: np.ndarray) -> None:
     if not np.isfinite(supremum).all():
         raise ModelError(
-            f"bound {name} needs a bounded third derivative, which the {mode.model.family.name} family does not have; use bound='T9'."
+            f"bound {name} needs a bounded third derivative, which {mode.model.family.name} is not known to have; use bound='T9' or "
+            "'T10'."
         )
 
 

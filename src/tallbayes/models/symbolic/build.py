@@ -181,23 +181,27 @@ def _agrees(program: balls.Program, y: Any, eta: float, shift: float, points: An
     leading = abs(float(start[3]) * shift**3)
     if not exact.is_finite() or not math.isfinite(summed):
         return False
-    return abs(summed * shift**3 - float(exact)) <= 1e-11 * max(abs(float(exact)), 1e-3 * leading, 1e-290)
+    return balls.lower(exact - arb(summed * shift**3)) <= 1e-11 * max(abs(float(exact)), 1e-3 * leading)
 
 
 def _best_predictor(member: Any, tables: Tables, average: float) -> float:
     """The linear predictor with the largest f at a response, on the grid of the certificate: where to start."""
     centre = average if tables.location else 0.0
     grid = tables.edges[np.abs(tables.edges) <= (np.inf if tables.location else _SAFE)] + centre
-    found = np.array([value(member, float(eta), float(average)) for eta in grid])
+    with np.errstate(all="ignore"):
+        found = np.array([value(member, float(eta), float(average)) for eta in grid])
     return float(grid[np.nanargmax(found)]) if np.isfinite(found).any() else centre
 
 
 def _warn_of_overflow(member: Any, tables: Tables) -> None:
     """Tell the user where floating-point numbers do not suffice for the expression, if that is anywhere near."""
-    reach = tables.edges[np.abs(tables.edges) <= (np.inf if tables.location else _SAFE)]
+    furthest = tables.edges[-1] / 70.0 if tables.location else _SAFE  # 30 times the spread of y
+    reach = tables.edges[np.abs(tables.edges) <= furthest]
     for y in tables.knots.tolist():
         for eta in reach.tolist():
-            if not np.isfinite([*jet2(member, eta, y), third(member, eta, y)]).all():
+            with np.errstate(all="ignore"):
+                jets = [*jet2(member, eta, y), third(member, eta, y)]
+            if not np.isfinite(jets).all():
                 warnings.warn(
                     f"the expression or a derivative overflows or cancels at eta = {eta:.4g}, y = {y:g}; a proposal there is "
                     "rejected. Write it with softplus, expit, log1p, expm1, logaddexp or log_ndtr, which do not overflow.",

@@ -11,7 +11,7 @@ import itertools
 import math
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ FEW = 64  # responses that get a row each
 _CHORDS = 17  # knots of each of two kinds where f is affine in y
 _CELLS = 12  # the same where it is not
 _NEGLIGIBLE = 1e-7  # share of the largest |f'''| of a row below which an entry need not be tight
+_MOST_PROOFS = 16  # responses for which roots are counted
 _TIGHT = 0.02  # relative excess at which a cell is left as it is
 _ROUNDING = 1.0 + 1e-12  # of the arithmetic on entries of the table
 _OPERATIONS = {
@@ -64,13 +65,13 @@ class Certificate:
     curvature: str
     responses: str
     eta_range: tuple[float, float]
-    programs: tuple[Any, ...]
+    pieces: Any = field(repr=False)
 
     def third_supremum(self, low: float, high: float, y: float, y_high: float | None = None) -> float:
         """A proven bound of |f'''| over eta in [low, high] for a response, or for all responses from y to y_high."""
         if not (math.isfinite(low) and math.isfinite(high) and low <= high and y <= (y if y_high is None else y_high)):
             raise ModelError(f"a finite interval of eta and of y is needed; got eta in [{low}, {high}], y in [{y}, {y_high}].")
-        pieces: Pieces = self.programs[0]
+        pieces: Pieces = self.pieces
         ends = {y, y if y_high is None else y_high, *(t for t in pieces.thresholds if y_high is not None and y <= t <= y_high)}
         inner = sorted(ends)
         chosen = {pieces.number(v) for v in inner}
@@ -200,8 +201,8 @@ def _certify(
     if location:
         knots, linked, kind = np.zeros(1), np.zeros(1), "all responses (f depends on y - eta)"
         edges = _location_edges(responses.spread)
-    elif len(formulas) == 1 and probe.size > 1 and not sp.expand(sp.diff(*formulas, ETA, 3)).has(Y):
-        knots, linked, kind = probe[[0, -1]], np.array([1.0, 0.0]), "all responses (f''' does not depend on y)"
+    elif len(formulas) == 1 and probe.size > 1 and not sp.expand(sp.diff(*formulas, ETA, 2)).has(Y):
+        knots, linked, kind = probe[[0, -1]], np.array([1.0, 0.0]), "all responses (f'' does not depend on y)"
     elif responses.distinct is not None:
         knots, linked = responses.distinct, np.zeros(responses.distinct.size)
         kind = f"the {knots.size} responses of the data"
@@ -217,7 +218,7 @@ def _certify(
     curvature, concave, concordant = builder.curvature()
     tables = Tables(knots.astype(float), linked, edges, table, everywhere, location)
     report = Certificate(
-        float(everywhere.max()), concave, concordant, curvature, kind, (float(edges[0]), float(edges[-1])), (pieces,)
+        float(everywhere.max()), concave, concordant, curvature, kind, (float(edges[0]), float(edges[-1])), pieces
     )
     return tables, report
 
@@ -317,8 +318,9 @@ class _Builder:
         if self.bends[0, reached] > 0.0:
             where = 0.5 * (self.edges[reached] + self.edges[reached + 1])
             return f"not log-concave (f'' > 0 at {variable} near {where:.3g})", False, False
-        concave = concordant = True
-        for y in self._extremes():
+        extremes = self._extremes()
+        concave = concordant = bool(extremes)
+        for y in extremes:
             formula = exact(elementary(self.plain.resolved(y)), self.pieces.constants, y)
             second = sp.diff(formula, ETA, 2)
             third = sp.diff(second, ETA)
@@ -334,12 +336,19 @@ class _Builder:
         return "log-concavity not decided", False, False
 
     def _extremes(self) -> list[float]:
-        """Responses whose proof covers all: every knot, but only the ends of a run of a formula that is affine in y."""
+        """Responses whose proof covers all; none if they are too many.
+
+        f'' is affine in y where f is: the ends of a run of knots cover it. Else every response must be a knot.
+        """
         groups: dict[int, list[float]] = {}
         for y in self.knots.tolist():
             groups.setdefault(self.pieces.number(y), []).append(y)
         found: list[float] = []
         for number, ys in groups.items():
-            affine = is_affine(elementary(self.pieces.formulas[number]))
-            found += sorted({ys[0], ys[-1]}) if affine else ys
-        return found if len(found) <= 16 else [math.nan]
+            if self.location or is_affine(elementary(self.pieces.formulas[number])):
+                found += sorted({ys[0], ys[-1]})
+            elif self.linked.any() and not self.shared:
+                return []
+            else:
+                found += ys
+        return found if len(found) <= _MOST_PROOFS else []
