@@ -23,7 +23,7 @@ from tallbayes.results import audit
 from tallbayes.samplers import SAMPLERS, Sampler
 
 ROOT = Path(__file__).resolve().parents[1]
-WRITTEN = ("from_jax", "from_numpyro", "real", "positive", "interval", "ordered", "simplex")
+WRITTEN = ("family", "from_jax", "from_numpyro", "real", "positive", "interval", "ordered", "simplex")
 
 
 def sampler_table(folder: str = "docs/samplers") -> str:

@@ -167,7 +167,7 @@ def full_reads(case, rate):
 @both_stages
 @every_rate
 @pytest.mark.parametrize("idle", [0, 200], ids=["some pairs read all rows", "none does"])
-@pytest.mark.parametrize("bound", ["T2", "T6", "T7", "T9"])
+@pytest.mark.parametrize("bound", ["T2", "T6", "T7", "T9", "T10"])
 def test_the_enumerated_kernel_keeps_the_posterior(bound, idle, rate, two_stage, proposals):
     case = enumerated(bound, idle)
     matrix = kernel(case, options_of(rate), two_stage, PROPOSALS[proposals])

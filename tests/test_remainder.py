@@ -15,6 +15,7 @@ from tallbayes.engine.rows import ALLOWANCE
 from tallbayes.models.mode import Mode
 from tallbayes.proxies import remainder
 from tallbayes.proxies.alias import CHUNK
+from tallbayes.proxies.interval import FAR, NEAR, Ranged
 from tallbayes.proxies.remainder import (
     CUBES_EUCLID,
     NAMES,
@@ -36,7 +37,7 @@ PEAK = math.log(2.0 + math.sqrt(3.0))  # where the third derivative of the logis
 SUPREMUM = 1.0 / (6.0 * math.sqrt(3.0))
 DESIGNS = ("iid", "correlated", "heavy", "one column", "weights", "zero rows", "duplicates", "large means", "float32")
 CASES = [("logistic", design, name) for design in DESIGNS for name in NAMES]
-CASES += [("poisson", design, "T9") for design in DESIGNS if design != "float32"]
+CASES += [("poisson", design, name) for design in DESIGNS if design != "float32" for name in ("T9", "T10")]
 
 
 class Case(NamedTuple):
@@ -110,11 +111,8 @@ def rates_of(bound, white, other):
     """Lambda, and lambda of every row."""
     rates = np.zeros(rate_count(bound))
     total = total_rate(bound, white, other, rates)
-    n = (
-        bound.position.size
-        if isinstance(bound, Classed)
-        else (bound.third if isinstance(bound, Local) else bound.table).weight.size
-    )
+    tables = {Classed: "local", Local: "third", Ranged: "near"}
+    n = bound.position.size if isinstance(bound, Classed) else getattr(bound, tables.get(type(bound), "table")).weight.size
     return total, np.array([row_rate(bound, rates, i) for i in range(n)])
 
 
@@ -133,7 +131,8 @@ def test_every_row_of_every_pair_is_within_its_bound(family, design, name):
     for white, other in pairs(rng, mode.model.dim):
         total, limit = rates_of(bound, white, other)
         if total == np.inf:  # all rows are read there
-            assert family == "poisson" and max(np.linalg.norm(white), np.linalg.norm(other)) > 50.0
+            least = mode.model.dim**0.5 + FAR if name == "T10" else 50.0
+            assert family == "poisson" and max(np.linalg.norm(white), np.linalg.norm(other)) > least
             continue
         assert np.abs(limit.sum() - total) <= 1e-10 * total
         gap = gaps(mode, white, other)
@@ -378,13 +377,17 @@ DRAWN = {
     "T9": ("logistic", 1.0, 0),
     "T9 far": ("logistic", 10.0, 0),
     "T9 poisson": ("poisson", 1.0, 0),
+    "T10": ("logistic", 1.0, 0),
+    "T10 far": ("logistic", 3.0, 1),
+    "T10 anywhere": ("logistic", 30.0, 1),
+    "T10 poisson": ("poisson", 1.0, 0),
 }
 
 
 @pytest.mark.parametrize("case", DRAWN)
 def test_rows_are_drawn_in_proportion_to_their_rates(case):
     family, size, form = DRAWN[case]
-    name = case[:2]
+    name = case.split()[0]
     mode, _ = problem(family, "heavy")
     bound, _ = certify(mode, name, indexed=True)
     rng = np.random.default_rng(12)
@@ -420,7 +423,7 @@ def drawn(rng, bound, white, other, rates, rows, limits):
     return total
 
 
-@pytest.mark.parametrize("name", ["T4", "T6", "T7", "T9", "none"])
+@pytest.mark.parametrize("name", ["T4", "T6", "T7", "T9", "T10", "none"])
 def test_compiled_and_interpreted_draw_the_same_rows(name):
     mode, _ = problem("logistic", "heavy")
     bound = remainder.Zero() if name == "none" else certify(mode, name)[0]
@@ -438,7 +441,7 @@ def test_compiled_and_interpreted_draw_the_same_rows(name):
 
 def test_rows_without_weight_or_length_are_never_drawn():
     for design in ("weights", "zero rows"):
-        for family, names in (("logistic", NAMES), ("poisson", ("T9",))):
+        for family, names in (("logistic", NAMES), ("poisson", ("T9", "T10"))):
             mode, rng = problem(family, design)
             data = mode.model.data
             dead = (data.records[:, data.d + 2] == 0.0) | (data.records[:, : data.d] == 0.0).all(1)
@@ -548,3 +551,57 @@ def test_auto_takes_t9_for_counts_and_judges_large_data_on_a_subsample():
     n = 300_000
     mode = pinned(rng.standard_normal((n, 2)) / math.sqrt(n), rng.choice([-6.0, 6.0], n))
     assert certify(mode, seed=1)[1] == certify(mode, seed=2)[1] == "T9"
+
+
+def test_t10_has_three_levels_each_below_the_next():
+    mode, rng = problem("logistic", "iid")
+    bound, root = certify(mode, "T10")[0], mode.model.dim**0.5
+    assert bound.bounded
+    direction = rng.standard_normal(mode.model.dim)
+    direction /= np.linalg.norm(direction)
+    levels = []
+    for size in (root + NEAR - 1e-6, root + NEAR + 1e-6, root + FAR - 1e-6, root + FAR + 1e-6):
+        rates = np.zeros(2)
+        total_rate(bound, size * direction, np.zeros(mode.model.dim), rates)
+        levels.append(rates[1])
+    assert levels == [0.0, 1.0, 1.0, 2.0]
+    assert (bound.near.weight <= bound.far.weight).all() and (bound.far.weight <= bound.globally.weight * (1.0 + 1e-12)).all()
+    sixth, _ = certify(mode, "T6")
+    np.testing.assert_allclose(bound.globally.weight, sixth.table.weight, rtol=1e-12)
+    mode = simulated(20_000, 5, 0.0)  # here the reach of a pair is short
+    assert certify(mode, "T10")[0].near.weight.sum() < 0.8 * certify(mode, "T6")[0].table.weight.sum()
+
+
+def test_t10_without_the_reach_of_a_pair_fails(monkeypatch):
+    """The third derivative at the reference alone is no bound."""
+    mode, rng = problem("poisson", "iid")
+    real = passes.third_suprema
+    monkeypatch.setattr(passes, "third_suprema", lambda rows, a, b, reference, reach: real(rows, a, b, reference, 0.0 * reach))
+    bound, _ = certify(mode, "T10")
+    white = rng.standard_normal(mode.model.dim)
+    assert worst_ratio(mode, bound, 2.0 * white / np.linalg.norm(white), np.zeros(white.size)) > 1.0 + 1e-6
+
+
+def test_t10_reads_all_rows_beyond_its_radii_if_the_third_derivative_is_not_bounded():
+    mode, _ = problem("poisson", "iid")
+    bound, _ = certify(mode, "T10")
+    d = mode.model.dim
+    far = np.full(d, 1.0 + FAR)
+    assert not bound.bounded
+    assert total_rate(bound, far, np.zeros(d), np.zeros(2)) == np.inf
+    assert total_rate(bound, far, far, np.zeros(2)) == 0.0
+
+
+@pytest.mark.parametrize("family", ["gamma", "negbin", "student_t", "probit", "gaussian"])
+def test_t10_holds_for_every_family_of_one_predictor(family):
+    rng = np.random.default_rng(11)
+    X = np.column_stack([np.ones(ROWS), rng.standard_normal((ROWS, 2))])
+    y = {"probit": rng.integers(0, 2, ROWS), "negbin": rng.poisson(2.0, ROWS)}.get(family, rng.gamma(2.0, 1.0, ROWS))
+    options = {"gaussian": {"sigma": 0.7}}.get(family, {})
+    model = tb.models.build(family, tb.Dataset.from_arrays(X, y.astype(float)), tb.priors.normal(2.0), **options)
+    mode = tb.find_mode(model, progress=False)
+    bound, _ = certify(mode, "T10")
+    for white, other in pairs(rng, model.dim):
+        total, limit = rates_of(bound, white, other)
+        if total < np.inf:
+            assert (np.abs(gaps(mode, white, other)) <= limit * (1.0 + 1e-9) + ALLOWANCE).all()

@@ -5,7 +5,8 @@ Three kinds of function exist.
 * `jit`: an entry point called from Python. Compiled by Numba without the GIL and cached on disk. Numba stamps a cached
   function with the time of its *own* file only, so an edited helper elsewhere would be ignored; our stamp is a hash of all
   sources of the package. Code for types defined outside the package is compiled anew in every process: the stamp does not
-  cover their source, and an index that names them could not be read where they cannot be imported.
+  cover their source, and an index that names them could not be read where they cannot be imported. A type made from an
+  expression names the hash of its source in `cache_tag`; its code has index files of its own.
 * `inlinable`: a helper. It stays plain Python, so the same source runs interpreted, and compiles into whatever calls it.
 * `generic`: a function dispatched on the type of one argument, in Python and in compiled code alike. Families, moves
   and samplers are NamedTuples that register their implementation.
@@ -59,27 +60,47 @@ class _StampedCache(FunctionCache):
             cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=(source_stamp(), own)
         )
 
+        self._files = {"": self._cache_file}
+
     def _load_overload(self, sig: Any, target_context: Any) -> Any:
-        return None if _mentions_outsider(sig) else super()._load_overload(sig, target_context)
+        return super()._load_overload(sig, target_context) if self._choose(sig) else None
 
     def _save_overload(self, sig: Any, data: Any) -> None:
-        if not _mentions_outsider(sig):
+        if self._choose(sig):
             super()._save_overload(sig, data)
+
+    def _choose(self, sig: Any) -> bool:
+        """Take the index file for a signature; False if its code must not be cached. Numba holds its compiler lock here."""
+        tags = _tags(sig)
+        if None in tags:
+            return False
+        tag = "-".join(sorted(str(t) for t in tags))
+        if tag not in self._files:
+            self._files[tag] = IndexDataCacheFile(
+                cache_path=self._cache_path,
+                filename_base=f"{self._impl.filename_base}-{tag}",
+                source_stamp=self._cache_file._source_stamp,
+            )
+        self._cache_file = self._files[tag]
+        return True
 
 
 def _outside(thing: Any) -> bool:
     return thing.__module__.partition(".")[0] != __name__.partition(".")[0]
 
 
-def _mentions_outsider(sig: Any) -> bool:
-    """Whether a signature has a NamedTuple class, at any depth, that is not the package's own."""
+def _tags(sig: Any) -> set[str | None]:
+    """The `cache_tag` of every NamedTuple class in a signature, at any depth, that is not the package's own; None without."""
 
-    def outsider(kind: Any) -> bool:
+    def inside(kind: Any) -> set[str | None]:
+        found: set[str | None] = set()
         if hasattr(kind, "instance_class") and _outside(kind.instance_class):
-            return True
-        return isinstance(kind, types.BaseTuple) and any(outsider(part) for part in iter(kind))  # type: ignore[call-overload]
+            found.add(getattr(kind.instance_class, "cache_tag", None))
+        if isinstance(kind, types.BaseTuple):
+            found.update(*(inside(part) for part in iter(kind)))  # type: ignore[call-overload]
+        return found
 
-    return any(outsider(kind) for kind in normalize_signature(sig)[0])
+    return set().union(*(inside(kind) for kind in normalize_signature(sig)[0]))
 
 
 class Entry:

@@ -22,6 +22,7 @@ from tallbayes.engine.rows import (
     range_hessian,
     range_norms,
     range_suprema,
+    range_third_suprema,
     range_value,
     residual_differences,
     row_values,
@@ -129,6 +130,13 @@ def suprema(rows: Any, start: int, stop: int, factor: np.ndarray) -> np.ndarray:
     return out
 
 
+def third_suprema(rows: Any, start: int, stop: int, reference: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """Weighted sup |f'''| of a range of rows over etas within `reach` of those at the reference."""
+    out = np.empty(stop - start)
+    _third_suprema(rows, start, stop, *(np.ascontiguousarray(p, np.float64) for p in (reference, reach)), out)
+    return out
+
+
 def values_at(rows: Any, index: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Weighted log-likelihood of the indexed rows."""
     out = np.empty(index.size)
@@ -211,6 +219,11 @@ def _survey(rows, start, stop, factor, reference, out):
 def _suprema(rows, start, stop, factor, out):
     range_norms(rows, start, stop, factor, out[0])
     range_suprema(rows, start, stop, out[1], out[2])
+
+
+@jit(options=SUMS)
+def _third_suprema(rows, start, stop, reference, reach, out):
+    range_third_suprema(rows, start, stop, reference, reach, out)
 
 
 @jit(options=SUMS)

@@ -13,7 +13,16 @@ import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, inlinable
 from tallbayes.engine.arithmetic import elements_per_line, prefetch
-from tallbayes.engine.family import curvature_supremum, jet1, jet2, residual, slope_supremum, third_supremum, value
+from tallbayes.engine.family import (
+    curvature_supremum,
+    jet1,
+    jet2,
+    residual,
+    slope_supremum,
+    third_supremum,
+    third_supremum_on,
+    value,
+)
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache
@@ -108,6 +117,12 @@ def range_suprema(rows: Any, start: int, stop: int, slope: np.ndarray, curvature
 def range_lowest(rows: Any, start: int, stop: int, theta: np.ndarray) -> float:
     """The lowest linear predictor of a range."""
     raise TypeError
+
+
+@generic(options=SUMS)
+@declared
+def range_third_suprema(rows: Any, start: int, stop: int, reference: np.ndarray, reach: np.ndarray, out: np.ndarray) -> None:
+    """Weighted sup |f'''| of every row of a range over etas within `reach` of the one at the reference."""
 
 
 @inlinable(options=SUMS)
@@ -404,3 +419,12 @@ def _range_lowest(rows, start, stop, theta):
     for i in range(start, stop):
         lowest = min(lowest, dot(rows.records[i], theta, rows.columns) + rows.records[i, rows.columns + 1])
     return lowest
+
+
+@range_third_suprema.register(SingleIndex)
+def _range_third_suprema(rows, start, stop, reference, reach, out):
+    for i in range(start, stop):
+        x = rows.records[i]
+        eta, y, weight = dot(x, reference, rows.columns) + x[rows.columns + 1], x[rows.columns], x[rows.columns + 2]
+        width = reach[i - start] * (1.0 + 1e-9) + 1e-9 * (1.0 + abs(eta))  # roundings of eta and of shifts
+        out[i - start] = weight * third_supremum_on(rows.family, y, eta - width, eta + width) if weight > 0.0 else 0.0

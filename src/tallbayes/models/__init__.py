@@ -22,11 +22,13 @@ from tallbayes.models.poisson import poisson
 from tallbayes.models.probit import probit
 from tallbayes.models.softmax import softmax
 from tallbayes.models.student_t import student_t
+from tallbayes.models.symbolic import expression, family
 from tallbayes.models.transforms import interval, ordered, positive, real, simplex
 
 FAMILIES: dict[str, Callable[..., Model]] = {
     "arma": arma,
     "class_gaussian": class_gaussian,
+    "expression": expression,
     "gamma": gamma,
     "gaussian": gaussian,
     "logistic": logistic,
@@ -58,6 +60,8 @@ __all__ = [
     "arma",
     "build",
     "class_gaussian",
+    "expression",
+    "family",
     "from_jax",
     "from_numpyro",
     "gamma",

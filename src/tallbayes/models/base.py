@@ -34,6 +34,7 @@ class Family:
     link: Callable[[float], float] = lambda mean: 0.0  # a linear predictor that fits a mean response, to start from
     start: Callable[[Any], np.ndarray] | None = None  # a first guess of theta from a model, where the link is not enough
     trouble: str = ""  # what to do if the search for the mode stalls or finds a flat direction
+    bound: str | None = None  # the certified bound that "auto" takes; None to compare T6 and T9
 
 
 @dataclass(eq=False)

@@ -39,7 +39,7 @@ class Probit(NamedTuple):
 
 
 @inlinable(options=SCALAR)
-def _mills(z):
+def mills(z):
     """log Phi(z), m = phi/Phi and c = z + m, each without cancellation."""
     if z < _TAIL:
         c = 0.0
@@ -55,27 +55,27 @@ def _mills(z):
 
 @value.register(Probit)
 def _value(family, eta, y):
-    return _mills((2.0 * y - 1.0) * eta)[0]
+    return mills((2.0 * y - 1.0) * eta)[0]
 
 
 @jet1.register(Probit)
 def _jet1(family, eta, y):
     t = 2.0 * y - 1.0
-    f, m, _ = _mills(t * eta)
+    f, m, _ = mills(t * eta)
     return f, t * m
 
 
 @jet2.register(Probit)
 def _jet2(family, eta, y):
     t = 2.0 * y - 1.0
-    f, m, c = _mills(t * eta)
+    f, m, c = mills(t * eta)
     return f, t * m, -m * c
 
 
 @third.register(Probit)
 def _third(family, eta, y):
     t = 2.0 * y - 1.0
-    _, m, c = _mills(t * eta)
+    _, m, c = mills(t * eta)
     return t * m * (c * c + m * c - 1.0)
 
 
@@ -102,9 +102,9 @@ def _residual(family, eta, y, shift):
     """Near 0 the power series of log Phi, from m' = -m c and c' = 1 + m'; the difference elsewhere."""
     t = 2.0 * y - 1.0
     z, s = t * eta, t * shift
-    f, m, c = _mills(z)
+    f, m, c = mills(z)
     if abs(s) >= _SERIES:
-        return _mills(z + s)[0] - f - s * (m - 0.5 * m * c * s)
+        return mills(z + s)[0] - f - s * (m - 0.5 * m * c * s)
     a, b = np.empty(_TERMS), np.empty(_TERMS)
     a[0], b[0] = m, c
     for n in range(_TERMS - 1):

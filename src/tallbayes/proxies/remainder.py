@@ -16,6 +16,7 @@ bound evaluated from the other side with other roundings would be another kernel
 | T7 | |f'''_i*|/6 |a_i|^3 g + |a_i|^4/192 (|w|^4 + |w'|^4), or T6 if that is less in sum | logistic |
 | T8 | T6 with rows weighted; the same here, where rows always are | sup f''' |
 | T9 | |f''_i*|/6 psi(r_k max(|w|, |w'|)) |a_i|^3 g in class k of |a_i|, or T6 if less | self-concordant |
+| T10 | m_i(R)/6 |a_i|^3 g, m_i(R) the supremum within reach of a pair, max(|w|, |w'|) <= R | sup f''' on intervals |
 
 a_i = L'x_i, m_i = sup |f_i'''|, psi(S) = 2 (e^S - 1 - S) / S^2, and g the largest of |u'^3 - u^3| over projections (u, u')
 of (w, w') on a unit vector.
@@ -112,7 +113,8 @@ def psi(radius):
 
 
 @inlinable
-def _norm(vector):
+def norm(vector):
+    """Euclidean length."""
     total = 0.0
     for j in range(vector.size):
         total += vector[j] * vector[j]
@@ -180,7 +182,7 @@ class Separable(NamedTuple):
 @inlinable
 def _cube(bound, white):
     if bound.pair == 1:
-        return _norm(white) ** 3
+        return norm(white) ** 3
     size = 0.0
     for j in range(white.size):
         h = 0.0
@@ -228,7 +230,7 @@ class Local(NamedTuple):
 @total_rate.register(Local)
 def _local_total(bound, white, other, rates):
     g = angular(white, other)
-    quartic = _norm(white) ** 4 + _norm(other) ** 4
+    quartic = norm(white) ** 4 + norm(other) ** 4
     here = bound.third.cumulative[-1] * g + bound.fourth.cumulative[-1] * quartic
     everywhere = bound.globally.cumulative[-1] * g
     rates[0] = g
@@ -275,7 +277,7 @@ def _classed_count(bound):
 @total_rate.register(Classed)
 def _classed_total(bound, white, other, rates):
     g = angular(white, other)
-    reach = max(_norm(white), _norm(other))
+    reach = max(norm(white), norm(other))
     total = 0.0
     for k in range(bound.radius.size):
         first, last = bound.chunk[k], bound.chunk[k + 1]
@@ -333,7 +335,7 @@ def row_rates(bound, rates, start, out):
         out[k] = row_rate(bound, rates, start + k)
 
 
-NAMES = ("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9")
+NAMES = ("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10")
 
 
 @dataclass(frozen=True)
@@ -367,12 +369,16 @@ def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int 
         raise ModelError(
             f"there is no certified bound for this {model.family.name} model; use a full-data sampler such as 'nuts'."
         )
-    chosen = _choose(mode, seed) if name == "auto" else name
+    chosen = (model.family.bound or _choose(mode, seed)) if name == "auto" else name
     folder = None if model.data.store is None else model.data.store.parent
     if chosen in ("T6", "T8", "T5", "T2", "T3", "T4", "T1"):
         return _separable(mode, chosen, folder), chosen
     if chosen == "T7":
         return _local(mode, folder), chosen
+    if chosen == "T10":
+        from tallbayes.proxies.interval import ranged  # it registers itself with the functions of this file
+
+        return ranged(mode, folder), chosen
     return _classed(mode, folder, indexed), chosen
 
 
@@ -383,7 +389,8 @@ def _survey(mode: Mode, start: int, stop: int, factor: np.ndarray) -> Survey:
 def _require_supremum(mode: Mode, name: str, supremum: np.ndarray) -> None:
     if not np.isfinite(supremum).all():
         raise ModelError(
-            f"bound {name} needs a bounded third derivative, which the {mode.model.family.name} family does not have; use bound='T9'."
+            f"bound {name} needs a bounded third derivative, which {mode.model.family.name} is not known to have; use bound='T9' or "
+            "'T10'."
         )
 
 

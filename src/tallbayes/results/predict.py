@@ -128,7 +128,7 @@ def chosen(fit: Fit, count: int, seed: int) -> Draws:
 
 def _predicted(fit: Fit, new: Any, kind: str, prob: float, count: int, seed: int, offset: Any) -> Iterator[pd.DataFrame]:
     family = fit.meta["model"]["family"]
-    mean_of = mean_function(family)
+    mean_of = mean_function(family, fit.meta["model"]["options"])
     if kind == "response" and family not in (*SIMULATE, *BERNOULLI, "softmax"):
         raise ModelError(f"responses of the family {family!r} cannot be simulated; use kind='mean'.")
     draws = chosen(fit, count, seed)
@@ -190,12 +190,14 @@ def _classes(
     return pd.DataFrame(table)
 
 
-def mean_function(family: str) -> Callable[[np.ndarray], np.ndarray]:
-    """E[y | eta] of a family by name."""
-    from tallbayes.models import FAMILIES
+def mean_function(family: str, options: dict[str, Any] | None = None) -> Callable[[np.ndarray], np.ndarray]:
+    """E[y | eta] of a family by name; one from an expression has its mean among its options."""
+    from tallbayes.models import FAMILIES, symbolic
 
     if family not in FAMILIES:
         raise unknown("family of the fit", family, FAMILIES)
+    if family == "expression":
+        return symbolic.mean_function(options or {})
     return importlib.import_module(FAMILIES[family].__module__).FAMILY.mean
 
 
