@@ -280,7 +280,7 @@ def test_the_oracle_is_counted_apart(small):
 
 def test_what_it_cost_is_noted_and_warned_of(small):
     with pytest.warns(TallbayesWarning, match="read all rows") as caught:
-        fit = tb.sample(small.model, "mh-sublhd", draws=100, warmup=50, chains=1, seed=1, progress=False)
+        fit = tb.sample(small.model, "mhsublhd", draws=100, warmup=50, chains=1, seed=1, progress=False)
     assert any("more than the n of plain" in str(w.message) for w in caught) == (fit.evals.mean() > small.model.data.n)
     notes = fit.meta["notes"]
     assert notes["median C n"] > 1 and 0 <= notes["iterations without a draw"] <= 1

@@ -84,7 +84,9 @@ def ranged(mode: Mode, folder: Path | None) -> Ranged:
         cube = length**3 / 6.0
         unbounded = []
         for k in range(3):
-            supremum = everywhere if k == 2 else passes.third_suprema(model.rows, start, stop, mode.reference, radius[k] * length)
+            supremum = (
+                everywhere if k == 2 else passes.third_suprema(model.rows, start, stop, mode.reference, radius[k] * length)
+            )
             infinite = np.flatnonzero(~np.isfinite(supremum) & (cube > 0.0))
             unbounded.append(start + int(infinite[0]) if infinite.size else -1)
             weights[k][start:stop] = np.where(cube > 0.0, np.where(np.isfinite(supremum), supremum, 0.0) * cube, 0.0)

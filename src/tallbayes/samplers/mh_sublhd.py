@@ -90,7 +90,7 @@ class MHSubLhd(SubsampledAcceptance):
     @property
     def name(self) -> str:
         """Its string name."""
-        return "mh-sublhd"
+        return "mhsublhd"
 
     def rule(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str, dict[str, Any]]:
         """Uniform draws, a symmetric range, and no decision without a draw."""

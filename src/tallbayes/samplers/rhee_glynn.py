@@ -32,7 +32,7 @@ from tallbayes.proxies.difference import UniformRows, difference, proxy_sum
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.samplers.base import Guarantee, Sampler, Setup, init, step
 from tallbayes.samplers.block_pseudo_marginal import ProposalPolicy
-from tallbayes.target import NOT_FINITE, control_values, log_prior, subsample_values, stop_run
+from tallbayes.target import NOT_FINITE, control_values, log_prior, stop_run, subsample_values
 
 INFO = ("accepted", "acceptance_rate", "component", "log_likelihood", "terms")
 LARGEST_VARIANCE = 10.0  # of one D_j; beyond, the relative variance of Y is hopeless
