@@ -14,18 +14,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tallbayes.engine.gradients import control_gradient
+from tallbayes.engine.residuals import add_curvatures, add_slopes, residual_slopes, residual_values, slope_count
 from tallbayes.engine.rows import (
     ALLOWANCE,
     proxy_values,
     range_gradient,
     range_hessian,
+    range_norms,
     range_value,
     residual_differences,
     rounding,
     row_values,
     weighted_gradient,
 )
-from tallbayes.errors import OptionError
+from tallbayes.errors import ModelError, OptionError
 
 SIZES = (16, 128, 1024, 8192)  # batches are padded to one of these; longer ones are cut
 
@@ -77,6 +80,9 @@ class Program:
         def residual_sum(theta: Any, reference: Any, block: Any, factors: Any, order: Any) -> Any:
             return jnp.where(factors != 0.0, factors * residual(theta, reference, block, order), 0.0).sum()
 
+        def residual_one(theta: Any, reference: Any, record: Any, order: Any) -> Any:
+            return residual(theta, reference, record[None], order)[0]
+
         def curvature(theta: Any, block: Any, factors: Any) -> tuple[Any, Any, Any]:
             value, gradient = jax.value_and_grad(total)(theta, block, factors)
             return value, gradient, jax.hessian(total)(theta, block, factors)
@@ -92,6 +98,7 @@ class Program:
         self.weighted, self.taylor, self.residual = jax.jit(weighted), jax.jit(taylor), jax.jit(residual)
         self.total, self.gradient = jax.jit(total), jax.jit(jax.value_and_grad(total))
         self.residual_gradient = jax.jit(jax.value_and_grad(residual_sum))
+        self.residual_rows = jax.jit(jax.vmap(jax.value_and_grad(residual_one), (None, None, 0, None)))
         self.row_gradients = jax.jit(jax.vmap(jax.grad(self.one), (None, 0)))
         self.curvature, self.third = jax.jit(curvature), jax.jit(third)
 
@@ -134,6 +141,7 @@ class JaxRows(NamedTuple):
     program: Program
     records: np.ndarray
     columns: int
+    dim: int
 
     @property
     def interpreted(self) -> bool:
@@ -238,3 +246,45 @@ def _range_hessian(rows, start, stop, theta, gradient, hessian):
 @rounding.register(JaxRows)
 def _rounding(rows):
     return ALLOWANCE * rows.program.scale
+
+
+@range_norms.register(JaxRows)
+def _range_norms(rows, start, stop, factor, out):
+    raise ModelError("rows of a model written in JAX have no linear predictor to weight them by; use rows='uniform'.")
+
+
+@slope_count.register(JaxRows)
+def _slope_count(rows):
+    return rows.dim
+
+
+@residual_values.register(JaxRows)
+def _residual_values(rows, index, theta, reference, order, out):
+    for a, b, size in batches(index.size):
+        out[a:b] = rows.program.call("residual", theta, reference, gather(rows, index[a:b], size), order)[: b - a]
+
+
+@residual_slopes.register(JaxRows)
+def _residual_slopes(rows, index, theta, reference, order, out, slopes):
+    for a, b, size in batches(index.size):
+        value, slope = rows.program.call("residual_rows", theta, reference, gather(rows, index[a:b], size), order)
+        out[a:b], slopes[a:b] = value[: b - a], slope[: b - a]
+
+
+@add_slopes.register(JaxRows)
+def _add_slopes(rows, index, slopes, factors, gradient):
+    gradient += factors @ slopes
+
+
+@add_curvatures.register(JaxRows)
+def _add_curvatures(rows, index, factors, theta, hessian):
+    for a, b, size in batches(index.size):
+        block = gather(rows, index[a:b], size)
+        hessian += np.tril(rows.program.call("curvature", theta, block, padded(factors[a:b], size))[2])
+
+
+@control_gradient.register(JaxRows)
+def _control_gradient(rows, index, factors, theta, reference, order, gradient):
+    for a, b, size in batches(index.size):
+        block = gather(rows, index[a:b], size)
+        gradient += rows.program.call("residual_gradient", theta, reference, block, padded(factors[a:b], size), order)[1]

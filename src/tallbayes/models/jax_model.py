@@ -117,7 +117,7 @@ class UserModel(Model):
     def rows(self) -> JaxRows:
         """The rows, for the interpreted verbs."""
         assert self.program is not None
-        return JaxRows(self.program, self.data.records, self.data.d)
+        return JaxRows(self.program, self.data.records, self.data.d, self.dimension)
 
     @cached_property
     def prior_terms(self) -> Any:
