@@ -257,7 +257,7 @@ def test_the_first_look_must_have_thirty_rows():
 @pytest.mark.parametrize("seed", range(3))
 def test_lognormal_data_make_austerity_warn_and_normal_data_do_not(seed):
     noise = np.random.default_rng(seed).standard_normal(20_000)
-    sampler, stats = SAMPLERS.Austerity(batch=100), {"evals": np.ones((1, 1))}
+    sampler, stats = SAMPLERS.Austerity(batch=300), {"evals": np.ones((1, 1))}
     for values, warned in ((noise, False), (np.exp(noise), True)):
         model = tb.models.normal(values)
         setup = sampler.setup(model, tb.find_mode(model, progress=False), seed, False)
@@ -328,3 +328,10 @@ def test_options_are_checked(make, message):
     with pytest.raises(OptionError, match=message):
         make()
     assert COUNTED[0] == "evals"
+
+
+@pytest.mark.filterwarnings("ignore::tallbayes.TallbayesWarning")
+def test_comparisons_take_them(small):
+    names = ["penalty-mh", "naive-subsampling"]
+    found = tb.compare(small.model, names, draws=50, warmup=50, chains=2, reference_draws=100, progress=False)
+    assert list(found.table.index) == [*names, "laplace"]

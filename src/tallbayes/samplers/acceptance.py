@@ -90,7 +90,7 @@ def draw_rows(rng, order, start, stop):
 def read_more(rng, target, pair, start, stop, shift, sums):
     """Read rows start to stop of a draw without replacement; adds count, sum, sum of squares of gaps less `shift` to `sums`.
 
-    With room for more, sums[3] and sums[4] get the sums of cubes and of absolute cubes.
+    With room for a fourth number, sums[3] gets the sum of absolute cubes.
     """
     gaps = np.empty(stop - start)
     draw_rows(rng, pair.order, start, stop)
@@ -100,11 +100,9 @@ def read_more(rng, target, pair, start, stop, shift, sums):
         gap = gaps[k] - shift
         sums[1] += gap
         sums[2] += gap * gap
-    if sums.size > 4:
+    if sums.size > 3:
         for k in range(gaps.size):
-            gap = gaps[k] - shift
-            sums[3] += gap * gap * gap
-            sums[4] += abs(gap * gap * gap)
+            sums[3] += abs(gaps[k] - shift) ** 3
 
 
 @inlinable
@@ -112,7 +110,7 @@ def noise_variance(sums, n):
     """Estimated variance of n times the mean of rows drawn without replacement, from `sums`; 0 when all were read."""
     t = sums[0]
     mean = sums[1] / t
-    return n * (n - t) / t * max(0.0, sums[2] / t - mean * mean) * t / (t - 1.0)
+    return n * (n - t) / t * max(0.0, sums[2] / t - mean * mean) * t / max(t - 1.0, 1.0)
 
 
 def looks(batch: int, growth: float, n: int) -> np.ndarray:
@@ -164,7 +162,7 @@ def iterate(rng, target, kernel, rule, state, info):
         accepted, rows = decide(rng, target, rule, pair, info)
     n = row_total(target)
     charged = target.counters[PAPER] - charged
-    seen = Seen(rows >= n or (state.seen.ours and not accepted), charged == 2 * n)
+    seen = Seen(rows >= n or (state.seen.ours and not accepted), rows >= n and charged == 2 * n)
     info[2] = max(info[2], rows)
     info[3] = 1.0 if rows >= n else 0.0
     if accepted:

@@ -57,7 +57,7 @@ def correction(sigma: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
 @decide.register(Barker)
 def _decide(rng, target, rule, pair, info):
     n = row_total(target)
-    sums, t, variance = np.zeros(5), 0, 0.0
+    sums, t, variance = np.zeros(4), 0, 0.0
     for look in range(rule.sizes.size):
         size = rule.sizes[look]
         read_more(rng, target, pair, t, size, 0.0, sums)
@@ -68,7 +68,7 @@ def _decide(rng, target, rule, pair, info):
     spread = math.sqrt(max(0.0, sums[2] / t - (sums[1] / t) ** 2))
     info[OWN] = variance
     if spread > 0.0 and t < n:
-        info[OWN + 1] = min(1.0, BERRY_ESSEEN * sums[4] / t / (spread * spread * spread * math.sqrt(t)))
+        info[OWN + 1] = min(1.0, BERRY_ESSEEN * sums[3] / t / (spread * spread * spread * math.sqrt(t)))
     chosen = np.searchsorted(rule.cumulative, math.exp(pair.level))
     correct = rule.atoms[min(chosen, rule.atoms.size - 1)]
     noise = math.sqrt(max(0.0, 1.0 - variance)) * rng.standard_normal()
