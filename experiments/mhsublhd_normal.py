@@ -80,11 +80,10 @@ def main() -> None:
         for axis, (title, fits, exact, spread) in zip(axes, drawn, strict=True):
             grid = np.linspace(exact[0] - 5 * spread, exact[0] + 5 * spread, 200)
             for (name, fit), colour in zip(fits.items(), ("tab:green", "tab:blue"), strict=True):
-                sigma = np.exp(fit.theta[0, :, 1])
-                axis.hist(sigma, 40, density=True, histtype="stepfilled", alpha=0.5, color=colour, label=name)
-            axis.plot(
-                grid, np.exp(-0.5 * ((grid - exact[0]) / spread) ** 2) / (spread * np.sqrt(2 * np.pi)), "k", lw=1, label="exact"
-            )
+                counts, edges = np.histogram(np.exp(fit.theta[0, :, 1]), 20)
+                axis.stairs(counts / counts.max(), edges, fill=True, alpha=0.5, color=colour, label=name)
+            axis.plot(grid, np.exp(-0.5 * ((grid - exact[0]) / spread) ** 2), "k", lw=1, label="exact")
+            axis.locator_params(axis="x", nbins=4)
             axis.set(title=title, xlabel="sigma", yticks=[])
             axis.title.set_fontsize(9)
             axis.legend(frameon=False, fontsize=8)
