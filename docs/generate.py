@@ -20,7 +20,7 @@ from tallbayes.compare import Comparison
 from tallbayes.models import logistic, mode
 from tallbayes.moves import Move
 from tallbayes.results import audit
-from tallbayes.samplers import SAMPLERS, Sampler
+from tallbayes.samplers import KINDS, SAMPLERS, Sampler
 
 ROOT = Path(__file__).resolve().parents[1]
 WRITTEN = ("family", "from_jax", "from_numpyro", "real", "positive", "interval", "ordered", "simplex")
@@ -35,6 +35,20 @@ def sampler_table(folder: str = "docs/samplers") -> str:
         page = f"[{module.replace('_', ' ')}]({folder}/{module.replace('_', '-')}.md)"
         call = _call(sampler, [other for other in objects.values() if type(other) is type(sampler)])
         lines.append(f'| `"{name}"` | `{call}` | {sampler.guarantee.kind} | {sampler.cost} | {page} |')
+    return "\n".join(lines)
+
+
+def short_table() -> str:
+    """The names of the samplers in Markdown, a line for each guarantee, linked to their pages."""
+    objects = {name: make() for name, make in SAMPLERS.items()}
+    lines = ["| guarantee | samplers |", "|---|---|"]
+    for kind in KINDS:
+        links = [
+            f"[`{name}`](docs/samplers/{type(s).__module__.rpartition('.')[2].replace('_', '-')}.md)"
+            for name, s in objects.items()
+            if s.guarantee.kind == kind
+        ]
+        lines += [f"| {kind} | {', '.join(links)} |"] if links else []
     return "\n".join(lines)
 
 
@@ -136,7 +150,7 @@ def replaced(text: str, name: str, content: str) -> str:
 def pages() -> dict[Path, str]:
     """What every page with a generated part should hold."""
     parts = {
-        ROOT / "README.md": ("samplers", sampler_table()),
+        ROOT / "README.md": ("samplers", short_table()),
         ROOT / "docs" / "how-to-choose.md": ("samplers", sampler_table("samplers")),
         ROOT / "docs" / "architecture.md": ("layers", layers()),
         ROOT / "docs" / "write-a-model.md": ("logistic", family_file()),
