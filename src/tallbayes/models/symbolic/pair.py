@@ -43,13 +43,10 @@ class PairWriter(Writer):
 def pair_source(expression: Any) -> str:
     """Functions `vector_value`, `vector_gradient` and `vector_hessian` of a stable expression of eta and log_scale.
 
-    >>> print(pair_source(-LOG_SCALE - ETA * LOG_SCALE).partition("\\n\\n")[0])
+    >>> print(pair_source(ETA * LOG_SCALE).partition("\\n\\n")[0])
     def vector_value(family, u, y):
-        t0 = -u[1]
-        t3 = u[0] * u[1]
-        t6 = -t3
-        t9 = t0 + t6
-        return t9
+        t0 = u[0] * u[1]
+        return t0
     """
     writer = PairWriter()
     jet = writer.jet(expression)
