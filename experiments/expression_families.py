@@ -67,7 +67,7 @@ def sampled(name: str, make: Callable, n: int, checked: int, draws: int) -> dict
         "us an iteration": 1e6 * fit.seconds["draws"] / (2 * draws),
         "evaluations per effective draw": cost["evals_per_ess"],
         "min ESS": cost["ess_min"],
-        f"largest |z| against NUTS, n = {checked:,}": largest_z(exact.theta, nuts.theta),
+        f"largest z against NUTS, n = {checked:,}": largest_z(exact.theta, nuts.theta),
     }
 
 
