@@ -12,10 +12,12 @@ import sympy as sp
 import tallbayes as tb
 from tallbayes.compile import jit
 from tallbayes.engine.family import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
-from tallbayes.models.symbolic.build import member_type
+from tallbayes.engine.multi import vector_gradient, vector_hessian, vector_value
+from tallbayes.models.gaussian import GaussianScale
+from tallbayes.models.symbolic.build import OWN_FIELDS, member_type
 from tallbayes.models.symbolic.functions import elementary
 from tallbayes.models.symbolic.generate import fields, quadrature, source
-from tallbayes.models.symbolic.grammar import ETA, FUNCTIONS, Y, as_text, parse
+from tallbayes.models.symbolic.grammar import ETA, FUNCTIONS, LOG_SCALE, Y, as_text, parse
 from tallbayes.models.symbolic.stable import stabilised
 from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import ExactMinibatch
@@ -155,7 +157,7 @@ def at(expression, eta, y):
 def member(text, constants=None):
     """A member without a certificate: enough for the values."""
     constants = constants or {}
-    kind = member_type(source(stabilised(parse(text, constants)), tuple(constants)), tuple(constants))
+    kind = member_type(source(stabilised(parse(text, constants))), (*fields(tuple(constants)), *OWN_FIELDS))
     empty = np.zeros(1)
     return kind(*constants.values(), 0.5, 0.0, empty, empty, empty, np.zeros((1, 2)), empty)
 
@@ -183,8 +185,8 @@ def test_generated_code_is_the_expression_and_its_derivatives(text):
 
 
 def test_a_wrong_function_would_be_seen():
-    code = source(stabilised(parse("y*eta - log(1 + exp(eta))")), ())
-    kind = member_type(code.replace("logistic_parts(eta)", "logistic_parts(1.00001 * eta)"), ())
+    code = source(stabilised(parse("y*eta - log(1 + exp(eta))")))
+    kind = member_type(code.replace("logistic_parts(eta)", "logistic_parts(1.00001 * eta)"), OWN_FIELDS)
     empty = np.zeros(1)
     wrong = kind(0.5, 0.0, empty, empty, empty, np.zeros((1, 2)), empty)
     right = member("y*eta - log(1 + exp(eta))")
@@ -273,6 +275,57 @@ def test_a_built_in_family_equals_its_own_expression(name):
     assert model.family.log_concave == (built_in.family.log_concave and name != "probit")
     assert model.family.self_concordant == (built_in.family.self_concordant and name != "probit") or name == "gaussian"
     assert model.family.response_scale == built_in.family.response_scale or name == "gaussian"
+
+
+# An unknown scale: two indices.
+
+SCALED = {
+    "gaussian": ("-log_scale - (y - eta)**2*exp(-2*log_scale)/2", {}),
+    "student_t": ("-log_scale - (nu + 1)/2*log(1 + ((y - eta)/exp(log_scale))**2/nu)", {"nu": 4.0}),
+    "logistic errors": ("-log_scale - (y - eta)/exp(log_scale) - 2*softplus(-(y - eta)/exp(log_scale))", {}),
+    "dispersion": ("where(y > 0, -softplus(eta + log_scale)*(y + exp(-log_scale)), eta*log_scale**2 - exp(eta))", {}),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_derivatives_in_two_indices_are_those_of_sympy(name):
+    text, constants = SCALED[name]
+    model = tb.models.family(text, REAL, constants=constants)
+    assert model.names == ("x0", "x1", "log_scale") and model.family.response_scale == (name != "dispersion")
+    expression = parse(text, constants).subs(
+        {s: sp.Rational(constants[s.name]) for s in parse(text, constants).free_symbols if s.name in constants}
+    )
+    first = [sp.diff(elementary(expression), v) for v in (ETA, LOG_SCALE)]
+    second = [[sp.diff(g, v) for v in (ETA, LOG_SCALE)] for g in first]
+    gradient, hessian, again = np.empty(2), np.empty((2, 2)), np.empty(2)
+    for eta, tau, y in ((0.3, -0.4, 1.2), (-1.1, 0.7, -0.2), (2.0, 0.1, 0.5)):
+        where = {ETA: sp.Rational(eta), LOG_SCALE: sp.Rational(tau), Y: sp.Rational(y)}
+        u = np.array([eta, tau])
+        f = vector_hessian(model.member, u, y, gradient, hessian)
+        assert f == vector_value(model.member, u, y) == vector_gradient(model.member, u, y, again)
+        np.testing.assert_array_equal(again, gradient)
+        assert f == pytest.approx(float(elementary(expression).subs(where)), rel=1e-12)
+        np.testing.assert_allclose(gradient, [float(g.subs(where)) for g in first], rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(hessian, [[float(h.subs(where)) for h in row] for row in second], rtol=1e-11, atol=1e-13)
+
+
+def test_an_unknown_scale_equals_the_built_in_one_and_has_no_certificate():
+    text, _ = SCALED["gaussian"]
+    model, built_in = tb.models.family(text, REAL, tb.priors.normal(2.0)), tb.models.gaussian(REAL, tb.priors.normal(2.0))
+    gradient, known = np.empty(2), np.empty(2)
+    u = np.array([0.4, -0.3])
+    assert vector_gradient(model.member, u, 1.1, gradient) == pytest.approx(
+        vector_gradient(GaussianScale(), u, 1.1, known), rel=1e-14
+    )
+    np.testing.assert_allclose(gradient, known, rtol=1e-14)
+    mode = tb.find_mode(model, progress=False)
+    np.testing.assert_allclose(mode.reference, tb.find_mode(built_in, progress=False).reference, rtol=1e-6, atol=1e-8)
+    with pytest.raises(tb.ModelError, match=r"no certified bound for this expression model.*nuts"):
+        ExactMinibatch().setup(model, mode, 0, False)
+    with pytest.raises(tb.ModelError, match="in the mean 'log_scale'"):
+        tb.models.family(text, REAL, mean="exp(log_scale)")
+    with pytest.raises(tb.ModelError, match="not a finite number for the response"):
+        tb.models.family("-log_scale - log(y)*eta", REAL)
 
 
 # Sampling, files and the compile cache. All models here share one expression, so that it is compiled once.

@@ -44,8 +44,9 @@ def family(
     """A model whose log-likelihood of a row is an expression of its linear predictor `eta` and its response `y`.
 
     The expression is text, or SymPy, made of eta, y, numbers, + - * / **, exp, log, sqrt, expit, softplus, tanh and others, and
-    `where(y == 0, a, b)`; `constants` gives other names a value. `mean`, an expression of eta, is for predictions;
-    `support` ("binary", "count", "positive") has the responses checked. What was proven is in `model.family.certificate`.
+    `where(y == 0, a, b)`; `constants` gives other names a value, and `log_scale` is an unknown parameter, the last of theta.
+    `mean`, an expression of eta, is for predictions; `support` ("binary", "count", "positive") has the responses checked. What
+    was proven is in `model.family.certificate`.
 
     >>> import numpy as np, tallbayes as tb
     >>> data = tb.Dataset.from_arrays(np.ones((6, 1)), [0, 1, 1, 0, 1, 1])

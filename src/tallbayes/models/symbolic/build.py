@@ -20,18 +20,21 @@ from tallbayes.compile import SCALAR, inlinable
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine import arithmetic
 from tallbayes.engine.family import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
+from tallbayes.engine.multi import vector_gradient, vector_hessian, vector_value
 from tallbayes.errors import DataError, ModelError, TallbayesWarning, unknown
 from tallbayes.models.base import Family, Model
 from tallbayes.models.priors import Prior
 from tallbayes.models.symbolic import balls, generate, primitives
-from tallbayes.models.symbolic.certificate import Certificate, Pieces, Responses, Tables, certify, survey_responses
-from tallbayes.models.symbolic.grammar import ETA, Y, as_text, parse
+from tallbayes.models.symbolic.certificate import Certificate, Pieces, Responses, Tables, certify, is_location, survey_responses
+from tallbayes.models.symbolic.grammar import ETA, LOG_SCALE, Y, as_text, parse
+from tallbayes.models.symbolic.pair import pair_source
 from tallbayes.models.symbolic.stable import stabilised
 
-_OWN = ("window", "location", "knots", "linked", "edges", "table", "everywhere")
+OWN_FIELDS = ("window", "location", "knots", "linked", "edges", "table", "everywhere")
 _CALLED = ("inverse", "log", "log1p", "expm1", "root", "power", "logistic_parts", "log1mexp", "tanh_parts", "normal_parts")
 _SAFE = 30.0  # linear predictors up to which every function must be finite, or the user is told
 _MODULE = "tallbayes_expressions"
+_VERBS = {v.__name__: v for v in (value, jet1, jet2, third, residual, vector_value, vector_gradient, vector_hessian)}
 
 SUPPORTS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "real": ("a number", np.isfinite),
@@ -69,13 +72,24 @@ def build(
     mean_of = mean_function(None if mean is None else as_text(mean, "mean"), numbers)
     _check_support(data, support)
     stable = stabilised(original)
-    kind = member_type(generate.source(stable, tuple(numbers)), tuple(numbers))
+    options = {
+        "expression": as_text(expression),
+        "constants": numbers,
+        "mean": None if mean is None else as_text(mean, "mean"),
+        "support": support,
+    }
+    if original.has(LOG_SCALE):
+        return _with_scale(stable, original, data, prior, options, mean_of)
+    kind = member_type(generate.source(stable), (*generate.fields(tuple(numbers)), *OWN_FIELDS))
     responses = survey_responses(data.y)
     _check_defined(data, stable, numbers, responses)
     tables, certificate = certify(stable, original, numbers, responses)
     window = _window(Pieces(stable, numbers), tables, responses)
     member = kind(
-        *numbers.values(), window, float(tables.location), *(np.ascontiguousarray(getattr(tables, k), float) for k in _OWN[2:])
+        *numbers.values(),
+        window,
+        float(tables.location),
+        *(np.ascontiguousarray(getattr(tables, k), float) for k in OWN_FIELDS[2:]),
     )
     _warn_of_overflow(member, tables)
     family = ExpressionFamily(
@@ -93,12 +107,6 @@ def build(
         bound="T10",
         certificate=certificate,
     )
-    options = {
-        "expression": as_text(expression),
-        "constants": numbers,
-        "mean": None if mean is None else as_text(mean, "mean"),
-        "support": support,
-    }
     return Model(data, family, member, prior, options=options)
 
 
@@ -119,10 +127,9 @@ def _check_support(data: Dataset, support: str) -> None:
         raise DataError(f"row {row}: response {data.response!r} is {data.y[row]:g}, but support={support!r} needs {text}.")
 
 
-def member_type(source: str, constants: tuple[str, ...]) -> Any:
+def member_type(source: str, names: tuple[str, ...]) -> Any:
     """The NamedTuple class of a family with its functions registered; the same class for the same source."""
     module = sys.modules.setdefault(_MODULE, types.ModuleType(_MODULE, "Families made from expressions in this process."))
-    names = (*generate.fields(constants), *_OWN)
     tag = hashlib.blake2b(repr((names, source)).encode(), digest_size=12).hexdigest()
     name = f"Expression_{tag}"
     if hasattr(module, name):
@@ -135,12 +142,48 @@ def member_type(source: str, constants: tuple[str, ...]) -> Any:
         exec(compile(part, f"<{name}>", "exec"), functions)  # written by `generate` from a checked tree, never by a user
         function = part[4 : part.index("(")]
         functions[function] = inlinable(functions[function], options=SCALAR)
-    for verb in (value, jet1, jet2, third, residual):
-        verb.register(kind)(functions[verb.__name__])
-    third_supremum.register(kind)(primitives.table_supremum)
-    third_supremum_on.register(kind)(primitives.table_supremum_on)
+        _VERBS[function].register(kind)(functions[function])
+    if "table" in names:
+        third_supremum.register(kind)(primitives.table_supremum)
+        third_supremum_on.register(kind)(primitives.table_supremum_on)
     setattr(module, name, kind)
     return kind
+
+
+def _with_scale(
+    stable: Any, original: Any, data: Dataset, prior: Prior | None, options: dict[str, Any], mean_of: Callable
+) -> Model:
+    """A model with log_scale as the last coordinate of theta: no certificate, everything that needs none."""
+    numbers = options["constants"]
+    member = member_type(pair_source(stable), generate.fields(tuple(numbers)))(*numbers.values())
+    responses = survey_responses(data.y)
+    location = is_location(original)
+    for y in (responses.grid if responses.distinct is None else responses.distinct).tolist():
+        for centre, tau in ((y, math.log(responses.spread)), (0.0, 0.0)):
+            gradient, hessian = np.empty(2), np.empty((2, 2))
+            with np.errstate(all="ignore"):
+                f = vector_hessian(member, np.array([centre + 0.1, tau]), y, gradient, hessian)
+            if np.isfinite([f, *gradient, *hessian.ravel()]).all():
+                break
+        else:
+            raise ModelError(
+                f"the expression or a derivative is not a finite number for the response {y:g} at eta near 0 or y; check its "
+                "logarithms and divisions, or the coding of the response."
+            )
+    family = ExpressionFamily(
+        name="expression",
+        support=SUPPORTS[options["support"]][0],
+        remedy="Check the response, or leave out support=.",
+        admits=SUPPORTS[options["support"]][1],
+        mean=mean_of,
+        self_concordant=False,
+        log_concave=False,
+        examples=(member,),
+        responses=tuple(responses.grid.tolist()),
+        response_scale=location,
+        link=float if location else lambda average: 0.0,
+    )
+    return Model(data, family, member, prior, nuisances=("log_scale",), options=options)
 
 
 def _check_defined(data: Dataset, stable: Any, constants: dict[str, float], responses: Responses) -> None:

@@ -18,7 +18,7 @@ from tallbayes.models.symbolic.grammar import ETA, Y
 
 NODES = 5  # of the quadrature of a residual
 Atom = float | str  # a number known now, or the name of a variable
-Jet = tuple[Atom, Atom, Atom, Atom]
+Jet = tuple[Atom, ...]  # value, first, second and third derivative
 
 _COMPARISON = {sp.Eq: "==", sp.Ne: "!=", sp.Lt: "<", sp.Le: "<=", sp.Gt: ">", sp.Ge: ">="}
 _NAME = re.compile(r"\bt\d+\b")
@@ -90,8 +90,19 @@ def _text(atom: Atom) -> str:
 class Writer:
     """Jets of the nodes of an expression."""
 
-    def __init__(self, constants: tuple[str, ...]) -> None:
-        self.code, self.jets, self.constants = Code(), {}, set(constants)  # type: ignore[var-annotated]
+    variables: tuple[Any, ...] = (ETA,)
+
+    def __init__(self) -> None:
+        self.code = Code()
+        self.jets: dict[Any, Jet] = {}
+
+    def _fixed(self, value: Atom) -> Jet:
+        """The jet of a constant."""
+        return value, 0.0, 0.0, 0.0
+
+    def _variable(self, node: Any) -> Jet:
+        """The jet of a variable."""
+        return "eta", 1.0, 0.0, 0.0
 
     def jet(self, node: Any) -> Jet:
         """Value and derivatives of a node, written once."""
@@ -100,21 +111,20 @@ class Writer:
         return self.jets[node]
 
     def _write(self, node: Any) -> Jet:
-        if node == ETA:
-            return "eta", 1.0, 0.0, 0.0
+        if node in self.variables:
+            return self._variable(node)
         if node == Y:
-            return "y", 0.0, 0.0, 0.0
+            return self._fixed("y")
         if node.is_Symbol:
-            return self.code.name(f"family.{_field(node.name)}")[0], 0.0, 0.0, 0.0
+            return self._fixed(self.code.name(f"family.{_field(node.name)}")[0])
         if node.is_number:
-            return float(node), 0.0, 0.0, 0.0
+            return self._fixed(float(node))
         if node.is_Add:
             jets = [self.jet(a) for a in node.args]
             large, small = zip(*(self._summands(a, j[0]) for a, j in zip(node.args, jets, strict=True)), strict=True)
-            slopes = [self.code.plus(*(j[k] for j in jets)) for k in (1, 2, 3)]
-            return self.code.plus(*large, *small), slopes[0], slopes[1], slopes[2]
+            return self.code.plus(*large, *small), *(self.code.plus(*(j[k] for j in jets)) for k in range(1, len(jets[0])))
         if node.is_Mul:
-            free, bound = node.as_independent(ETA, as_Add=False)
+            free, bound = node.as_independent(*self.variables, as_Add=False)
             factors = [] if free == 1 else [self._plain(free)]
             factors += [self.jet(a) for a in sp.Mul.make_args(bound)] if bound != 1 else []
             total = factors[0]
@@ -129,7 +139,7 @@ class Writer:
 
     def _summands(self, node: Any, value: Atom) -> tuple[Atom, Atom]:
         """A term of a sum in two parts, the second small: log(1 + e^x) = max(x, 0) + log1p(e^-|x|) keeps its last digits so."""
-        free, bound = node.as_independent(ETA, as_Add=False)
+        free, bound = node.as_independent(*self.variables, as_Add=False)
         if not isinstance(bound, own.softplus):
             return value, 0.0
         top, small, _, _, _ = self._logistic(self.jet(bound.args[0])[0])
@@ -140,9 +150,9 @@ class Writer:
         return self.code.name(f"logistic_parts({_text(x)})", 5)
 
     def _plain(self, node: Any) -> Jet:
-        """A product that is free of eta."""
+        """A product of constants."""
         values = [self.jet(a)[0] for a in sp.Mul.make_args(node)]
-        return self.code.times(*values), 0.0, 0.0, 0.0
+        return self._fixed(self.code.times(*values))
 
     def _product(self, a: Jet, b: Jet) -> Jet:
         times, plus = self.code.times, self.code.plus
@@ -165,7 +175,7 @@ class Writer:
     def _power(self, node: Any) -> Jet:
         base, exponent = node.args
         code = self.code
-        if exponent.has(ETA):
+        if exponent.has(*self.variables):
             return self.jet(sp.exp(exponent * sp.log(base), evaluate=False))
         u = self.jet(base)
         if exponent.is_Integer and exponent > 0:
@@ -201,7 +211,7 @@ class Writer:
         for jet, condition in reversed(branches[:-1]):
             left, right = (_text(self.jet(side)[0]) for side in (condition.lhs, condition.rhs))
             test = f"{left} {_COMPARISON[condition.func]} {right}"
-            chosen = tuple(  # type: ignore[assignment]
+            chosen = tuple(
                 a if a == b else self.code.name(f"{_text(a)} if {test} else {_text(b)}")[0]
                 for a, b in zip(jet, chosen, strict=True)
             )
@@ -257,12 +267,12 @@ class Writer:
             g3 = times(plus(times(6.0, x, x), -2.0), g1, g1, g1)
             return self._chain(u, code.call("math.atan", x), g1, g2, g3)
         if kind is sp.loggamma:
-            return code.call("math.lgamma", x), 0.0, 0.0, 0.0
+            return self._fixed(code.call("math.lgamma", x))
         if kind is sp.Abs:
-            return code.call("abs", x), 0.0, 0.0, 0.0
+            return self._fixed(code.call("abs", x))
         if kind in (sp.Min, sp.Max):
             other = [self.jet(a)[0] for a in node.args]
-            return code.call("min" if kind is sp.Min else "max", *other), 0.0, 0.0, 0.0
+            return self._fixed(code.call("min" if kind is sp.Min else "max", *other))
         raise ModelError(f"{kind.__name__} cannot be compiled; write the expression with the listed functions.")
 
 
@@ -276,19 +286,17 @@ def fields(constants: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(_field(c) for c in constants)
 
 
-def source(expression: Any, constants: tuple[str, ...]) -> str:
+def source(expression: Any) -> str:
     """Functions `value`, `jet1`, `jet2`, `third` and `residual` of a stable expression.
 
     >>> from tallbayes.models.symbolic.grammar import parse
-    >>> print(source(parse("y*eta - exp(eta)"), ())[:130])
+    >>> print(source(parse("y*exp(eta)")).partition("\\n\\n")[0])
     def value(family, eta, y):
-        t0 = y * eta
-        t1 = exp(eta)
-        t2 = -t1
-        t3 = t0 + t2
-        return t3
+        t0 = exp(eta)
+        t1 = y * t0
+        return t1
     """
-    writer = Writer(constants)
+    writer = Writer()
     jet = writer.jet(expression)
     parts = []
     for name, outputs in (("value", jet[:1]), ("jet1", jet[:2]), ("jet2", jet[:3]), ("third", jet[3:])):

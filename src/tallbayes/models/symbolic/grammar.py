@@ -1,6 +1,6 @@
 """Expressions of users: text to a SymPy expression through a closed grammar. The text is never evaluated as Python.
 
-An expression is made of `eta`, `y`, named constants, numbers, + - * / **, the listed functions, and `where(condition, a, b)`
+An expression is made of `eta`, `y`, `log_scale`, named constants, numbers, + - * / **, the listed functions, and `where(condition, a, b)`
 whose condition compares y with a number or a constant.
 """
 
@@ -56,17 +56,23 @@ _COMPARISONS = {ast.Eq: sp.Eq, ast.NotEq: sp.Ne, ast.Lt: sp.Lt, ast.LtE: sp.Le, 
 
 ETA = sp.Symbol("eta", real=True)
 Y = sp.Symbol("y", real=True)
+LOG_SCALE = sp.Symbol("log_scale", real=True)
 
 
 def symbols(constants: Mapping[str, float]) -> dict[str, Any]:
     """The symbols that may occur, by name; constants are positive symbols if their value is."""
     for name in constants:
-        if not name.isidentifier() or keyword.iskeyword(name) or name in (*FUNCTIONS, "eta", "y", "pi") or name[0] == "_":
+        if (
+            not name.isidentifier()
+            or keyword.iskeyword(name)
+            or name in (*FUNCTIONS, "eta", "y", "log_scale", "pi")
+            or name[0] == "_"
+        ):
             raise ModelError(
-                f"{name!r} cannot be the name of a constant; use a plain name that is not a function, eta, y or pi."
+                f"{name!r} cannot be the name of a constant; use a plain name that is not a function, eta, y, log_scale or pi."
             )
     found = {name: sp.Symbol(name, **({"positive": True} if v > 0 else {"real": True})) for name, v in constants.items()}
-    return {"eta": ETA, "y": Y, "pi": sp.pi, **found}
+    return {"eta": ETA, "y": Y, "log_scale": LOG_SCALE, "pi": sp.pi, **found}
 
 
 def parse(text: Any, constants: Mapping[str, float] | None = None, what: str = "expression", response: bool = True) -> Any:
@@ -81,7 +87,7 @@ def parse(text: Any, constants: Mapping[str, float] | None = None, what: str = "
     """
     names = symbols(constants or {})
     if not response:
-        names.pop("y")
+        names = {k: v for k, v in names.items() if k not in ("y", "log_scale")}
     text = as_text(text, what)
     if len(text) > LONGEST:
         raise ModelError(f"the {what} has {len(text):,} characters; at most {LONGEST:,} are read.")
@@ -97,10 +103,10 @@ def parse(text: Any, constants: Mapping[str, float] | None = None, what: str = "
     if found.has(sp.I) or found.is_real is False:
         raise ModelError(f"the {what} {_short(text)} is not a real number.")
     for node in sp.preorder_traversal(found):
-        if type(node) in NOT_SMOOTH and node.has(ETA):
+        if type(node) in NOT_SMOOTH and node.has(ETA, LOG_SCALE):
             name = NOT_SMOOTH[type(node)]
             raise ModelError(
-                f"{name} of an expression with eta is not supported in {_short(text)}; {name} may take y and constants."
+                f"{name} of an expression with eta or log_scale is not supported in {_short(text)}; {name} may take y and constants."
             )
     return found
 
@@ -223,6 +229,6 @@ class _Reader:
         if not (isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARISONS):
             raise ModelError(f"the condition of where in the {self.what} is one comparison of y, such as y == 0.")
         left, right = self.read(node.left), self.read(node.comparators[0])
-        if left != Y or right.has(ETA) or right.has(Y):
+        if left != Y or right.has(ETA, Y, LOG_SCALE):
             raise ModelError(f"the condition of where in the {self.what} compares y with a number or a constant, as in y == 0.")
         return _COMPARISONS[type(node.ops[0])](left, right)
