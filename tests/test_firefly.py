@@ -453,9 +453,11 @@ def test_the_estimator_is_unbiased_and_its_chain_invariant():
     np.testing.assert_allclose(conditional, case.joint / case.joint.sum(1, keepdims=True), rtol=1e-9)
 
 
-def test_a_loose_bound_is_refused(small):
+def test_a_loose_bound_is_refused():
+    X, y = logistic_arrays(400, effects=[0.0] + [1.5] * 11)
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.normal(2.0))
     with pytest.raises(ModelError, match=r"variance of .* above 10"):
-        PseudoMarginalFirefly(bound="untuned", xi=0.1).setup(small.model, small.mode, 0, False)
+        PseudoMarginalFirefly().setup(model, tb.find_mode(model, progress=False), 0, False)
 
 
 # What users meet.
