@@ -128,7 +128,10 @@ def main() -> None:
         title, rows[0]["data"] = rows[0]["data"], ""
         for row in rows:
             del row["data"]
-        note = f"{title}. Two chains, processor time of one thread; effective samples are the median over coordinates of arviz's bulk effective size."
+        note = (
+            f"{title}. Two chains, processor time of one thread; effective samples are the median over coordinates of arviz's bulk "
+            "effective size."
+        )
         show(f"Firefly, Table 1: {name}", rows, note, MARKS[name] if options.write else None)
 
 
