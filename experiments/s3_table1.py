@@ -27,7 +27,7 @@ MOVES = {
 }
 ITERATIONS = {  # of each of two chains after warm-up: regular, untuned, tuned
     "MNIST 7 v 9": (8000, 8000, 30_000),
-    "CIFAR-10, 3 classes": (250, 250, 1500),
+    "CIFAR-10, 3 classes": (400, 400, 2000),
     "CEP molecules": (2500, 2500, 20_000),
     "QM9 molecules": (500, 500, 20_000),
     "flights": (500, 500, 20_000),
