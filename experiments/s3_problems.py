@@ -53,7 +53,9 @@ def mnist(quick: bool = False) -> tuple[tb.models.Model, str]:
 def cifar(quick: bool = False) -> tuple[tb.models.Model, str]:
     """Airplane, automobile, bird: principal components and a bias, softmax; the scale by the log score of the test pictures."""
     table = pq.read_table(data_folder() / "cifar10_3class_pca256.parquet")
-    x = np.column_stack([table[c].to_numpy() for c in table.column_names[2 : 2 + (32 if quick else CIFAR_FEATURES)]]).astype(float)
+    x = np.column_stack([table[c].to_numpy() for c in table.column_names[2 : 2 + (32 if quick else CIFAR_FEATURES)]]).astype(
+        float
+    )
     x = _with_bias(x / x[:, 0].std())
     test = table["is_test"].to_numpy(zero_copy_only=False).astype(bool)
     y = np.unique(table["label"].to_numpy(), return_inverse=True)[1]

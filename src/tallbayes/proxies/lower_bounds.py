@@ -196,9 +196,8 @@ def lower_bound(mode: Mode, name: str = "tuned", xi: float | None = None) -> tup
             label = f"Jaakkola-Jordan, {'tuned' if tuned else f'xi = {xi:g}'}"
             return _collapsed(mode, JaakkolaJordan(-1.0 if tuned else float(xi)), mode.reference), label
         if isinstance(member, StudentT):
-            return _collapsed(
-                mode, StudentTangent(-1.0 if tuned else float(xi or 0.0)), mode.reference
-            ), f"Student-t tangent, {word}"
+            kind = StudentTangent(-1.0 if tuned else float(xi or 0.0))
+            return _collapsed(mode, kind, mode.reference), f"Student-t tangent, {word}"
         if isinstance(member, Softmax):
             reference = mode.reference if tuned else np.zeros(model.dim)
             return _collapsed(mode, Boehning(), reference), f"Boehning, {'tuned' if tuned else 'at equal probabilities'}"
