@@ -8,30 +8,27 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import numpy as np
-
 import tallbayes as tb
 from benchmarks.problems import synthetic_rows
 from benchmarks.report import show
+from experiments.s3_table1 import measure
 from tallbayes.proxies.lower_bounds import lower_bound, predicted_brightness
 
 
-def measure(n: int, d: int, draws: int) -> dict[str, Any]:
+def row_of(n: int, d: int, draws: int) -> dict[str, Any]:
     model = tb.models.logistic(tb.Dataset.from_arrays(*synthetic_rows(n, d)), tb.priors.normal(3.0))
     mode = tb.find_mode(model, progress=False)
     row: dict[str, Any] = {"n": n, "d": d, "predicted bright": predicted_brightness(mode, lower_bound(mode)[0])}
-    fit = tb.sample(model, tb.samplers.Firefly(), draws=draws, chains=2, seed=1, progress=False)
+    tuned = measure(mode, tb.samplers.Firefly(), draws, 1000)
     row |= {
-        "bright": float(fit.stats["bright"].mean()),
-        "evaluations an iteration": float(fit.evals.mean()),
-        "us an iteration": 1e6 * fit.seconds["draws"] / (2 * draws),
-        "effective per 1000": float(np.median(fit.ess)) / (2 * draws) * 1000,
+        "bright": tuned["bright"],
+        "evaluations an iteration": tuned["queries"],
+        "CPU us an iteration": 1e6 * tuned["seconds"],
+        "effective per 1000": tuned["per 1000"],
+        "bright, taylor": measure(mode, tb.samplers.Firefly(bound="taylor"), draws, 1000)["bright"],
     }
-    taylor = tb.sample(model, tb.samplers.Firefly(bound="taylor"), draws=draws, chains=2, seed=1, progress=False)
-    row |= {"bright, taylor": float(taylor.stats["bright"].mean())}
-    untuned = tb.samplers.Firefly(bound="untuned", rate=0.1)
-    loose = tb.sample(model, untuned, draws=max(20, min(draws, 10_000_000 // n)), warmup=50, chains=1, seed=1, progress=False)
-    row |= {"bright, untuned": float(loose.stats["bright"].mean())}
+    loose = tb.samplers.Firefly(bound="untuned", rate=0.1)
+    row["bright, untuned"] = measure(mode, loose, max(20, min(draws, 3_000_000 // n)), 20, chains=1)["bright"]
     print(row, flush=True)
     return row
 
@@ -41,12 +38,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    cases = (
-        [(2000, 5)]
-        if options.quick
-        else [(n, 10) for n in (10_000, 100_000, 1_000_000)] + [(100_000, 5), (100_000, 20), (100_000, 40)]
-    )
-    rows = [measure(n, d, 200 if options.quick else 10_000) for n, d in cases]
+    cases = [(2000, 5)] if options.quick else [(n, 10) for n in (10_000, 100_000, 1_000_000)] + [(100_000, 20), (100_000, 40)]
+    rows = [row_of(n, d, 200 if options.quick else 10_000) for n, d in cases]
     show(
         "Firefly: bright rows as n grows",
         rows,

@@ -453,9 +453,11 @@ def test_the_estimator_is_unbiased_and_its_chain_invariant():
     np.testing.assert_allclose(conditional, case.joint / case.joint.sum(1, keepdims=True), rtol=1e-9)
 
 
-def test_a_loose_bound_is_refused(small):
+def test_a_loose_bound_is_refused():
+    X, y = logistic_arrays(400, effects=[0.0] + [1.5] * 11)
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.normal(2.0))
     with pytest.raises(ModelError, match=r"variance of .* above 10"):
-        PseudoMarginalFirefly(bound="untuned", xi=0.1).setup(small.model, small.mode, 0, False)
+        PseudoMarginalFirefly().setup(model, tb.find_mode(model, progress=False), 0, False)
 
 
 # What users meet.
@@ -479,11 +481,12 @@ def test_a_loose_bound_is_warned_of(small):
 
 
 def test_lights_that_stick_are_warned_of():
-    """The lognormal sample of Bardenet et al.: a few rows lie far above their bounds and are hardly ever darkened."""
-    y = np.random.default_rng(5).lognormal(sigma=2.0, size=2000)
-    model = tb.models.normal(y)
-    with pytest.warns(TallbayesWarning, match="a bright row stays bright"):
-        tb.sample(model, Firefly(rate=0.002), draws=2000, warmup=500, chains=2, seed=1, progress=False)
+    """The lognormal sample of Bardenet et al. under their bound: L/B - 1 of every row is far above a small rate."""
+    model = tb.models.normal(np.random.default_rng(5).lognormal(sigma=2.0, size=2000))
+    with pytest.warns(TallbayesWarning, match=r"a bright row stays bright for .* Raise rate"):
+        sampler = Firefly(bound="taylor-uniform", rate=1e-5)
+        fit = tb.sample(model, sampler, draws=2000, warmup=200, chains=2, seed=1, progress=False)
+    assert fit.meta["notes"]["iterations_bright"] > 40 and len(fit.meta["warnings"]) == 1
 
 
 def test_options_are_checked_and_survive_json():

@@ -147,6 +147,8 @@ def case(name):
 
 CASES = [
     *((family, bound) for family in ("logistic", "student_t", "softmax") for bound in ("tuned", "untuned", "taylor")),
+    ("gaussian", "taylor-uniform"),
+    ("logistic", "taylor-uniform"),
     *((family, "tuned") for family in ("probit", "negbin", "gaussian")),
 ]
 

@@ -47,7 +47,7 @@ from tallbayes.proxies.tangents import Boehning, JaakkolaJordan, StudentTangent,
 
 MARGIN = 1e-10  # far above rounding of a gap, and n times it far below one bright row
 UNTUNED_XI = 1.5  # of the paper, for logistic rows
-NAMES = ("tuned", "untuned", "taylor")
+NAMES = ("tuned", "untuned", "taylor", "taylor-uniform")
 
 
 class LowerBound(NamedTuple):
@@ -169,7 +169,8 @@ def predicted_brightness(mode: Mode, bound: LowerBound) -> float:
 
 def lower_bound(mode: Mode, name: str = "tuned", xi: float | None = None) -> tuple[LowerBound, str]:
     """The bound of a model: "tuned" touches the likelihood of every row at the mode, "untuned" at one xi for all rows (1.5 for
-    logistic and 0 for Student-t rows unless given; at equal probabilities for softmax), "taylor" is Taylor-Lagrange.
+    logistic and 0 for Student-t rows unless given; at equal probabilities for softmax), "taylor" is Taylor-Lagrange. "taylor-uniform"
+    has the largest remainder of all rows in every row, as Bardenet, Doucet and Holmes had it: looser, and much so in heavy tails.
 
     Families without a tangent bound of their own have "taylor" alone; "tuned" means that there. One or two passes.
 
@@ -189,21 +190,21 @@ def lower_bound(mode: Mode, name: str = "tuned", xi: float | None = None) -> tup
     if xi is not None and not (xi >= 0.0 and math.isfinite(xi)):
         raise OptionError(f"xi is where all rows' bounds are tight, at least 0; got {xi}.")
     tuned, word = name == "tuned", "tuned" if name == "tuned" else f"xi = {xi or 0.0:g}"
-    if name != "taylor":
+    if name in ("tuned", "untuned"):
         if isinstance(member, Logistic):
             xi = UNTUNED_XI if xi is None else xi
             label = f"Jaakkola-Jordan, {'tuned' if tuned else f'xi = {xi:g}'}"
             return _collapsed(mode, JaakkolaJordan(-1.0 if tuned else float(xi)), mode.reference), label
         if isinstance(member, StudentT):
-            return _collapsed(
-                mode, StudentTangent(-1.0 if tuned else float(xi or 0.0)), mode.reference
-            ), f"Student-t tangent, {word}"
+            kind = StudentTangent(-1.0 if tuned else float(xi or 0.0))
+            return _collapsed(mode, kind, mode.reference), f"Student-t tangent, {word}"
         if isinstance(member, Softmax):
             reference = mode.reference if tuned else np.zeros(model.dim)
             return _collapsed(mode, Boehning(), reference), f"Boehning, {'tuned' if tuned else 'at equal probabilities'}"
         if not tuned:
             raise ModelError(f"{model.family.name} has no untuned bound; use bound='taylor'.")
-    return _taylor_lagrange(mode), "Taylor-Lagrange"
+    uniform = name == "taylor-uniform"
+    return _taylor_lagrange(mode, uniform), "uniform Taylor-Lagrange" if uniform else "Taylor-Lagrange"
 
 
 def _collapsed(mode: Mode, kind: Any, reference: np.ndarray, penalty: Any = None) -> LowerBound:
@@ -213,7 +214,7 @@ def _collapsed(mode: Mode, kind: Any, reference: np.ndarray, penalty: Any = None
     return LowerBound(kind, reference.copy(), *sums, NoPenalty() if penalty is None else penalty)
 
 
-def _taylor_lagrange(mode: Mode) -> LowerBound:
+def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:
     model = mode.model
     if isinstance(model.member, GaussianScale):
         penalty: Any = _scale_penalty(mode)
@@ -227,6 +228,9 @@ def _taylor_lagrange(mode: Mode) -> LowerBound:
             ) from error
         factor = np.ascontiguousarray(mode.factor)
         penalty = CubicPenalty(factor, coefficient.reshape(-1, 1), np.array([math.fsum(coefficient)]))
+    if uniform:
+        every = np.where(model.rows.records[:, [model.data.d + 2]] > 0.0, penalty.coefficient.max(0), 0.0)
+        penalty = penalty._replace(coefficient=every, total=every.sum(0))
     return _collapsed(mode, TaylorKind(), mode.reference, penalty)
 
 

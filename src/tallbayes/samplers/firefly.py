@@ -179,7 +179,7 @@ class FireflyPolicy(Policy):
 class Firefly(Sampler):
     """Firefly Monte Carlo with any move.
 
-    `bound` is "tuned" (tight at the mode), "untuned" (tight at one `xi` for all rows) or "taylor"; see
+    `bound` is "tuned" (tight at the mode), "untuned" (tight at one `xi` for all rows), "taylor" or "taylor-uniform"; see
     `tallbayes.proxies.lower_bounds`. `resample` is "implicit", or "explicit", "explicit-without" (replacement) and "sweep", which
     redraw a `fraction` of all lights an iteration. Implicit resampling proposes dark rows at `rate`, one number for all rows as in
     the paper, or by default at `excess` times the expected brightness of each: 0.2, and 1 for moves with gradients, unless given.
