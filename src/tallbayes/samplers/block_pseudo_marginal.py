@@ -195,7 +195,7 @@ class BlockPseudoMarginal(Sampler):
         "the estimate of the log-likelihood is taken to be normal; its variance is controlled, its bias is not",
         checked=("variance of the estimate",),
     )
-    cost: ClassVar[str] = "m, chosen so that the log-likelihood has a variance of about 1"
+    cost: ClassVar[str] = "m, chosen by a pilot"
 
     def __post_init__(self) -> None:
         if self.order not in (0, 1, 2):
