@@ -29,7 +29,7 @@ from tallbayes.proxies.difference import Penalty, combine, difference, fresh_row
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.samplers import ecs_checks, learned_rows
 from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
-from tallbayes.samplers.estimated import inside, pulled_in
+from tallbayes.samplers.estimated import at_wall, inside, pulled_in
 from tallbayes.samplers.learned_rows import LearnedOptions, LearnedState
 from tallbayes.target import NOT_FINITE, control_values, log_prior, stop_run
 
@@ -94,9 +94,7 @@ def _step(rng, target, options, state, info):
         if level < ratio:
             info[0], info[3] = 1.0, 1.0
             state = State(theta, white, indices, scale, estimate, variance, log_target)
-    else:
-        info[6] = 1.0
-    info[4], info[5] = state.log_likelihood, state.variance
+    info[4], info[5], info[6] = state.log_likelihood, state.variance, at_wall(target, state.white)
     return state
 
 

@@ -27,7 +27,7 @@ from tallbayes.models.mode import Mode
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import Whitening, unwhiten, whiten, whitening_of
 from tallbayes.samplers.base import init, step
-from tallbayes.samplers.estimated import inside, pulled_in
+from tallbayes.samplers.estimated import at_wall, inside, pulled_in
 from tallbayes.target import NOT_FINITE, centre_log_likelihoods, log_prior, row_log_likelihoods, stop_run
 
 FLOOR = 0.1  # of the mean |l|, added to that of each group: bounds 1/p
@@ -140,9 +140,8 @@ def _step(rng, target, options, state, info):
         if threshold < ratio:
             info[0], info[3] = 1.0, 1.0
             state = LearnedState(theta, white, numbers, value, variance, float(rows), log_target)
-    else:
-        info[6] = 1.0
-    info[4], info[5], info[7] = state.log_likelihood, state.variance, state.rows
+    info[4], info[5], info[6] = state.log_likelihood, state.variance, at_wall(target, state.white)
+    info[7] = state.rows
     return state
 
 
