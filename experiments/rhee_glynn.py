@@ -78,7 +78,7 @@ def main() -> None:
         axis.axhline(0.0, color="0.6", lw=0.8)
         axis.set_xlabel("rows n")
         axis.set_ylabel("log relative variance of Y")
-        axis.legend(frameon=False, fontsize=8, title="exact; dotted: Proposition 4.1")
+        axis.legend(frameon=False, fontsize=8, title="exact; dotted: Proposition 4.1", loc="center right")
         folder = Path(__file__).parent.parent / "docs" / "figures"
         folder.mkdir(exist_ok=True)
         canvas.savefig(folder / "rhee-glynn.png", dpi=80)

@@ -24,6 +24,7 @@ def test_the_block_sampler_agrees_with_quadrature(quad):  # noqa: F811
     z, sizes = scores(fit, quad.posterior, plain(fit))
     assert sizes.min() > 19_500 and np.abs(z).max() < THRESHOLD
     assert fit.evals.max() == 20
+    assert 1 <= fit.meta["notes"]["longest_run_without_acceptance"] < 30_000
     assert fit.audit(quad.model, pairs=5).passed
 
 

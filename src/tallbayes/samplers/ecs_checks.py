@@ -24,6 +24,8 @@ def check(setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray], alterna
     variance = float(np.mean(stats["variance"]))
     notes["variance"] = variance
     notes["u_acceptance"] = float(np.mean(stats["u_accepted"]))
+    if "accepted" in stats:
+        notes["longest_run_without_acceptance"] = max(_longest_run(chain == 0) for chain in stats["accepted"])
     out = _signs(stats, notes) if "weight" in stats else _bias(setup, theta, notes)
     if notes.get("bias_guard", 0.0) > LARGEST_BIAS:
         out.append(
@@ -54,6 +56,12 @@ def check(setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray], alterna
             f"are cut off there. The reference is poor or the posterior far from normal; use recentre=2, more rows, or {alternative}."
         )
     return out
+
+
+def _longest_run(rejected: np.ndarray) -> int:
+    """Length of the longest stretch of True."""
+    ends = np.flatnonzero(np.diff(np.concatenate([[0], rejected.astype(int), [0]])))
+    return int((ends[1::2] - ends[::2]).max(initial=0))
 
 
 def _bias(setup: Setup, theta: np.ndarray, notes: dict[str, Any]) -> list[str]:
