@@ -228,6 +228,7 @@ class BlockPseudoMarginal(Sampler):
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Rows to draw, and a pilot that chooses how many."""
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
+        pilots.require_proxies(model)
         if self.rows == "learned":
             return self._learned(model, mode, rng)
         pilot, scheme, samples, radius = pilots.prepare(mode, self.order, self.rows, rng)
