@@ -159,7 +159,7 @@ class Pilot:
 
 def require_proxies(model: Model) -> None:
     """Refuse rows that have no Taylor proxies."""
-    if type(model.rows) not in residual_slopes.registry:  # type: ignore[attr-defined]
+    if type(model.rows) not in residual_slopes.registry:
         raise ModelError(
             f"the rows of the {model.family.name} model have no Taylor control variates, which this sampler needs; use a full-data "
             "sampler such as 'nuts'."
