@@ -129,7 +129,10 @@ def main() -> None:
         for peer in (peers.numpyro_nuts, peers.nutpie_nuts):
             table.append(peer(model, mode, few, few))
             print(table[-1], flush=True)
-    note = f"n = {options.n:,}, d = {model.dim}, one chain each; seconds of processor time; ours with a filled compile cache, mode and pilot included."
+    note = (
+        f"n = {options.n:,}, d = {model.dim}, one chain each; seconds of processor time; ours with a filled compile cache, mode and "
+        "pilot included."
+    )
     peer = {row["tool"].split(",")[0]: row for row in table}
     if "NumPyro HMCECS" in peer:
         speed = "ESS/s after warm-up"
