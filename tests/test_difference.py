@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from tallbayes.engine.residuals import (
     residual_values,
     slope_count,
 )
-from tallbayes.errors import OptionError
+from tallbayes.errors import ModelError, OptionError
 from tallbayes.models.mode import mode_at
 from tallbayes.moves.base import log_density_gradient
 from tallbayes.moves.linear import inverse_factor
@@ -342,3 +343,15 @@ def test_a_reference_that_is_not_the_mode_keeps_the_estimator_unbiased():
     proxy = difference(other, 2, UniformRows(N), np.inf)
     rest = control_residuals(model.rows, np.arange(N), theta, other.reference, 2).sum()
     assert abs(proxy_sum(proxy, theta) + rest - passes.total_value(model.rows, theta)) < 1e-10
+
+
+def test_rows_without_proxies_are_refused():
+    class Series(NamedTuple):
+        records: np.ndarray
+
+    model = model_of("logistic")
+    mode = tb.find_mode(model, progress=False)
+    model.__dict__["rows"] = Series(model.data.records)
+    for sampler in ("hmc-ecs", "hmc-ecs-signed", "block-pseudo-marginal", "rhee-glynn"):
+        with pytest.raises(ModelError, match="no Taylor control variates"):
+            tb.samplers.resolve(sampler).setup(model, mode, 0, False)

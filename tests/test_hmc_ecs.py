@@ -138,9 +138,10 @@ def test_the_perturbed_law_is_the_posterior_to_the_accuracy_of_a_long_run(quad):
 
 
 def test_a_coarse_estimate_shows_and_weights_repair_it(quad):
-    sampler = HMCECS(subsample=8, blocks=4, order=1)
-    with pytest.warns(TallbayesWarning, match="at a distance"):
+    sampler = HMCECS(subsample=12, blocks=4, order=1)
+    with pytest.warns(TallbayesWarning) as told:
         fit = tb.sample(quad.model, sampler, draws=40_000, warmup=500, seed=2, mode=quad.mode, progress=False)
+    assert any("at a distance" in str(w.message) for w in told)
     assert np.abs(scores(fit, quad.posterior, plain(fit))[0]).max() > THRESHOLD
     exact = fit.reweight(quad.model, draws=8000)
     assert exact.guarantee.kind == "EXACT" and exact.theta.shape == (4, 8000, 2)

@@ -16,9 +16,10 @@ from scipy.special import digamma, logsumexp, ndtr, polygamma
 from scipy.stats import norm, poisson
 
 from tallbayes.engine import passes
-from tallbayes.engine.residuals import control_residuals
+from tallbayes.engine.residuals import control_residuals, residual_slopes
 from tallbayes.engine.rows import SingleIndex
-from tallbayes.errors import OptionError
+from tallbayes.errors import ModelError, OptionError
+from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
 from tallbayes.proxies.alias import allocate, build
 from tallbayes.proxies.difference import UniformRows, WeightedRows, probabilities
@@ -156,8 +157,18 @@ class Pilot:
         return self.mode.reference + white @ self.mode.factor.T
 
 
+def require_proxies(model: Model) -> None:
+    """Refuse rows that have no Taylor proxies."""
+    if type(model.rows) not in residual_slopes.registry:
+        raise ModelError(
+            f"the rows of the {model.family.name} model have no Taylor control variates, which this sampler needs; use a full-data "
+            "sampler such as 'nuts'."
+        )
+
+
 def prepare(mode: Mode, order: int, rows: str, rng: np.random.Generator) -> tuple[Pilot, Any, list[Sample], float]:
     """A pilot, the scheme of rows, populations at Laplace draws, and the radius of the wall (F.1, guard iii)."""
+    require_proxies(mode.model)
     scores = row_scores(mode, order)
     scheme = scheme_of(mode, rows, scores)
     pilot = Pilot(mode, order, scheme, population(scores, rng))

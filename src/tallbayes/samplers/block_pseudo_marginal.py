@@ -27,12 +27,14 @@ from tallbayes.moves.proposals import ProposalMove, propose
 from tallbayes.proxies import pilot as pilots
 from tallbayes.proxies.difference import Penalty, combine, difference, fresh_rows, proxy_sum, refreshed_rows
 from tallbayes.proxies.taylor import unwhiten, whiten
-from tallbayes.samplers import ecs_checks
+from tallbayes.samplers import ecs_checks, learned_rows
 from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
-from tallbayes.samplers.estimated import inside, pulled_in
+from tallbayes.samplers.estimated import at_wall, inside, pulled_in
+from tallbayes.samplers.learned_rows import LearnedOptions, LearnedState
 from tallbayes.target import NOT_FINITE, control_values, log_prior, stop_run
 
 INFO = ("accepted", "acceptance_rate", "component", "u_accepted", "log_likelihood", "variance", "wall")
+LEARNED = ("rows",)
 
 
 class State(NamedTuple):
@@ -92,9 +94,7 @@ def _step(rng, target, options, state, info):
         if level < ratio:
             info[0], info[3] = 1.0, 1.0
             state = State(theta, white, indices, scale, estimate, variance, log_target)
-    else:
-        info[6] = 1.0
-    info[4], info[5] = state.log_likelihood, state.variance
+    info[4], info[5], info[6] = state.log_likelihood, state.variance, at_wall(target, state.white)
     return state
 
 
@@ -142,12 +142,29 @@ class BlockPolicy(ProposalPolicy):
         return State(theta.copy(), np.zeros(theta.size), np.zeros(0, np.int64), np.zeros(0), 0.0, 0.0, 0.0)
 
 
+class LearnedPolicy(ProposalPolicy):
+    """The same for rows drawn by a learned likelihood."""
+
+    def __init__(self, move: ProposalMove, dim: int, size: int, least: int, blocks: int, variance: float) -> None:
+        super().__init__(move, dim)
+        self.size, self.least, self.blocks, self.variance = size, least, blocks, variance
+
+    def compiled(self, kernel: Any) -> LearnedOptions:
+        """Kernel and sizes."""
+        return LearnedOptions(kernel, self.size, self.least, self.blocks, self.variance)
+
+    def blank(self, theta: np.ndarray) -> LearnedState:
+        """A state without numbers."""
+        return LearnedState(theta.copy(), np.zeros(theta.size), np.zeros((2, 0)), 0.0, 0.0, 0.0, 0.0)
+
+
 @dataclass(frozen=True)
 class BlockPseudoMarginal(Sampler):
     """Block pseudo-marginal Metropolis-Hastings.
 
     `subsample` rows (None: chosen so that Var log L-hat is about `variance`) in `blocks` blocks; `order` of the control variates;
-    `rows` "uniform" or "weighted" (drawn by their whitened norms); `move` any with a known proposal ratio.
+    `rows` "uniform", "weighted" (drawn by their whitened norms) or "learned" (by a log-likelihood learned in data space, without
+    control variates, as many as the variance asks for); `move` any with a known proposal ratio.
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -165,19 +182,24 @@ class BlockPseudoMarginal(Sampler):
     rows: str = "uniform"
     variance: float = 1.0
     move: Move = field(default_factory=independence)
-    guarantee: ClassVar[Guarantee] = Guarantee(
+    CONTROLLED: ClassVar[Guarantee] = Guarantee(
         "ASYMPTOTIC",
         "the law of the draws is within O(1/(n m^2)) of the posterior for m rows, in total variation",
         assumed=("the reference is near the mode of all rows", "the estimate of the log-likelihood is nearly normal"),
         checked=("variance of the estimate", "bias of the estimate at pilot points and draws", "distance from the reference"),
     )
-    cost: ClassVar[str] = "m, chosen so that the log-likelihood has a variance of about 1"
+    UNCONTROLLED: ClassVar[Guarantee] = Guarantee(
+        "HEURISTIC",
+        "the estimate of the log-likelihood is taken to be normal; its variance is controlled, its bias is not",
+        checked=("variance of the estimate",),
+    )
+    cost: ClassVar[str] = "m, chosen by a pilot"
 
     def __post_init__(self) -> None:
         if self.order not in (0, 1, 2):
             raise OptionError(f"order of the control variates is 0, 1 or 2; got {self.order!r}.")
-        if self.rows not in ("uniform", "weighted"):
-            raise unknown("rows", self.rows, ("uniform", "weighted"))
+        if self.rows not in ("uniform", "weighted", "learned"):
+            raise unknown("rows", self.rows, ("uniform", "weighted", "learned"))
         if self.subsample is not None and (not isinstance(self.subsample, int | np.integer) or self.subsample < 1):
             raise OptionError(
                 f"subsample must be a whole number of at least 1, or None to have it chosen; got {self.subsample!r}."
@@ -196,11 +218,19 @@ class BlockPseudoMarginal(Sampler):
     @property
     def info(self) -> tuple[str, ...]:
         """What a step reports."""
-        return INFO
+        return INFO + LEARNED if self.rows == "learned" else INFO
+
+    @property
+    def guarantee(self) -> Guarantee:  # type: ignore[override]
+        """That of the rows."""
+        return self.UNCONTROLLED if self.rows == "learned" else self.CONTROLLED
 
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Rows to draw, and a pilot that chooses how many."""
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
+        pilots.require_proxies(model)
+        if self.rows == "learned":
+            return self._learned(model, mode, rng)
         pilot, scheme, samples, radius = pilots.prepare(mode, self.order, self.rows, rng)
         m, blocks, notes = pilots.choose_size(
             samples,
@@ -219,6 +249,27 @@ class BlockPseudoMarginal(Sampler):
         )
         proxy = difference(mode, self.order, scheme, radius)
         return Setup(model, policy, proxy, model.data.n + pilot.evaluations, why, notes)
+
+    def _learned(self, model: Model, mode: Mode, rng: np.random.Generator) -> Setup:
+        radius = math.sqrt(model.dim) + 5.0
+        groups = learned_rows.group(mode, radius)
+        m, gamma, spent = learned_rows.needed(mode, groups, self.variance, rng)
+        least = 2 * (model.dim + 1)
+        size = max(least, m) if self.subsample is None else int(self.subsample)
+        if size < least:
+            raise OptionError(f"subsample={size} is below 2 (d + 1) = {least}: so few rows know nothing of their variance.")
+        blocks = min(self.blocks, size)
+        notes: dict[str, Any] = {
+            "gamma": gamma,
+            "subsample": size,
+            "blocks": blocks,
+            "at_least": least,
+            "groups": groups.start.size - 1,
+        }
+        notes.update(rows=self.rows, radius=radius, reference=mode.reference.tolist())
+        policy = LearnedPolicy(as_proposal(self.move), model.dim, size, max(least, size // 8), blocks, self.variance)
+        why = f"block pseudo-marginal, at most {size:,} of {model.data.n:,} rows drawn by a likelihood learned in {notes['groups']} groups"
+        return Setup(model, policy, groups, spent, why, notes)
 
     def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
         """Variance and bias of the estimate at draws, and the wall."""

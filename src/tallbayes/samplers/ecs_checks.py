@@ -24,6 +24,8 @@ def check(setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray], alterna
     variance = float(np.mean(stats["variance"]))
     notes["variance"] = variance
     notes["u_acceptance"] = float(np.mean(stats["u_accepted"]))
+    if "accepted" in stats:
+        notes["longest_run_without_acceptance"] = max(_longest_run(chain == 0) for chain in stats["accepted"])
     out = _signs(stats, notes) if "weight" in stats else _bias(setup, theta, notes)
     if notes.get("bias_guard", 0.0) > LARGEST_BIAS:
         out.append(
@@ -56,11 +58,19 @@ def check(setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray], alterna
     return out
 
 
+def _longest_run(rejected: np.ndarray) -> int:
+    """Length of the longest stretch of True."""
+    ends = np.flatnonzero(np.diff(np.concatenate([[0], rejected.astype(int), [0]])))
+    return int((ends[1::2] - ends[::2]).max(initial=0))
+
+
 def _bias(setup: Setup, theta: np.ndarray, notes: dict[str, Any]) -> list[str]:
     """The bias of log L-hat at some draws; a constant would not matter, so its spread counts."""
     flat = theta.reshape(-1, theta.shape[-1])
     chosen = flat[np.linspace(0, flat.shape[0] - 1, min(DRAWS, flat.shape[0])).astype(int)]
-    pilot: Any = setup.policy.pilot  # type: ignore[attr-defined]
+    pilot: Any = getattr(setup.policy, "pilot", None)
+    if pilot is None:  # rows by a learned likelihood: the population of Z depends on theta
+        return []
     samples = [pilot.at(t) for t in chosen]
     biases = np.array([s.bias(notes["subsample"]) for s in samples])
     notes["bias_mean"], notes["bias_sd"] = float(biases.mean()), float(biases.std())

@@ -67,6 +67,12 @@ def inside(target, theta):
 
 
 @inlinable
+def at_wall(target, white):
+    """1 if a state is in the outer tenth before the wall, where a posterior has no mass: proposals may well go beyond it."""
+    return 1.0 if math.sqrt((white * white).sum()) > 0.9 * target.proxy.radius else 0.0
+
+
+@inlinable
 def pulled_in(target, theta):
     """theta, or the point of the segment to the reference that lies just inside the wall: chains may start far away."""
     white = whiten(target.proxy.whitening, theta)

@@ -251,7 +251,7 @@ class HMCECS(Sampler):
         assumed=("signs are mostly positive, so that averages have a finite variance in practice",),
         checked=("share of positive signs",),
     )
-    cost: ClassVar[str] = "m a leapfrog step, m chosen so that the log-likelihood has a variance of about 1"
+    cost: ClassVar[str] = "m a gradient, m chosen by a pilot"
 
     def __post_init__(self) -> None:
         if self.estimator not in ("perturbed", "signed"):

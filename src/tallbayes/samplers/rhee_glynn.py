@@ -202,6 +202,7 @@ class RheeGlynn(Sampler):
 
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Variance of a term from a pilot; refuses what cannot mix."""
+        pilots.require_proxies(model)
         n = model.data.n
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
         order = 0 if self.order is None else self.order
