@@ -10,8 +10,9 @@ import tallbayes as tb
 from tallbayes.errors import CertificateError, ModelError, OptionError
 from tallbayes.proxies.remainder import certify, rate_count, row_rates
 from tallbayes.proxies.slopes import slope_rate
-from tallbayes.samplers import ZigZag, advance, zigzag
-from tallbayes.samplers.zigzag import candidate_time, path_moments, path_square, prior_rows, squared_radius
+from tallbayes.samplers import ZigZag, advance, path
+from tallbayes.samplers.path import candidate_time, path_square, squared_radius
+from tallbayes.samplers.zigzag import path_moments, prior_rows
 from tallbayes.target import STATUS, Certified, residual_gradient
 from tallbayes.testing import THRESHOLD, exact_posterior, invariance_scores, moment_scores
 
@@ -95,16 +96,16 @@ def test_the_interpreted_path_keeps_the_law_and_mutants_are_caught(monkeypatch):
         return scores is None or np.abs(scores).max() > THRESHOLD
 
     with monkeypatch.context() as patch:  # rows never read: the law is the Laplace fit
-        patch.setattr(zigzag, "slope_rate", lambda bound, reach, rates: 0.0)
+        patch.setattr(path, "slope_rate", lambda bound, reach, rates: 0.0)
         assert caught()
     with monkeypatch.context() as patch:  # the wrong half of the gradients turns
-        original = zigzag.upper_times
+        original = path.upper_times
 
         def reversed_sign(factor, vector, out):
             original(factor, vector, out)
             out *= -1.0
 
-        patch.setattr(zigzag, "upper_times", reversed_sign)
+        patch.setattr(path, "upper_times", reversed_sign)
         assert caught()
 
 
@@ -126,7 +127,7 @@ def test_coordinates_turn_at_their_rates_and_not_without_the_root_of_d(monkeypat
         exact += np.maximum(0.0, -velocity * (mode.factor.T @ raw))
     for j in range(d):
         part = np.empty(d)
-        zigzag._prior_gradient(options.prior, j, theta, part)
+        path.prior_residual(options.prior, j, theta, part)
         exact += np.maximum(0.0, -velocity * part)
     rates, prior_rate = np.zeros(2), options.prior.weight.sum()
     data_rate = slope_rate(target.proxy.bound, 3.0, rates)
@@ -135,14 +136,14 @@ def test_coordinates_turn_at_their_rates_and_not_without_the_root_of_d(monkeypat
         rng, turned = np.random.default_rng(5), np.zeros(d)
         for _ in range(count):
             moved = velocity.copy()
-            zigzag._candidate(rng, target, options, rates, data_rate, prior_rate, white, moved, np.zeros(5))
+            path.turn(rng, target, options, rates, data_rate, prior_rate, white, moved, np.zeros(5))
             turned += moved != velocity
-        whole = 3.0 * zigzag.spread(d) * (data_rate + prior_rate) * (white @ white)
+        whole = 3.0 * path.spread(d) * (data_rate + prior_rate) * (white @ white)
         share = exact / whole
         return np.abs((turned / count - share) / np.sqrt(share * (1 - share) / count)).max()
 
     assert worst() < THRESHOLD
-    monkeypatch.setattr(zigzag, "spread", lambda d: 1.0)
+    monkeypatch.setattr(path, "spread", lambda d: 1.0)
     assert worst() > THRESHOLD
 
 
