@@ -76,6 +76,7 @@ def figure(drawn: dict[str, dict[str, Any]]) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from PIL import Image
 
     labels = [k for k in drawn["gaussian"] if k != "exact"]
     fig, axes = plt.subplots(2, len(labels), figsize=(9.0, 5.6), constrained_layout=True)
@@ -103,6 +104,7 @@ def figure(drawn: dict[str, dict[str, Any]]) -> None:
     path = RESULTS.parent / "figures" / "sgld-running.png"
     path.parent.mkdir(exist_ok=True)
     fig.savefig(path, dpi=90)
+    Image.open(path).quantize(48).save(path, optimize=True)
 
 
 if __name__ == "__main__":

@@ -25,13 +25,13 @@ from tallbayes.errors import OptionError
 from tallbayes.moves.linear import dot, normal_vector
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.samplers.base import Guarantee, init, step
+from tallbayes.samplers.minibatch_gradient import noisy_gradient
 from tallbayes.samplers.stochastic_gradient import (
     REMOVED,
     StochasticGradient,
     add_noise,
     largest_step,
     near,
-    noisy_gradient,
     present_step,
 )
 from tallbayes.target import DIVERGED, stop_run
@@ -166,13 +166,14 @@ class SGHMC(StochasticGradient):
         if not margin > 0.0:
             return np.full(noise.size, np.inf)
         injected = step * (2.0 * (c - removed) + step * noise)
-        if not self.refresh:
-            return (1.0 - 0.5 * step * c) * injected / (step * c * margin)
         once, power, spread = np.array([[1.0, step], [-step, 1.0 - step * c - step * step]]), np.eye(2), 0.0
-        for _ in range(self.count(step)):
+        for _ in range(self.count(step) if self.refresh else 0):
             spread += power[0, 1] ** 2
             power = once @ power
-        return (power[0, 1] ** 2 + injected * spread) / (1.0 - power[0, 0] ** 2)
+        lost = 1.0 - power[0, 0] ** 2
+        if lost > 1e-9:
+            return (power[0, 1] ** 2 + injected * spread) / lost
+        return (1.0 - 0.5 * step * c) * injected / (step * c * margin)  # momenta that are kept, or nothing moves between them
 
     def step_for(self, noise: np.ndarray) -> float:
         """With corrected noise, also such that the correction takes away a predicted inflation of a quarter at most."""

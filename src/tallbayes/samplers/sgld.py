@@ -21,13 +21,13 @@ import numpy as np
 
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.samplers.base import Guarantee, init, step
+from tallbayes.samplers.minibatch_gradient import noisy_gradient
 from tallbayes.samplers.stochastic_gradient import (
     REMOVED,
     StochasticGradient,
     add_noise,
     largest_step,
     near,
-    noisy_gradient,
     present_step,
 )
 from tallbayes.target import DIVERGED, stop_run

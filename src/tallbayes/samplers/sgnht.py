@@ -23,7 +23,8 @@ from tallbayes.errors import OptionError
 from tallbayes.moves.linear import dot, normal_vector
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.samplers.base import Guarantee, init, step
-from tallbayes.samplers.stochastic_gradient import StochasticGradient, near, noisy_gradient, present_step
+from tallbayes.samplers.minibatch_gradient import noisy_gradient
+from tallbayes.samplers.stochastic_gradient import StochasticGradient, near, present_step
 from tallbayes.target import DIVERGED, stop_run
 
 
