@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import tomllib
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -29,21 +29,30 @@ ROOT = Path(__file__).resolve().parents[1]
 def sampler_table(folder: str = "docs/samplers") -> str:
     """The samplers in Markdown: name, class call, guarantee, rows an iteration, page; `folder` holds the pages."""
     objects = {name: make() for name, make in SAMPLERS.items()}
-    uses = Counter(type(sampler) for sampler in objects.values())
     lines = ["| name | object | guarantee | rows read an iteration | page |", "|---|---|---|---|---|"]
     for name, sampler in objects.items():
         module = type(sampler).__module__.rpartition(".")[2]
         page = f"[{module.replace('_', ' ')}]({folder}/{module.replace('_', '-')}.md)"
-        call = _call(sampler, uses[type(sampler)] > 1)
+        call = _call(sampler, [other for other in objects.values() if type(other) is type(sampler)])
         lines.append(f'| `"{name}"` | `{call}` | {sampler.guarantee.kind} | {sampler.cost} | {page} |')
     return "\n".join(lines)
 
 
-def _call(sampler: Sampler, with_move: bool) -> str:
-    """How the object is made; a class with several names shows the move that tells them apart."""
-    moves = [f for f in dataclasses.fields(sampler) if isinstance(getattr(sampler, f.name), Move)] if with_move else []
-    arguments = ", ".join(f"{f.name}=tb.moves.{getattr(sampler, f.name).name}()" for f in moves)
-    return f"tb.samplers.{type(sampler).__name__}({arguments})"
+def _call(sampler: Sampler, namesakes: list[Sampler]) -> str:
+    """How the object is made; a class with several names shows the options that tell them apart."""
+    arguments = []
+    for field in dataclasses.fields(sampler):
+        value = getattr(sampler, field.name)
+        if any(getattr(other, field.name) != value for other in namesakes):
+            shown = (
+                f"tb.moves.{value.name}()"
+                if isinstance(value, Move)
+                else json.dumps(value)
+                if isinstance(value, str)
+                else value
+            )
+            arguments.append(f"{field.name}={shown}")
+    return f"tb.samplers.{type(sampler).__name__}({', '.join(arguments)})"
 
 
 def layers() -> str:
