@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -58,7 +59,7 @@ def _call(sampler: Sampler, namesakes: list[Sampler]) -> str:
     for field in dataclasses.fields(sampler):
         value = getattr(sampler, field.name)
         if any(getattr(other, field.name) != value for other in namesakes):
-            shown = f"tb.moves.{value.name}()" if isinstance(value, Move) else f'"{value}"'
+            shown = f"tb.moves.{value.name}()" if isinstance(value, Move) else json.dumps(value) if isinstance(value, str) else value
             arguments.append(f"{field.name}={shown}")
     return f"tb.samplers.{type(sampler).__name__}({', '.join(arguments)})"
 

@@ -245,6 +245,19 @@ def test_a_window_run_resumes_bit_for_bit_and_reports(tmp_path):
     assert not audit.passed and "wider than the posterior" in audit.problems[0]
 
 
+def test_a_short_lead_is_warned_of():
+    y = lfilter([1.0, 0.9], [1.0], np.random.default_rng(8).standard_normal(600))
+    model = tb.models.arma(y, 0, 1, sigma=1.0, lead=10)
+    sampler = Informed(50, statistics="extremes", bandwidth=1e3, scaled=False)
+    mode = tb.find_mode(model, progress=False)
+    setup = sampler.setup(model, mode, 0, False)
+    assert setup.notes["startup"] == pytest.approx(abs(mode.reference[0]) ** 10)
+    theta = np.tile(mode.reference, (1, 5, 1))
+    found = sampler.diagnose(setup, theta, {"refreshed": np.ones((1, 5)), "distance": np.ones((1, 5))})
+    assert len(found) == 1 and "longer lead=" in found[0]
+    assert tb.models.arma(y, 1, 0, sigma=1.0).startup(np.array([0.5, 0.0])) == 0.0
+
+
 def test_the_default_for_windows_leaves_some_in_play():
     model = arma_model()
     setup = Informed(50).setup(model, tb.find_mode(model, progress=False), 0, False)

@@ -75,6 +75,11 @@ class SeriesModel(Model):
         """Whether theta is in the stationary and invertible region."""
         return bool(admissible(self.member.p, self.member.q, np.asarray(theta, float)))
 
+    def startup(self, theta: np.ndarray) -> float:
+        """What is left of the start of a window's recursion at the window itself: the largest inverse root to the power lead."""
+        p, q = self.member.p, self.member.q
+        return float(np.abs(np.roots([1.0, *theta[p : p + q]])).max(initial=0.0) ** self.member.lead) if q else 0.0
+
 
 def _first_guess(model: Any) -> np.ndarray:
     """Hannan and Rissanen (1982): innovations from a long autoregression, then least squares on lagged values of both."""

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.errors import ModelError, OptionError, unknown
+from tallbayes.models.arma import SeriesModel
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Laplace, Mode
 from tallbayes.moves import MOVE_INFO, Move, from_dict, random_walk
@@ -40,6 +41,7 @@ ROWS = ("auto", "swap", "window")
 COLD = 5.0  # default inverse temperature of scores: variances inflated by at most a tenth
 EFFECTIVE = 0.01  # share of windows that the default inverse temperature leaves in play
 _RARE = 0.01  # refresh rate below which a run is warned of
+_STARTUP = 0.01  # of the start of a recursion that may be left at a window
 _WIDE = 2.0  # variance relative to the Laplace fit above which a run is warned of
 
 
@@ -213,7 +215,7 @@ class Informed(Sampler):
             raise OptionError(
                 f"rows='swap' needs independent rows, which a {model.family.name} model has not; use rows='window'."
             )
-        first = model.member.p if not model.independent_rows else 0
+        first = model.member.p if isinstance(model, SeriesModel) else 0
         n = model.data.n - first
         m = self._size(n, model.dim)
         scheme: Any = Windows(first, n - m + 1, m, self.local, self.rate) if window else Swap(m, min(self.swaps, m, n - m))
@@ -225,11 +227,13 @@ class Informed(Sampler):
             notes |= {"windows": scheme.starts, "effective_windows": effective}
         else:
             squared = model.dim / (2.0 * penalty + 1.0 / (n / m - 1.0)) if self.statistics == "score" else math.nan
-        if self.statistics == "score" and self.scaled:
+        if self.statistics == "score" and self.scaled and self.subset != "fixed":
             notes["predicted_variance_ratio"] = 1.0 + squared / model.dim
         notes["inverse_temperature"] = penalty
+        if isinstance(model, SeriesModel):
+            notes["startup"] = model.startup(mode.reference)
         power = n / m if self.scaled else 1.0
-        settle = 20 * m if not window else 1000
+        settle = 1000 + 20 * math.isqrt(m)  # about sqrt(m) accepted swaps bring Delta from a uniform subset's to its law
         fixed = InformedOptions(0, scheme, SUBSETS[self.subset], penalty, power, self.repeats, settle)
         policy = InformedPolicy(self.move, mode, power * m / n, fixed, blank_subset(scheme, table))
         why = f"{self.name} with {m:,} of {n:,} rows, {self.subset} {notes['rows']} subsets, as asked"
@@ -279,6 +283,11 @@ class Informed(Sampler):
             found.append(
                 f"the subset was refreshed in {100 * rate:.2g} % of iterations, so the draws know few subsets; lower "
                 "inverse_temperature (raise bandwidth), or raise subsample."
+            )
+        if setup.notes.get("startup", 0.0) > _STARTUP:
+            found.append(
+                f"{100 * setup.notes['startup']:.2g} % of the start of a window's recursion is left at the window; give the model a "
+                "longer lead=."
             )
         if self.scaled and ratio > _WIDE:
             found.append(

@@ -126,7 +126,7 @@ def distance(scheme: Any, target: Target, subset: Any) -> float:
 def refresh(
     rng: np.random.Generator, scheme: Any, target: Target, penalty: float, subset: Any, squared: float
 ) -> tuple[Any, float, bool]:
-    """One Metropolis-Hastings step on nu: subset, |Delta|^2, and whether a proposal was accepted."""
+    """One Metropolis-Hastings step on nu: subset, |Delta|^2, and whether the subset changed."""
     raise TypeError
 
 
@@ -236,7 +236,8 @@ def propose_start(rng, scheme, start):
 def _windows_refresh(rng, scheme, target, penalty, subset, squared):
     start = propose_start(rng, scheme, subset.start)
     proposed = target.proxy.squared[start]
-    if math.log(1.0 - rng.random()) < penalty * (squared - proposed):
+    accepted = math.log(1.0 - rng.random()) < penalty * (squared - proposed)
+    if accepted and start != subset.start:
         return Window(start), proposed, True
     return subset, squared, False
 

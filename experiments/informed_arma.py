@@ -1,0 +1,200 @@
+"""LWA-MCMC on an ARMA(1, 1) series: Maire, Friel and Alquier (2015), section 5.1, Table 2 and Figures 4 to 7.
+
+python -m experiments.informed_arma --write
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.signal import lfilter
+from scipy.stats import gaussian_kde
+
+import tallbayes as tb
+from benchmarks.report import show
+from tallbayes.samplers import FullData, Informed
+
+FIGURES = Path(__file__).parent.parent / "docs" / "figures"
+TRUTH = np.array([0.5, 0.7, 0.1])
+LABELS = ("α", "β", "γ")
+S0, S1, S2 = "quantiles-autocorrelations", "autocorrelations", "extremes"
+PAPER = {"free": 1.0, "1": 0.81, "0.1": 0.34, "0.01": 0.05, "0.001": 0.001, "0.0001": 1e-4, "fixed": 0.0}
+
+
+def simulate(rows: int, seed: int = 0) -> np.ndarray:
+    noise = np.random.default_rng(seed).standard_normal(rows)
+    return lfilter([1.0, TRUTH[1]], [1.0, -TRUTH[0]], noise + TRUTH[2] / (1.0 + TRUTH[1]))
+
+
+def setups(size: int) -> dict[str, Informed]:
+    common: dict[str, Any] = {"subsample": size, "statistics": S0, "scaled": False}
+    named = {"free": Informed(**common, subset="free")}
+    for bandwidth in (1.0, 1e-1, 1e-2, 1e-3, 1e-4):
+        named[f"{bandwidth:g}"] = Informed(**common, bandwidth=bandwidth)
+    return named | {"fixed": Informed(**common, subset="fixed")}
+
+
+def run(model: Any, mode: Any, sampler: Any, runs: int, draws: int, thin: int = 10, init: str = "prior") -> Any:
+    return tb.sample(model, sampler, draws // thin, draws // 10, runs, 1, init=init, thin=thin, mode=mode, progress=False)
+
+
+def summary(fit: Any) -> dict[str, float]:
+    means = fit.theta.mean(axis=1)
+    row = {f"mean {name}": float(means[:, k].mean()) for k, name in enumerate(LABELS)}
+    return row | {
+        "largest bias, in sd of a run": float((np.abs(means.mean(0) - TRUTH) / fit.theta.std(axis=1).mean(0)).max()),
+        "sd of the means of runs, largest": float(means.std(axis=0, ddof=1).max()),
+    }
+
+
+def densities(fits: dict[str, Any], path: Path, title: str) -> None:
+    """A row a setup, a column a parameter: mean of the runs' densities, and their quantiles 0.2 and 0.8."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(len(fits), 3, figsize=(8, 1.45 * len(fits) + 0.4), sharex="col", squeeze=False)
+    for row, (name, fit) in enumerate(fits.items()):
+        for k in range(3):
+            width = (0.55, 0.55, 1.0)[k]
+            grid = np.linspace(TRUTH[k] - width, TRUTH[k] + width, 160)
+            spread = [gaussian_kde(c[:: max(1, c.shape[0] // 1500), k])(grid) for c in fit.theta]
+            low, high = np.quantile(spread, (0.2, 0.8), axis=0)
+            axis = axes[row, k]
+            axis.fill_between(grid, low, high, color="tab:blue", alpha=0.25, lw=0)
+            axis.plot(grid, np.mean(spread, axis=0), color="tab:blue", lw=1.2)
+            axis.axvline(TRUTH[k], color="tab:green", lw=1)
+            axis.axvline(fit.theta[:, :, k].mean(), color="tab:red", lw=1, ls="--")
+            axis.set_yticks([])
+            if k == 0:
+                axis.set_ylabel(name, fontsize=8)
+            if row == 0:
+                axis.set_title(LABELS[k], fontsize=9)
+            axis.tick_params(labelsize=7)
+    figure.suptitle(title, fontsize=9)
+    figure.tight_layout()
+    figure.savefig(path, dpi=80)
+    plt.close(figure)
+
+
+def boxes(fits: dict[str, Any], path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(8, 2.8))
+    for k, axis in enumerate(axes):
+        axis.boxplot([f.theta[:, :, k].ravel()[::7] for f in fits.values()], tick_labels=list(fits), showfliers=False)
+        axis.axhline(TRUTH[k], color="tab:green", lw=1)
+        axis.set_title(LABELS[k], fontsize=9)
+        axis.tick_params(labelsize=7)
+        axis.set_xlabel("m", fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=80)
+    plt.close(figure)
+
+
+def paths(fits: dict[str, Any], path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(8, 2.8))
+    for name, fit in fits.items():
+        seconds = np.linspace(0.0, fit.seconds["draws"], fit.theta.shape[1])
+        kept = np.unique(np.geomspace(1, seconds.size, 1500).astype(int)) - 1
+        for k, axis in enumerate(axes):
+            axis.plot(np.maximum(seconds[kept], 1e-3), fit.theta[0, kept, k], lw=0.9, label=name)
+    for k, axis in enumerate(axes):
+        axis.axhline(TRUTH[k], color="tab:green", lw=1, zorder=0)
+        axis.set_xscale("log")
+        axis.set_xlabel("seconds", fontsize=8)
+        axis.set_title(LABELS[k], fontsize=9)
+        axis.tick_params(labelsize=7)
+    axes[2].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=80)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--draws", type=int, default=50_000)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    if args.quick:
+        args.rows, args.runs, args.draws, args.seconds = 50_000, 3, 2_000, 1.0
+    warnings.simplefilter("ignore", tb.TallbayesWarning)
+    model = tb.models.arma(simulate(args.rows), 1, 1, sigma=1.0, prior=tb.priors.normal(10.0), lead=40)
+    mode = tb.find_mode(model, progress=False)
+    print("mode", mode.reference, "passes", mode.passes, flush=True)
+
+    rows, fits = [], {}
+    for name, sampler in setups(100).items():
+        fit = fits[name] = run(model, mode, sampler, args.runs, args.draws)
+        facts = {"setup or bandwidth": name, "paper: refresh rate": PAPER[name], "refresh rate": fit.stats["refreshed"].mean()}
+        rows.append(facts | {"mean |Δ|": fit.stats["distance"].mean()} | summary(fit))
+        print(rows[-1], flush=True)
+    note = f"n = {args.rows:,}, m = 100, statistics S0, {args.runs} runs of {args.draws:,} iterations from the prior."
+    show("S4 Table 2", rows, note, "lwa-refresh" if args.write else None)
+
+    others = {"S0": fits["0.01"]}
+    for name, statistics in (("S1", S1), ("S2", S2)):
+        sampler = Informed(100, statistics, bandwidth=1e-2, scaled=False)
+        others[name] = run(model, mode, sampler, args.runs, args.draws)
+    others["free"] = fits["free"]
+    table = [{"statistics": k, "refresh rate": f.stats["refreshed"].mean()} | summary(f) for k, f in others.items()]
+    show("S4 Figure 7", table, "m = 100, bandwidth 0.01.", "lwa-statistics" if args.write else None)
+    if args.write:
+        FIGURES.mkdir(exist_ok=True)
+        named = {k if k in ("free", "fixed") else f"ε = {k}": fits[k] for k in ("free", "1", "0.01", "0.0001", "fixed")}
+        title = "LWA, m = 100: mean density of the runs (line), their quantiles 0.2 and 0.8 (band)"
+        densities(named, FIGURES / "lwa-bandwidth.png", title)
+        densities(others, FIGURES / "lwa-statistics.png", "LWA, m = 100, ε = 0.01: choice of statistics")
+
+    sizes, table = {}, []
+    for m in (10_000, 1_000, 100):
+        draws = 400 * args.draws // m
+        sampler = Informed(m, S0, bandwidth=1.0, scaled=False)
+        sizes[str(m)] = fit = run(model, mode, sampler, args.runs, draws, 1 if m > 100 else 10, "laplace")
+        spread = (fit.theta.reshape(-1, 3).std(0) / np.sqrt(np.diag(mode.covariance))).max()
+        facts = {"m": m, "iterations": draws, "refresh rate": fit.stats["refreshed"].mean()}
+        table.append(facts | summary(fit) | {"sd over posterior sd, largest": spread})
+    show(
+        "S4 Figure 5",
+        table,
+        "Bandwidth 1, the same number of evaluations, started near the mode.",
+        "lwa-sizes" if args.write else None,
+    )
+
+    start = np.array([-0.5, -0.5, 2.0])
+    budget = {"M-H": FullData(tb.moves.random_walk())}
+    budget |= {f"LWA, m = {m:,}": Informed(m, S0, bandwidth=1.0, scaled=False) for m in (10_000, 1_000)}
+    traces, table = {}, []
+    for name, sampler in budget.items():
+        thin = 1 if name == "M-H" else max(1, int(3e6 / sampler.subsample / 10))
+        options = {"init": start, "thin": thin, "max_seconds": args.seconds, "mode": mode, "progress": False}
+        fit = traces[name] = tb.sample(model, sampler, 10_000_000, 0, 1, 3, **options)
+        inside = np.flatnonzero((np.abs(fit.theta[0] - TRUTH) < 0.1).all(axis=1))
+        at = int(inside[0]) if inside.size else None
+        evals = fit.evals[0].cumsum()
+        table.append(
+            {
+                "sampler": name,
+                "iterations": fit.theta.shape[1] * fit.thin,
+                "evaluations": float(evals[-1]),
+                "seconds to come within 0.1 of θ": "never" if at is None else fit.seconds["draws"] * (at + 1) / evals.size,
+                "evaluations to come within 0.1": "never" if at is None else float(evals[at]),
+            }
+        )
+        print(table[-1], flush=True)
+    note = f"{args.seconds:g} s each, started at (-0.5, -0.5, 2); proposals scaled to the covariance of their own target."
+    show("S4 Figure 4", table, note, "lwa-budget" if args.write else None)
+    if args.write:
+        paths(traces, FIGURES / "lwa-budget.png")
+
+
+if __name__ == "__main__":
+    main()
