@@ -150,17 +150,27 @@ def figure(tables: dict[str, list[dict[str, Any]]], floors: dict[str, float], co
     import matplotlib.pyplot as plt
 
     made, axes = plt.subplots(1, len(tables), figsize=(11, 4.4), sharey=True)
-    colours = plt.get_cmap("tab20")
+    tab10, dark = plt.get_cmap("tab10"), plt.get_cmap("Dark2")
     for axis, (title, rows) in zip(axes, tables.items(), strict=True):
         for k, row in enumerate(rows):
             values = [row.get(f"B = {b}", np.nan) for b in counts]
             values = [v if isinstance(v, float) else np.nan for v in values]
             exact = row["combination"] == EXACT
-            style = {"color": "black", "linewidth": 2.5} if exact else {"color": colours(k), "linewidth": 1.3}
-            dashed = "--" if row["combination"] in AVERAGES else "-"
+            average = row["combination"] in AVERAGES
+            colour = "black" if exact else dark(list(AVERAGES).index(row["combination"])) if average else tab10(k % 10)
+            style, dashed = {"color": colour, "linewidth": 2.5 if exact else 1.4}, "--" if average else "-"
             axis.plot(counts, values, dashed, marker="o", markersize=3, label=row["combination"], **style)
         axis.axhline(floors[title], color="grey", linestyle=":", linewidth=1)
-        axis.text(counts[0], floors[title] * 0.8, "noise floor", color="grey", fontsize=8, va="top")
+        axis.text(
+            0.99,
+            floors[title] * 0.94,
+            "noise floor",
+            color="grey",
+            fontsize=8,
+            va="top",
+            ha="right",
+            transform=axis.get_yaxis_transform(),
+        )
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
         axis.set_xticks(counts, [str(b) for b in counts])
