@@ -535,7 +535,7 @@ def test_every_combination_is_near_the_posterior_of_a_logistic_model(logistic, c
 
 @pytest.mark.slow
 def test_a_worker_needs_its_shard_and_a_constant(tmp_path):
-    """Peak memory of a worker grows by less than the shard and 100 MB over what it has before it reads a row."""
+    """Peak memory of a worker grows by less than twice the shard and 300 MB (the compiler) over what it has before it reads a row."""
     rng = np.random.default_rng(10)
     for k in range(2):
         x = rng.standard_normal((400_000, 10))
@@ -554,4 +554,4 @@ def test_a_worker_needs_its_shard_and_a_constant(tmp_path):
         )
     for shard in fit.shards:
         before, after = shard.meta["shard"]["memory"]
-        assert after - before < 2 * shard.meta["shard"]["bytes"] + 150e6
+        assert after - before < 2 * shard.meta["shard"]["bytes"] + 300e6

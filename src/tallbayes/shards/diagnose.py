@@ -143,7 +143,13 @@ def _counted(count: int, combined: Combined, combiner: Combiner, notes: dict[str
 
 
 def _skew(sub: SubPosteriors, combiner: Combiner, notes: dict[str, Any], said: list[str]) -> None:
-    """A shard whose skewness is g has its mean g / 2 of its sds from its mode, which is sqrt(B) g / 2 of the combination's."""
+    """A shard whose skewness is g has its mean g / 2 of its sds from its mode, which is sqrt(B) g / 2 of the combination's.
+
+    Monte Carlo error of the mean of normal products: means of shards have variance 1 / T in units of their own, and the error of
+    estimated precisions adds d + 1, because means of shards differ by as much as they are wide.
+    """
+    if combiner.name in ("consensus", "gaussian"):
+        notes["monte_carlo_error"] = float(np.sqrt((sub.dim + 2.0) / np.min(sub.sizes)))
     bias = 0.5 * np.sqrt(sub.shards) * np.abs(skewness(sub))
     noise = 0.5 * np.sqrt(sub.shards) * 4.9 * np.sqrt(6.0 / float(np.sum(sub.sizes)))
     notes["predicted_bias"] = float(bias.max())

@@ -70,7 +70,7 @@ def run(
     with Progress(label, len(arguments), progress) as bar:
         for number, result in _local(task, arguments, workers) if client is None else _remote(task, arguments, client, label):
             if isinstance(result, Failed):
-                raise type(result.error)(f"shard {number}: {result.error}")
+                raise type(result.error)(f"shard {number}: {result.error}" if len(arguments) > 1 else str(result.error))
             bar.advance(1, f"{bar.done + 1} of {len(arguments)} {label}")
             yield number, result
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from tallbayes import samplers
 from tallbayes.api import REFERENCE_TOLERANCE
+from tallbayes.data.parts import files_of
 from tallbayes.data.split import exchangeable, take
 from tallbayes.data.store import write_synced
 from tallbayes.errors import DataError, OptionError, StoreError
@@ -93,7 +94,14 @@ def sample_shards(
             raise OptionError(f"{name} must be a whole number of at least {least}; got {value!r}.")
     if seed is not None and (not isinstance(seed, int | np.integer) or seed < 0):
         raise OptionError(f"seed must be a whole number >= 0, or None for a fresh one; got {seed!r}.")
-    chosen: dict[str, Any] | str = "auto" if sampler == "auto" else samplers.resolve(sampler).as_dict()
+    chosen: dict[str, Any] | str = "auto"
+    if sampler != "auto":
+        fixed = samplers.resolve(sampler)
+        if fixed.guarantee.kind == "EXACT-SIGNED":
+            raise OptionError(
+                f"draws of {fixed.name} have signs, which combinations cannot use; take another sampler for the shards."
+            )
+        chosen = fixed.as_dict()
     settings = {"sampler": chosen, "draws": int(draws), "warmup": int(warmup), "chains": int(chains), "combine": repr(combiner)}
     entropy = _entropy(seed, checkpoint, settings)
     if isinstance(source, Model):
@@ -112,6 +120,8 @@ def sample_shards(
             raise OptionError(
                 "paths need formula= and family=, such as formula='y ~ x1 + C(group)', family='logistic'; or give a model."
             )
+        if prior is not None and combiner.convention is Convention.PRODUCT and shards != 1 and len(files_of(source)) > 1:
+            prior.power(0.5)  # refused before any file is read, if it will be
         opened = Partitions.open(
             source,
             formula,

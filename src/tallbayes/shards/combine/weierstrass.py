@@ -126,7 +126,9 @@ def refine(
     seed: int | np.random.Generator = 0,
     warmup: int = 100,
 ) -> Combined:
-    """Refinement with densities: `log_densities[b](theta)` is the log of pi_b up to a constant, `bandwidth` in sub-posterior sds.
+    """Refinement with densities, instead of draws alone; `bandwidth` is in standard deviations of a sub-posterior.
+
+    `log_densities` holds the log of each sub-posterior density, up to a constant, as a function of one point.
 
     >>> rng = np.random.default_rng(0)
     >>> sub = SubPosteriors(rng.standard_normal((2, 200, 1)), Convention.PRODUCT)
