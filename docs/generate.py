@@ -59,7 +59,13 @@ def _call(sampler: Sampler, namesakes: list[Sampler]) -> str:
     for field in dataclasses.fields(sampler):
         value = getattr(sampler, field.name)
         if any(getattr(other, field.name) != value for other in namesakes):
-            shown = f"tb.moves.{value.name}()" if isinstance(value, Move) else json.dumps(value) if isinstance(value, str) else value
+            shown = (
+                f"tb.moves.{value.name}()"
+                if isinstance(value, Move)
+                else json.dumps(value)
+                if isinstance(value, str)
+                else value
+            )
             arguments.append(f"{field.name}={shown}")
     return f"tb.samplers.{type(sampler).__name__}({', '.join(arguments)})"
 
