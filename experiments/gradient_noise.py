@@ -16,8 +16,6 @@ from benchmarks.problems import synthetic_rows
 from benchmarks.report import show
 from tallbayes.samplers import SGHMC, SGLD, SGNHT
 
-VERIFIED = {0: "1001", 1: "0.140", 2: "2.4e-05"}  # V measured in ALGORITHMS I for the same n, d and m, another design
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
