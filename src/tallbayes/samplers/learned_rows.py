@@ -28,7 +28,7 @@ from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import Whitening, unwhiten, whiten, whitening_of
 from tallbayes.samplers.base import init, step
 from tallbayes.samplers.estimated import at_wall, inside, pulled_in
-from tallbayes.target import NOT_FINITE, centre_log_likelihoods, log_prior, row_log_likelihoods, stop_run
+from tallbayes.target import NOT_FINITE, centre_log_likelihoods, log_prior, stop_run, subsample_values
 
 FLOOR = 0.1  # of the mean |l|, added to that of each group: bounds 1/p
 GROUPS = 512  # at most; a group has at least 20 rows
@@ -91,7 +91,7 @@ def estimate(target, options, theta, numbers):
             index[k] = groups.members[groups.start[g] + min(int(numbers[1, k] * size), size - 1)]
             values[k] = cumulative[count] / level[g]
         drawn = np.empty(m - done)
-        row_log_likelihoods(target, index[done:m], theta, drawn)
+        subsample_values(target, index[done:m], theta, drawn)
         for k in range(done, m):
             values[k] *= drawn[k - done]
         mean, squares = 0.0, 0.0
