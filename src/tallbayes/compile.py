@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,11 +53,21 @@ def source_stamp() -> str:
     return digest.hexdigest()
 
 
+class _Index(IndexDataCacheFile):
+    """An index file. One that other sources wrote may name classes that are gone: it is as good as none."""
+
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()
+        except (AttributeError, ImportError, pickle.UnpicklingError):
+            return {}
+
+
 class _StampedCache(FunctionCache):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         own = self._impl.locator.get_source_stamp() if _outside(function) else None
-        self._cache_file = IndexDataCacheFile(
+        self._cache_file = _Index(
             cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=(source_stamp(), own)
         )
 
@@ -76,7 +87,7 @@ class _StampedCache(FunctionCache):
             return False
         tag = "-".join(sorted(str(t) for t in tags))
         if tag not in self._files:
-            self._files[tag] = IndexDataCacheFile(
+            self._files[tag] = _Index(
                 cache_path=self._cache_path,
                 filename_base=f"{self._impl.filename_base}-{tag}",
                 source_stamp=self._cache_file._source_stamp,

@@ -216,6 +216,11 @@ def _collapsed(mode: Mode, kind: Any, reference: np.ndarray, penalty: Any = None
 
 def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:
     model = mode.model
+    if not model.linear:
+        raise ModelError(
+            "Firefly sums its bounds through the columns of a linear predictor, which a model written in JAX does not have; use "
+            "'exact-minibatch' with a bound, or 'hmc-ecs'."
+        )
     if isinstance(model.member, GaussianScale):
         penalty: Any = _scale_penalty(mode)
     else:

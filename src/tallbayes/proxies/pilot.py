@@ -21,12 +21,13 @@ from tallbayes.engine.rows import SingleIndex
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
-from tallbayes.proxies.alias import allocate, build
+from tallbayes.proxies.alias import CHUNK, allocate, build
 from tallbayes.proxies.difference import UniformRows, WeightedRows, probabilities
 
 TOP, REST = 2_000, 8_000  # rows of largest score, and random others, on which pilots are evaluated
 POINTS = 20  # pilot draws, and guard points of each kind
 UNIFORM_SHARE = 0.1  # of weighted rows drawn uniformly: bounds 1/p by 10 n
+SCORED = 4  # draws at which residuals are measured where nothing is known of their size
 LARGEST_BIAS, BIAS_SD = 1.0, 0.05  # of log L-hat at guard points, and its standard deviation over pilot draws (F.1)
 
 
@@ -43,6 +44,8 @@ def row_scores(mode: Mode, order: int) -> np.ndarray:
     """A cheap size of each row's residual: |a_i|^(order + 1) times a derivative of the family. One pass over the rows."""
     model = mode.model
     n = model.data.n
+    if not model.linear:
+        return _measured_scores(mode, order)
     if order == 0 or not isinstance(model.rows, SingleIndex):
         return passes.whitened_norms(model.rows, mode.factor) ** (order + 1)
     out = np.empty(n)
@@ -56,6 +59,16 @@ def row_scores(mode: Mode, order: int) -> np.ndarray:
             out[start:stop] = norms**3 * np.where(np.isfinite(size), size, curvature)
 
     passes.over_blocks(n, work)
+    return out
+
+
+def _measured_scores(mode: Mode, order: int) -> np.ndarray:
+    """The same for rows without a linear predictor: the mean size of the residual at a few draws of the Laplace fit."""
+    n, out = mode.model.data.n, np.zeros(mode.model.data.n)
+    for theta in mode.laplace().draw(np.random.default_rng(0), SCORED):
+        for start in range(0, n, CHUNK):
+            index = np.arange(start, min(n, start + CHUNK))
+            out[index] += np.abs(control_residuals(mode.model.rows, index, theta, mode.reference, order)) / SCORED
     return out
 
 

@@ -132,6 +132,11 @@ class ZigZag(Sampler):
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Certify all rows (one pass), build the tables."""
         prior = prior_rows(mode)
+        if not model.linear:
+            raise ModelError(
+                "Zig-Zag needs bounds of slopes, which third_derivative_bound= does not give; use 'exact-minibatch' with a bound, or "
+                "'hmc-ecs'."
+            )
         bound, name = certify(mode, self.bound, seed=seed)
         policy = PathPolicy(mode, mode.factor.T @ mode.gradient, prior, self.interval)
         certified = Certified(whitening_of(mode), taylor(mode), bound)
