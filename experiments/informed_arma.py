@@ -156,6 +156,8 @@ def window_sizes(args: argparse.Namespace, model: Any, mode: Any) -> None:
         f"n = {args.rows:,}, bandwidth 1, {args.runs} runs with the same number of evaluations, started near the mode.",
         "lwa-sizes" if args.write else None,
     )
+    if args.write:
+        boxes(sizes, FIGURES / "lwa-sizes.png")
 
 
 def budgets(args: argparse.Namespace, model: Any, mode: Any) -> None:
