@@ -69,8 +69,8 @@ class BlockWalk(Move):
 
 def tuned(model: Any, mode: Any, make: Callable[[float], Any], low: float, high: float, acceptance: float = 0.3) -> float:
     """The step at which the sampler that `make` returns accepts at this rate near the mode, by bisection."""
-    for _ in range(8):
+    for _ in range(6):
         middle = math.sqrt(low * high)
-        fit = tb.sample(model, make(middle), 150, 0, 1, 1, init=mode.reference, mode=mode, progress=False)
-        low, high = (middle, high) if fit.stats["acceptance_rate"][0, 30:].mean() > acceptance else (low, middle)
+        fit = tb.sample(model, make(middle), 100, 0, 1, 1, init=mode.reference, mode=mode, progress=False)
+        low, high = (middle, high) if fit.stats["acceptance_rate"][0, 20:].mean() > acceptance else (low, middle)
     return math.sqrt(low * high)

@@ -115,22 +115,8 @@ def paths(fits: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--draws", type=int, default=50_000)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--write", action="store_true")
-    parser.add_argument("--quick", action="store_true")
-    args = parser.parse_args()
-    if args.quick:
-        args.rows, args.runs, args.draws, args.seconds = 50_000, 3, 2_000, 1.0
-    warnings.simplefilter("ignore", tb.TallbayesWarning)
-    model = tb.models.arma(simulate(args.rows), 1, 1, sigma=1.0, prior=tb.priors.normal(10.0), lead=40)
-    mode = tb.find_mode(model, progress=False)
-    print("mode", mode.reference, "passes", mode.passes, flush=True)
-
+def bandwidths(args: argparse.Namespace, model: Any, mode: Any) -> None:
+    """Table 2, Figures 6 and 7."""
     rows, fits = [], {}
     for name, sampler in setups(100).items():
         fit = fits[name] = run(model, mode, sampler, args.runs, args.draws)
@@ -148,12 +134,14 @@ def main() -> None:
     table = [{"statistics": k, "refresh rate": f.stats["refreshed"].mean()} | summary(f) for k, f in others.items()]
     show("S4 Figure 7", table, "m = 100, bandwidth 0.01.", "lwa-statistics" if args.write else None)
     if args.write:
-        FIGURES.mkdir(exist_ok=True)
         named = {k if k in ("free", "fixed") else f"ε = {k}": fits[k] for k in ("free", "1", "0.01", "0.0001", "fixed")}
         title = "LWA, m = 100: mean density of the runs (line), their quantiles 0.2 and 0.8 (band)"
         densities(named, FIGURES / "lwa-bandwidth.png", title)
         densities(others, FIGURES / "lwa-statistics.png", "LWA, m = 100, ε = 0.01: choice of statistics")
 
+
+def window_sizes(args: argparse.Namespace, model: Any, mode: Any) -> None:
+    """Figure 5."""
     sizes, table = {}, []
     for m in (10_000, 1_000, 100):
         draws = 400 * args.draws // m
@@ -165,10 +153,15 @@ def main() -> None:
     show(
         "S4 Figure 5",
         table,
-        "Bandwidth 1, the same number of evaluations, started near the mode.",
+        f"n = {args.rows:,}, bandwidth 1, {args.runs} runs with the same number of evaluations, started near the mode.",
         "lwa-sizes" if args.write else None,
     )
+    if args.write:
+        boxes(sizes, FIGURES / "lwa-sizes.png")
 
+
+def budgets(args: argparse.Namespace, model: Any, mode: Any) -> None:
+    """Figure 4."""
     start = np.array([-0.5, -0.5, 2.0])
     budget = {"M-H": FullData(tb.moves.random_walk())}
     budget |= {f"LWA, m = {m:,}": Informed(m, S0, bandwidth=1.0, scaled=False) for m in (10_000, 1_000)}
@@ -190,10 +183,32 @@ def main() -> None:
             }
         )
         print(table[-1], flush=True)
-    note = f"{args.seconds:g} s each, started at (-0.5, -0.5, 2); proposals scaled to the covariance of their own target."
+    note = f"n = {args.rows:,}, {args.seconds:g} s each, started at (-0.5, -0.5, 2); proposals scaled to their own target."
     show("S4 Figure 4", table, note, "lwa-budget" if args.write else None)
     if args.write:
         paths(traces, FIGURES / "lwa-budget.png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--draws", type=int, default=50_000)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--part", choices=["bandwidth", "size", "budget"], help="one part alone; all of them by default")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    if args.quick:
+        args.rows, args.runs, args.draws, args.seconds = 50_000, 3, 2_000, 1.0
+    warnings.simplefilter("ignore", tb.TallbayesWarning)
+    model = tb.models.arma(simulate(args.rows), 1, 1, sigma=1.0, prior=tb.priors.normal(10.0), lead=40)
+    mode = tb.find_mode(model, progress=False)
+    print("mode", mode.reference, "passes", mode.passes, flush=True)
+    FIGURES.mkdir(exist_ok=True)
+    for name, part in {"bandwidth": bandwidths, "size": window_sizes, "budget": budgets}.items():
+        if args.part in (None, name):
+            part(args, model, mode)
 
 
 if __name__ == "__main__":

@@ -88,10 +88,10 @@ def main() -> None:
     def light(step: float) -> Informed:
         return Informed(100, shares, bandwidth=1e-5, scaled=False, move=BlockWalk(BLOCKS, step))
 
-    makers: dict[str, Any] = {"M-H": lambda step: FullData(BlockWalk(BLOCKS, step)), "LWA, m = 100": light}
+    makers: dict[str, Any] = {"M-H": lambda s: FullData(BlockWalk(BLOCKS, s)), "LWA, m = 100": light}
     rows, fits = [], {}
     for name, make in makers.items():
-        step = tuned(model, mode, make, 1e-4, 0.3, 0.25)
+        step = tuned(model, mode, make, 3e-4, 0.03, 0.25)
         thin = 20 if name == "M-H" else 200
         options = {"init": np.zeros(model.dim), "thin": thin, "mode": mode, "max_seconds": args.seconds, "progress": False}
         fit = tb.sample(model, make(step), 1_000_000, 0, 1, 1, **options)
@@ -99,7 +99,7 @@ def main() -> None:
         fits[name] = fit, gap
         clock = np.linspace(0.0, fit.seconds["draws"], gap.size + 1)[1:]
         row: dict[str, Any] = {"sampler": name, "step": step, "iterations": gap.size * thin, "evaluations": float(evals[-1])}
-        for at in (1.0, 5.0, 20.0, 60.0):
+        for at in (1.0, 5.0, 15.0, 30.0, 60.0):
             if at <= args.seconds:
                 row[f"distance after {at:g} s"] = float(gap[min(np.searchsorted(clock, at), gap.size - 1)])
         rows.append(row)
@@ -123,7 +123,7 @@ def figure(fits: dict[str, Any], best: np.ndarray, seconds: float) -> None:
     import matplotlib.pyplot as plt
 
     canvas = plt.figure(figsize=(8, 6.2))
-    times = (1.0, 5.0, seconds)
+    times = (1.0, min(5.0, seconds / 2), seconds)
     grid = canvas.add_gridspec(5, 10, height_ratios=[1, 1, 1, 1, 2.8], hspace=0.12, wspace=0.05)
 
     def templates(theta: np.ndarray, row: int, first: int, title: str) -> None:
