@@ -1,6 +1,7 @@
 """The compile layer: what the cache may keep, and functions dispatched on a type at both speeds."""
 
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -11,11 +12,17 @@ import numba
 import numpy as np
 import pyarrow as pa
 import pytest
+from numba.core.caching import IndexDataCacheFile
 
 import tallbayes
-from tallbayes.compile import SUMS, declared, generic, inlinable, jit, source_stamp
+from tallbayes.compile import SUMS, _Index, declared, generic, inlinable, jit, source_stamp
 from tallbayes.data import Dataset, read
 from tallbayes.models import logistic
+
+
+class Gone(NamedTuple):
+    pass
+
 
 PLAIN = """
 import numpy as np
@@ -203,3 +210,16 @@ def test_rows_of_a_store_have_the_type_of_rows_in_memory(dtype, tmp_path):
     assert numba.typeof(disk.records).mutable
     assert numba.typeof(disk.records).aligned
     assert type(disk.records) is np.ndarray
+
+
+def test_an_index_that_names_a_class_that_is_gone_is_ignored(tmp_path):
+    index = _Index(cache_path=str(tmp_path), filename_base="it", source_stamp="new")
+    gone = pickle.dumps(("old", {"signature": Gone})).replace(b"Gone", b"Lost")  # as after a class was renamed
+    with open(index._index_path, "wb") as file:
+        pickle.dump(index._version, file, protocol=-1)
+        file.write(gone)
+    with pytest.raises(AttributeError):
+        IndexDataCacheFile._load_index(index)
+    assert index._load_index() == {}
+    index.save("signature", 3.0)
+    assert index.load("signature") == 3.0
