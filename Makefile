@@ -9,7 +9,7 @@ demo: $(VENV)/.demo
 	$(BIN)/tallbayes demo --folder demo
 
 test: $(VENV)/.test lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow

@@ -13,7 +13,9 @@ from scipy.integrate import quad
 
 import tallbayes as tb
 from tallbayes.engine import passes
+from tallbayes.engine.gradients import control_gradient
 from tallbayes.engine.jax_rows import SIZES
+from tallbayes.engine.residuals import add_curvatures, add_slopes, control_residuals, residual_slopes, slope_count
 from tallbayes.errors import CertificateError
 from tallbayes.models.transforms import Parameters, interval, ordered, parameters, positive, real, simplex
 
@@ -348,3 +350,42 @@ def test_everything_else_works_without_jax():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["1", "models in JAX need the extra: pip install 'tallbayes[jax]'."]
+
+
+CERTIFIED = ("exact-minibatch", "confidence")
+NEVER = ("firefly", "pseudo-marginal-firefly", "zigzag", "mhsublhd")  # they need the columns of a linear predictor
+
+
+@pytest.mark.filterwarnings("ignore::tallbayes.errors.TallbayesWarning")
+@pytest.mark.parametrize("name", [n for n in tb.samplers.SAMPLERS if n not in ("mh", "nuts", *CERTIFIED)])
+def test_every_other_sampler_runs_or_says_why_not(name, pair):
+    model = pair[0]
+
+    def run():
+        return tb.sample(model, name, draws=4, warmup=4, chains=1, seed=1, progress=False, mode=found)
+
+    found = tb.find_mode(model, progress=False)
+    if name in NEVER:
+        with pytest.raises(tb.ModelError, match="use "):
+            run()
+    else:
+        fit = run()
+        assert fit.theta.shape == (1, 4, 3) and np.isfinite(fit.theta).all() and fit.evals.sum() >= 0
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_control_variates_are_those_of_the_built_in_family(pair, order):
+    rng = np.random.default_rng(4)
+    index, factors = rng.integers(0, 300, 37), rng.standard_normal(37)
+    theta, reference = 0.3 * rng.standard_normal((2, 3))
+    found = []
+    for model in pair:
+        rows, gradient, other, hessian = model.rows, np.zeros(3), np.zeros(3), np.zeros((3, 3))
+        values, slopes = np.empty(37), np.empty((37, int(slope_count(rows))))
+        residual_slopes(rows, index, theta, reference, order, values, slopes)
+        add_slopes(rows, index, slopes, factors, gradient)
+        control_gradient(rows, index, factors, theta, reference, order, other)
+        add_curvatures(rows, index, factors, theta, hessian)
+        found.append((values, control_residuals(rows, index, theta, reference, order), gradient, other, np.tril(hessian)))
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-11)
