@@ -30,7 +30,7 @@ from tallbayes.engine.rows import (
 )
 from tallbayes.errors import ModelError, OptionError
 
-SIZES = (16, 128, 1024, 8192)  # batches are padded to one of these; longer ones are cut
+SIZES = (16, 128, 512, 1024, 1536, 2048, 4096, 8192)  # batches are padded to one of these; longer ones are cut
 
 
 def import_jax() -> Any:
