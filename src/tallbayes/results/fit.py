@@ -222,10 +222,10 @@ class Fit:
         >>> rng = np.random.default_rng(0)
         >>> X = np.column_stack([np.ones(2000), rng.standard_normal(2000)])
         >>> model = tb.models.logistic(tb.Dataset.from_arrays(X, rng.integers(0, 2, 2000)))
-        >>> fit = tb.sample(model, "hmc-ecs", draws=200, warmup=100, chains=2, seed=1, progress=False)
-        >>> exact = fit.reweight(model, draws=100)
+        >>> fit = tb.sample(model, "hmc-ecs", draws=500, warmup=100, chains=2, seed=1, progress=False)
+        >>> exact = fit.reweight(model)
         >>> exact.guarantee.kind, exact.weights.shape, exact.meta["notes"]["pareto_k"] < 0.7
-        ('EXACT', (2, 100), True)
+        ('EXACT', (2, 500), True)
         """
         from tallbayes.results.reweight import reweight
 
