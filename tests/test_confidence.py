@@ -306,7 +306,7 @@ def test_published_configuration():
     [
         ({"delta": 0.0}, "delta"),
         ({"test": "bettin"}, "did you mean 'betting'"),
-        ({"bound": "T10"}, "unknown bound"),
+        ({"bound": "T11"}, "unknown bound"),
         ({"rows": "all"}, "unknown rows"),
         ({"growth": 1.0}, "growth"),
         ({"first": 0}, "first"),

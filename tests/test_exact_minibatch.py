@@ -743,7 +743,7 @@ def test_float32_rows_on_disk_are_sampled_exactly(table, tmp_path):
 def test_options_are_checked():
     for options, message in (
         ({"rate": "mhss"}, "unknown rate 'mhss'; did you mean 'mh-ss'"),
-        ({"bound": "T10"}, "unknown bound 'T10'; did you mean 'T1'"),
+        ({"bound": "T11"}, "unknown bound 'T11'; did you mean 'T1"),
         ({"rate": "tuna", "chi": -0.1}, "chi must be at least 0"),
         ({"rate": "tuna", "chi": math.nan}, "chi must be at least 0"),
         ({"rate": "smh", "chi": 0.1}, "chi belongs to rate='tuna'"),

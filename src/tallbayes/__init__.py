@@ -1,8 +1,8 @@
 """Bayesian posteriors over tall data, reading only the rows each iteration needs.
 
 >>> import tallbayes as tb
->>> sorted(tb.samplers.SAMPLERS)[:2]
-['exact-minibatch', 'hmc']
+>>> list(tb.samplers.SAMPLERS)[:2]
+['mh', 'mala']
 """
 
 from tallbayes import auto, models, moves, results, samplers, shards, store
