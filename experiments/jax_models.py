@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore", tb.errors.TallbayesWarning)
-    n, check, draws = (20_000, 10_000, 100) if options.quick else (1_000_000, 100_000, 400)
+    n, check, draws = (20_000, 10_000, 100) if options.quick else (1_000_000, 100_000, 240)
     table = [example(name, n, check, draws) for name in EXAMPLES]
     show("models in JAX", table, mark="jax-models" if options.write else None)
     show("speed", speed(n, 50 if options.quick else 200), mark="jax-speed" if options.write else None)

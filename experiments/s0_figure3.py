@@ -101,8 +101,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--n", type=int, default=100_000)
+    parser.add_argument("--draws", type=int, default=10_000)
     options = parser.parse_args()
-    n, draws = (2000, 300) if options.quick else (100_000, 10_000)
+    n, draws = (2000, 300) if options.quick else (options.n, options.draws)
     found = [item for kind in ("normal", "lognormal") for item in run(kind, n, draws)]
     if options.write:
         draw(found)
@@ -113,7 +115,7 @@ def main() -> None:
             "evaluations / n": f["evals"],
             "paper": "1" if f["label"].startswith("MH") else "0.1" if "10 %" in f["label"] else "",
             "bright": "" if np.isnan(f["bright"]) else f["bright"],
-            "effective of 10,000": float(f["ess"].min()),
+            "effective draws": float(f["ess"].min()),
             "mean off, sds": float(np.abs(f["bias"]).max()),
             "sd / exact": float(f["spread"][np.argmax(np.abs(f["spread"] - 1))]),
             "iterations bright": "" if np.isnan(f["stays"]) else f["stays"],

@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("--only")
     options = parser.parse_args()
     for name in PROBLEMS:
-        if options.only not in (None, name.split()[0]):
+        if options.only is not None and not name.startswith(options.only):
             continue
         rows = problem(name, options.quick)
         title, rows[0]["data"] = rows[0]["data"], ""
