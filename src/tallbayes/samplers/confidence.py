@@ -23,6 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import generic
+from tallbayes.engine.rows import rounding
 from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.models.base import Model
 from tallbayes.models.gaussian import GaussianScale
@@ -66,8 +67,7 @@ from tallbayes.target import (
     total_residual_gap,
 )
 
-ALLOWANCE = 32 * 2.220446049250313e-16  # rounding of a residual difference of order one
-_NAIVE = 1e-12  # the same where it is a difference of log-likelihoods of order ten or a hundred
+_NAIVE = 1e-12  # rounding of a residual where it is a difference of log-likelihoods of order ten or a hundred
 OWN_INFO = ("draws", "half_range", "largest_ratio", "oracle_evals")
 
 
@@ -287,7 +287,7 @@ class Confidence(SubsampledAcceptance):
         """The compiled rule; the bound is made in `setup`."""
         rows = self._rows(model)
         test = make_test(self.test, self.delta, self.growth, self.first, self.power)
-        slack = ALLOWANCE if self.order == 2 else _NAIVE
+        slack = float(rounding(model.rows)) if self.order == 2 else _NAIVE
         if rows == "weighted":
             return Weighted(test, self.zero_draws, slack), rows, {}
         return Uniform(test, self.bound in ("oracle", "published"), self.zero_draws, slack), rows, {}
@@ -300,8 +300,8 @@ class Confidence(SubsampledAcceptance):
 
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Certify all rows (one pass), and expand at the references given (one each)."""
+        bound, name = self._certificate(model, mode, seed)  # first: it also measures how far residuals are rounded
         rule, rows, _ = self.rule(model, mode, seed)
-        bound, name = self._certificate(model, mode, seed)
         if rows == "uniform":
             check_rows(model)
             bound = collapse(bound)
