@@ -1,4 +1,4 @@
-"""Tables 1 to 4 of Dang et al. (2019): perturbed and signed HMC-ECS on rows of HIGGS and bankruptcy shape.
+"""Tables 1 to 4 and figures 1 to 6 of Dang et al. (2019): perturbed and signed HMC-ECS on rows of HIGGS and bankruptcy shape.
 
 python -m experiments.hmc_ecs [--shape higgs|bankruptcy] [--n N] [--folder DIR] [--quick] [--write]
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 
 import tallbayes as tb
 from benchmarks.report import show
-from experiments.shapes import SHAPES, dataset
+from experiments import hmc_ecs_figures as figures
+from experiments.shapes import BLOCK, SHAPES, dataset, unseen
 from tallbayes.results.cost import weighted_sizes
 
 PAPER = {
@@ -66,53 +68,31 @@ def pair(values: tuple[float, float], digits: str = ".3g") -> str:
     return " / ".join(format(v, digits) for v in values)
 
 
-def figure(shape: str, reference: tb.Fit, fits: dict[str, tb.Fit]) -> None:
-    """Means and variances of all parameters against the exact run (figures 2 and 5), and densities of four (1 and 4)."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    flat = reference.theta.reshape(-1, len(reference.names))
-    sd = flat.std(0)
-    canvas, axes = plt.subplots(2, 3, figsize=(10, 6), constrained_layout=True)
-    shown = np.linspace(1, len(reference.names) - 1, 4).astype(int)
-    for axis, j in zip((axes[0, 0], axes[0, 1], axes[1, 0], axes[1, 1]), shown, strict=True):
-        grid = np.linspace(*np.quantile(flat[:, j], (0.0005, 0.9995)), 45)
-        axis.hist(flat[:, j], grid, density=True, color="#d9d9d9", label="exact minibatch")
-        for (name, fit), colour in zip(fits.items(), ("#1f77b4", "#d62728"), strict=True):
-            height, _ = np.histogram(fit.theta[..., j].reshape(-1), grid, weights=fit.weights.reshape(-1), density=True)
-            axis.step(grid[:-1], height, where="post", color=colour, lw=1.2, label=name)
-        axis.set_xlabel(reference.names[j])
-        axis.set_yticks([])
-    axes[0, 0].legend(fontsize=8, frameon=False)
-    for (name, fit), colour in zip(fits.items(), ("#1f77b4", "#d62728"), strict=True):
-        w = fit.weights.reshape(-1) / fit.weights.sum()
-        theta = fit.theta.reshape(-1, sd.size)
-        mean = w @ theta
-        axes[0, 2].plot((mean - flat.mean(0)) / sd, ".", color=colour, label=name)
-        axes[1, 2].plot(w @ (theta - mean) ** 2 / sd**2, ".", color=colour, label=name)
-    axes[0, 2].axhline(0.0, color="0.6", lw=0.8)
-    axes[0, 2].set_ylabel("difference of means, posterior sds")
-    axes[1, 2].axhline(1.0, color="0.6", lw=0.8)
-    axes[1, 2].set_ylabel("ratio of variances")
-    for axis in axes[:, 2]:
-        axis.set_xlabel("parameter")
-    axes[0, 2].legend(fontsize=8, frameon=False)
-    folder = Path(__file__).parent.parent / "docs" / "figures"
-    folder.mkdir(exist_ok=True)
-    canvas.savefig(folder / f"hmc-ecs-{shape}.png", dpi=80)
+def kept(folder: Path | None, name: str, make: Callable[[], tb.Fit]) -> tb.Fit:
+    """The fit of that name from the folder, or a new one that is kept there."""
+    if folder is None:
+        return make()
+    path = folder / f"{name}.nc"
+    if not path.exists():
+        make().save(path)
+    return tb.load(path)
 
 
 def run(shape: str, n: int, draws: int, full: int, folder: Path | None, write: bool) -> None:
     model = tb.models.logistic(dataset(shape, n, folder=folder), tb.priors.normal(10.0))
     mode = tb.find_mode(model, progress=False)
-    common: dict[str, Any] = {"mode": mode, "progress": False}
     warnings.simplefilter("ignore", tb.TallbayesWarning)
-    perturbed = tb.sample(model, "hmc-ecs", draws, 500, 2, 1, **common)
-    signed = tb.sample(model, "hmc-ecs-signed", draws, 500, 2, 2, **common)
-    everything = tb.sample(model, "hmc", full, 50, 1, 3, **common)
-    reference = tb.sample(model, "auto", 10 * draws, 500, 4, 4, guarantee="exact", **common)
+
+    def sample(name: str, sampler: str, draws: int, warmup: int, chains: int, seed: int, **options: Any) -> tb.Fit:
+        def make() -> tb.Fit:
+            return tb.sample(model, sampler, draws, warmup, chains, seed, mode=mode, progress=False, **options)
+
+        return kept(folder, f"{shape}-{n}-{name}-{draws}", make)
+
+    perturbed = sample("perturbed", "hmc-ecs", draws, 500, 2, 1)
+    signed = sample("signed", "hmc-ecs-signed", draws, 500, 2, 2)
+    everything = sample("full-data", "hmc", full, 50, 1, 3)
+    reference = sample("exact", "auto", 10 * draws, 500, 4, 4, guarantee="exact")
     IF = {"perturbed": factors(perturbed), "signed": factors(signed), "full": factors(everything)}
     cost = {"perturbed": price(perturbed), "signed": price(signed), "full": float(everything.evals.mean())}
     ratio = IF["signed"] * cost["signed"] / (IF["perturbed"] * cost["perturbed"])
@@ -121,6 +101,7 @@ def run(shape: str, n: int, draws: int, full: int, folder: Path | None, write: b
     truth = reference.theta.reshape(-1, model.dim)
     flat = [(fit.weights.reshape(-1) / fit.weights.sum(), fit.theta.reshape(-1, model.dim)) for fit in both]
     gaps = [np.abs(w @ theta - truth.mean(0)) / truth.std(0) for w, theta in flat]
+    widths = [np.sqrt(w @ (theta - w @ theta) ** 2) / truth.std(0) for w, theta in flat]
     ours = {
         "signed RCT, min / median / max": f"{ratio.min():.2f} / {np.median(ratio):.2f} / {ratio.max():.2f}",
         "full-data HMC over perturbed": f"{cost['full'] * typical / np.median(IF['perturbed'] * cost['perturbed']):,.1f}",
@@ -135,30 +116,46 @@ def run(shape: str, n: int, draws: int, full: int, folder: Path | None, write: b
         "share of positive signs": f"{(signed.weights > 0).mean():.3f}",
         "percent of rows an estimate": pair((percent(perturbed, n), percent(signed, n))),
         "Var log L-hat": pair(tuple(float(f.stats["variance"].mean()) for f in both), ".2g"),
+        "autocorrelation of its error after a round of blocks": pair(
+            tuple(f.meta["notes"].get("renewal_autocorrelation", np.nan) for f in both), ".2f"
+        ),
         "IF of full-data HMC": f"{IF['full'].mean():.2f}",
         "largest difference of a mean from the exact run, sds": pair((gaps[0].max(), gaps[1].max()), ".2f"),
+        "standard deviations over those of the exact run": " / ".join(f"{w.min():.2f} to {w.max():.2f}" for w in widths),
     }
+    fits = {"exact": reference, "perturbed": perturbed, "signed": signed, "full-data HMC": everything}
+    if shape == "higgs":
+        found, held = figures.scores(fits, *unseen(shape, n)), 2 * BLOCK
+        ours[f"area under the ROC, {held:,} new rows"] = " / ".join(f"{figures.area(*found[k]):.5f}" for k in fits)
+        ours["largest difference of a predicted probability"] = " / ".join(
+            f"{np.abs(found[k][0] - found['exact'][0]).max():.1e}" for k in ("perturbed", "signed", "full-data HMC")
+        )
     rows = [{"quantity (perturbed / signed)": k, "paper": PAPER[shape].get(k, ""), "ours": v} for k, v in ours.items()]
     note = (
         f"n = {n:,}, d = {model.dim} (paper: {SHAPES[shape][2]:,} real rows), 2 x {draws:,} draws; full-data HMC for {full} draws, "
-        f"its warm-up not counted; exact "
-        f"run: {reference.meta['sampler_name']}, smallest effective size {reference.ess.min():,.0f}."
+        f"its warm-up not counted; exact run: {reference.meta['sampler_name']}, smallest effective size {reference.ess.min():,.0f}."
     )
+    if shape == "higgs":
+        note += " Areas are of the exact run, perturbed, signed and full-data HMC; differences of the last three from the exact run."
     show(f"HMC-ECS, {shape} shape", rows, note, f"hmc-ecs-{shape}" if write else None)
     if write:
-        figure(shape, reference, {"perturbed": perturbed, "signed": signed})
+        figures.densities(shape, reference, {"perturbed": perturbed, "signed": signed})
+        if shape == "higgs":
+            figures.receiver(found)
+        else:
+            figures.probabilities({"perturbed HMC-ECS": perturbed, reference.meta["sampler_name"] + ", exact": reference})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="higgs")
     parser.add_argument("--n", type=int, default=None, help="rows; the paper's numbers are 10,500,000 and 4,748,089")
-    parser.add_argument("--folder", type=Path, default=None, help="keep the rows on disk there")
+    parser.add_argument("--folder", type=Path, default=None, help="keep rows and fits on disk there; what is found is used")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--write", action="store_true", help="put the table and the figure into docs/")
     options = parser.parse_args()
     n = options.n or (20_000 if options.quick else 1_000_000)
-    run(options.shape, n, 200 if options.quick else 5000, 10 if options.quick else 100, options.folder, options.write)
+    run(options.shape, n, 200 if options.quick else 5000, 10 if options.quick else 200, options.folder, options.write)
 
 
 if __name__ == "__main__":

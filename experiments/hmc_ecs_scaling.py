@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    dimensions = (2, 4) if options.quick else (2, 4, 8, 16, 32, 64)
+    dimensions = (2, 4) if options.quick else (2, 4, 8, 16, 32, 64, 128, 256)
     warmup, draws = (100, 50) if options.quick else (400, 400)
     samplers = {
         "full-data HMC": tb.samplers.FullData(tb.moves.hmc()),

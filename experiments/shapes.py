@@ -65,8 +65,8 @@ def splines(u: np.ndarray, columns: int = 10) -> np.ndarray:
     return BSpline.design_matrix(np.clip(u, 0.0, 1.0 - 1e-9), knots, 3).toarray()[:, 1:]
 
 
-def bankruptcy_block(seed: int, block: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same for the bankruptcy shape: covariates are turned to ranks before the splines."""
+def bankruptcy_covariates(seed: int, block: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Covariates of one block of the bankruptcy shape, turned to ranks, and labels."""
     rng = np.random.default_rng([seed, 7, block])
     z = _heavy(rng, size, 8, 5.0)
     u = ndtr(z / np.sqrt(1.5))
@@ -79,10 +79,23 @@ def bankruptcy_block(seed: int, block: int, size: int) -> tuple[np.ndarray, np.n
         + 0.4 * u[:, 5]
     )
     y = rng.random(size) < 1.0 / (1.0 + np.exp(-odds))
-    return np.column_stack([np.ones(size), *(splines(u[:, j]) for j in range(8))]), y.astype(float)
+    return u, y.astype(float)
+
+
+def bankruptcy_block(seed: int, block: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Columns (intercept first) and labels of one block: ten splines of every covariate."""
+    u, y = bankruptcy_covariates(seed, block, size)
+    return np.column_stack([np.ones(size), *(splines(u[:, j]) for j in range(8))]), y
 
 
 SHAPES = {"higgs": (higgs_block, 29, 10_500_000), "bankruptcy": (bankruptcy_block, 81, 4_748_089)}
+
+
+def unseen(shape: str, n: int, seed: int = 2019, blocks: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Columns and labels of `blocks` further blocks of rows, behind the first n."""
+    make, first = SHAPES[shape][0], -(-n // BLOCK)
+    parts = [make(seed, first + k, BLOCK) for k in range(blocks)]
+    return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 
 
 def dataset(shape: str, n: int, seed: int = 2019, folder: Path | None = None) -> tb.Dataset:

@@ -318,6 +318,29 @@ def test_a_variance_outside_its_range_is_told(quad):
     assert "more than needed" in HMCECS().diagnose(fit, theta, stats)[0]
 
 
+@pytest.mark.parametrize("thin", [1, 5])
+def test_a_round_of_block_updates_renews_the_rows(quad, thin):
+    """With every update accepted a share 1/e of the blocks, hence of the autocorrelation, is left after a round."""
+    blocks, draws = 10, 4000
+    setup = HMCECS(subsample=20, blocks=blocks).setup(quad.model, quad.mode, 0, False)
+    setup.thin, rng = thin, np.random.default_rng(0)
+    parts, error = rng.standard_normal((2, blocks)), np.empty((2, draws * thin))
+    for k in range(draws * thin):
+        for chain in range(2):
+            parts[chain, rng.integers(blocks)] = rng.standard_normal()
+        error[:, k] = parts.sum(1) * math.sqrt(2.0 / blocks)
+    theta = quad.mode.laplace().draw(rng, 2 * draws).reshape(2, draws, 2)
+    sums = np.array([[proxy_sum(setup.proxy, t) for t in chain] for chain in theta])
+    stats = {"variance": np.full((2, draws), 2.0), "u_accepted": np.ones((2, draws)), "wall": np.zeros((2, draws))}
+    told = HMCECS().diagnose(setup, theta, stats | {"log_likelihood": sums + error[:, ::thin]})
+    assert not told and setup.notes["renewal_lag"] == blocks // thin
+    left = (1.0 - 1.0 / blocks) ** blocks
+    assert abs(setup.notes["renewal_autocorrelation"] - left) < THRESHOLD * math.sqrt(2 * blocks / (2 * draws * thin))
+    stuck = np.repeat(error[:, : draws // 200], 200, axis=1)
+    told = HMCECS().diagnose(setup, theta, stats | {"log_likelihood": sums + stuck, "u_accepted": np.zeros((2, draws))})
+    assert len(told) == 1 and "renewed slowly" in told[0]
+
+
 def test_an_estimate_that_escapes_is_stopped(quad):
     """Without proxies 20 rows have a bias that grows with the distance: the chain leaves, and says so."""
     with pytest.raises(ModelError, match="met the wall"):

@@ -229,6 +229,7 @@ def _collect(
     theta = np.stack([p[0][:shortest] for p in parts])
     table = np.stack([p[1][:shortest] for p in parts])
     stats = {name: table[:, :, k] for k, name in enumerate(sampler.columns)}
+    setup.thin = description["thin"]
     found = sampler.diagnose(setup, theta, stats)
     for sentence in found:
         warnings.warn(sentence, TallbayesWarning, stacklevel=4)

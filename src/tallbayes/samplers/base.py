@@ -114,6 +114,7 @@ class Setup:
     evaluations: int = 0
     why: str = ""
     notes: dict[str, Any] = field(default_factory=dict)  # numbers worth keeping with the fit, in JSON types
+    thin: int = 1  # iterations a draw: autocorrelations in `diagnose` are of draws
 
     def target(self) -> Target:
         """A target for one chain."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from tallbayes.engine import passes
 from tallbayes.models.base import Model
+from tallbayes.proxies.difference import Difference
 from tallbayes.proxies.pilot import LARGEST_BIAS
 from tallbayes.samplers.base import Setup
 
@@ -15,6 +16,7 @@ LOWEST, HIGHEST = 0.2, 10.0  # variance of the log-likelihood estimate beyond wh
 MOST_WALL = 0.001  # share of iterations that may meet the wall
 LARGEST_BIAS_SD = 0.2  # of the bias of log L-hat over posterior draws: about as much changes a posterior mean by 0.1 sd
 LEAST_POSITIVE = 0.8
+SLOW_RENEWAL = 0.9  # autocorrelation of the estimate's error that a round of block updates may leave
 DRAWS = 50  # posterior draws at which the bias is computed
 
 
@@ -37,6 +39,7 @@ def check(setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray], alterna
             f"the log-likelihood estimate has a variance of {variance:.3g}, above {HIGHEST:g}: chains stick to lucky rows and the "
             f"bias may be large. Use more rows ({'products' if 'weight' in stats else 'subsample'}=), or {alternative}."
         )
+    out += _renewal(setup, theta, stats, variance)
     m = notes.get("subsample", 0)
     if variance < LOWEST and m >= 2 * max(notes.get("at_least", 0), 100) and m < n:
         out.append(
@@ -56,6 +59,34 @@ def check(setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray], alterna
             f"are cut off there. The reference is poor or the posterior far from normal; use recentre=2, more rows, or {alternative}."
         )
     return out
+
+
+def _renewal(setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray], variance: float) -> list[str]:
+    """Autocorrelation of log |L-hat| less the proxies after as many iterations as there are blocks: how fast rows are renewed.
+
+    If every update is accepted, a share 1/e of the blocks is left after a round, and so is the autocorrelation.
+    """
+    notes, proxy = setup.notes, setup.proxy
+    if not isinstance(proxy, Difference) or "log_likelihood" not in stats:
+        return []  # learned rows keep no sum of proxies
+    blocks = notes["blocks"] if "blocks" in notes else notes["products"] / notes["refreshed"]
+    lag = max(1, round(blocks / setup.thin))
+    if theta.shape[1] < 5 * lag:  # too short to say
+        return []
+    h = theta - proxy.whitening.reference
+    error = stats["log_likelihood"] - (proxy.level + h @ proxy.gradient + 0.5 * ((h @ proxy.hessian) * h).sum(-1))
+    error = error - error.mean()
+    total = float((error * error).mean())
+    # proxies that are exact leave rounding alone
+    found = float((error[:, lag:] * error[:, :-lag]).mean()) / total if total > 1e-12 * (1.0 + variance) else 0.0
+    notes["renewal_lag"], notes["renewal_autocorrelation"] = lag, found
+    if variance > 1.0 and found > SLOW_RENEWAL:
+        return [
+            f"the error of the log-likelihood estimate still has an autocorrelation of {found:.2f} after a round of {blocks:.0f} "
+            f"block updates, of which {100 * notes['u_acceptance']:.0f} % were accepted: draws depend on rows that are renewed "
+            "slowly. Use more rows (subsample=, products=)."
+        ]
+    return []
 
 
 def _longest_run(rejected: np.ndarray) -> int:
