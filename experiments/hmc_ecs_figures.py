@@ -95,8 +95,9 @@ def receiver(found: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
     error = 1e4 * np.sqrt(curves["exact"] * (1.0 - curves["exact"]) / labels.sum())
     right.fill_between(grid, -error, error, color="0.9", label="one standard error of the test rows")
     right.set_xlabel("false positive rate")
+    right.set_ylim(-1.1 * error.max(), 1.7 * error.max())
     right.set_ylabel("difference of true positive rates, 1e-4")
-    right.legend(fontsize=8, frameon=False)
+    right.legend(fontsize=8, loc="upper right")
     _save(canvas, "hmc-ecs-roc.png")
 
 
@@ -115,8 +116,9 @@ def probabilities(fits: dict[str, tb.Fit], groups: int = 100, blocks: int = 4, d
         predicted = np.zeros((draws, groups))
         for k in range(blocks):
             x, here = bankruptcy_block(seed, k, BLOCK)[0], group[k * BLOCK : (k + 1) * BLOCK]
-            for s in range(draws):
-                predicted[s] += np.bincount(here, 1.0 / (1.0 + np.exp(-x @ theta[s])), minlength=groups)
+            for part in np.array_split(np.arange(draws), 10):
+                chance = 1.0 / (1.0 + np.exp(-x @ theta[part].T))
+                predicted[part] += [np.bincount(here, column, minlength=groups) for column in chance.T]
         predicted /= size
         low, high = np.quantile(predicted, (0.05, 0.95), axis=0)
         axis.plot(centre, 100 * realised, ".", color="#1f77b4", ms=4, label="realised, groups of 1 %")
