@@ -77,7 +77,6 @@ def table(
                 "largest error of a mean, in sd": float(error.max()),
                 "variance ratios": f"{spread.min():.3g} to {spread.max():.3g}",
                 "predicted error of variances": fit.meta["notes"]["predicted error of variances"],
-                "us a gradient": 1e6 * fit.seconds["draws"] / (float(fit.evals.sum()) / subsample),
             }
         )
     note = (
