@@ -21,7 +21,7 @@ COLLAPSED = 0.02  # acceptance below which the indices hardly move
 
 @dataclass(frozen=True)
 class KernelProduct(Combiner):
-    """What products of kernel estimates share; `bandwidth` fixes h (in sub-posterior sds) instead of shrinking it."""
+    """What products of kernel estimates share: a bandwidth that shrinks from sweep to sweep, or a fixed one."""
 
     bandwidth: float | None = None
     warmup: int = 200
@@ -40,7 +40,7 @@ class KernelProduct(Combiner):
 
 @dataclass(frozen=True)
 class Nonparametric(KernelProduct):
-    """Draws of the product of kernel density estimates.
+    """Draws of the product of kernel density estimates; `bandwidth` fixes h (in sub-posterior sds) instead of shrinking it.
 
     >>> rng = np.random.default_rng(0)
     >>> sub = SubPosteriors(rng.standard_normal((2, 500, 1)), Convention.PRODUCT)

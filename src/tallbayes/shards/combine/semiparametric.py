@@ -21,7 +21,7 @@ from tallbayes.shards.combine.nonparametric import KernelProduct, reported
 
 @dataclass(frozen=True)
 class Semiparametric(KernelProduct):
-    """Draws of the product of normal fits with kernel corrections.
+    """Draws of the product of normal fits with kernel corrections; `bandwidth` fixes h (in sub-posterior sds).
 
     >>> rng = np.random.default_rng(0)
     >>> sub = SubPosteriors(rng.standard_normal((2, 500, 1)), Convention.PRODUCT)
