@@ -105,7 +105,7 @@ def reference() -> str:
         ("Fit", "fit", _members(tb.Fit)),
         ("Audit", "audit", _members(audit.Audit)),
         ("Divide and conquer", "tb", _named(tb, ("sample_shards",))),
-        ("Shards", "tb.shards", _named(tb.shards, [k for k in tb.shards.__all__ if k not in ("COMBINERS", "sample_shards")])),
+        ("Shards", "tb.shards", _named(tb.shards, sorted({*tb.shards.__all__} - {"COMBINERS", "sample_shards"}))),
         ("Partitions", "partitions", _members(tb.shards.Partitions)),
         ("Scores", "tb.results", _named(tb.results, ("roc", "calibration"))),
         ("Comparison", "comparison", _members(Comparison)),

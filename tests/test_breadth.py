@@ -9,7 +9,8 @@ from sklearn.linear_model import LogisticRegression
 import tallbayes as tb
 from tallbayes.engine import passes
 from tallbayes.errors import DataError, ModelError, OptionError
-from tallbayes.proxies.remainder import certify, rate_count, row_rates, total_rate
+from tallbayes.proxies.bounds import rate_count, row_rates, total_rate
+from tallbayes.proxies.remainder import certify
 from tallbayes.testing import THRESHOLD, exact_posterior, invariance_scores
 
 

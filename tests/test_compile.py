@@ -199,6 +199,59 @@ def test_a_generic_function_keeps_its_name_and_description():
     assert (area.__name__, area.__doc__) == ("area", "Area of a scaled shape.")
 
 
+@inlinable
+def deepest(values, k):
+    if k >= values.size:
+        raise ValueError("no such value")
+    return values[k] * np.arange(3.0).sum()
+
+
+@inlinable
+def middle(values, k):
+    return deepest(values, k) + 1.0
+
+
+@jit
+def from_above(values, k):
+    return middle(values, k)
+
+
+@jit
+def once_more(values, k):
+    return deepest(values, k) + middle(values, k)
+
+
+def test_helpers_have_no_machine_code_of_their_own():
+    """Nor does it matter to those who call them: another entry compiled later, and a helper that raises."""
+    values = np.array([2.0, 5.0])
+    assert from_above(values, 1) == from_above.py_func(values, 1) == 16.0
+    assert once_more(values, 0) == once_more.py_func(values, 0) == 13.0
+    for entry in (from_above, once_more):
+        with pytest.raises(ValueError, match="no such value"):
+            entry(values, 2)
+    engine = next(iter(from_above.overloads.values())).library.codegen._engine
+    defined = [name for name in engine._defined_symbols if "test_compile" in name]
+    assert any("from_above" in name for name in defined)
+    assert not any("cfunc" in name for name in defined)
+    alone = {name for name in defined if "middle" in name and not name.startswith("_ZN08NumbaEnv")}
+    linked = {f.name for e in (from_above, once_more) for o in e.overloads.values() for f in o.library.get_defined_functions()}
+    assert alone <= linked  # what is left of a helper was linked into an entry
+
+
+HEAVY = """
+import sys
+import tallbayes
+heavy = ("arviz_base", "arviz_stats", "dask", "formulaic", "jax", "matplotlib", "pandas", "pyarrow", "rich", "scipy.optimize",
+    "scipy.spatial", "scipy.stats", "sympy", "typer", "xarray")
+print(*[name for name in heavy if name in sys.modules])
+"""
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    done = subprocess.run([sys.executable, "-c", HEAVY], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_rows_of_a_store_have_the_type_of_rows_in_memory(dtype, tmp_path):
     table = pa.table({"y": [0, 1, 1], "x": [1.0, 2.0, 3.0]})

@@ -16,12 +16,12 @@ from tallbayes.engine.arithmetic import exp, log1p_unit
 from tallbayes.engine.rows import (
     range_gradient,
     range_hessian,
-    range_norms,
     range_value,
     residual_differences,
     row_values,
     weighted_gradient,
 )
+from tallbayes.engine.survey import range_norms
 from tallbayes.models import gaussian, logistic, poisson
 
 CASES = ("logistic", "logistic-float32", "poisson", "gaussian", "gaussian-sigma")

@@ -19,8 +19,9 @@ from tallbayes.engine import passes
 from tallbayes.engine.rows import ALLOWANCE
 from tallbayes.models.base import Model
 from tallbayes.moves.proposals import propose
-from tallbayes.proxies import remainder
-from tallbayes.proxies.remainder import certify, rate_count, row_rate, row_rates, total_rate
+from tallbayes.proxies import bounds, pairs
+from tallbayes.proxies.bounds import rate_count, row_rate, row_rates, total_rate
+from tallbayes.proxies.remainder import certify
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
 from tallbayes.run.pack import flatten
 from tallbayes.samplers import ExactMinibatch, advance, exact_minibatch
@@ -246,7 +247,7 @@ def anchored(first, second):
     along = second @ first / length
     across = math.sqrt(max(0.0, second @ second - along**2))
     angle = np.arange(48) * math.pi / 48
-    return remainder.PAD * np.abs((along * np.cos(angle) + across * np.sin(angle)) ** 3 - (length * np.cos(angle)) ** 3).max()
+    return pairs.PAD * np.abs((along * np.cos(angle) + across * np.sin(angle)) ** 3 - (length * np.cos(angle)) ** 3).max()
 
 
 @both_stages
@@ -255,7 +256,7 @@ def test_a_grid_anchored_at_the_current_position_fails(rate, two_stage, monkeypa
     """Its g is a valid bound, but 0.3 % larger one way than the other: no longer the same kernel seen from both ends."""
     case = enumerated("T6", 200)
     assert invariance_error(kernel(case, options_of(rate), two_stage, PROPOSALS["symmetric"]), case.law) < 1e-14
-    monkeypatch.setattr(remainder, "angular", anchored)
+    monkeypatch.setattr(bounds, "angular", anchored)
     assert invariance_error(kernel(case, options_of(rate), two_stage, PROPOSALS["symmetric"]), case.law) > 1e-7
 
 

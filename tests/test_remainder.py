@@ -13,23 +13,12 @@ from tallbayes.compile import jit
 from tallbayes.engine import passes
 from tallbayes.engine.rows import ALLOWANCE
 from tallbayes.models.mode import Mode
-from tallbayes.proxies import remainder
+from tallbayes.proxies import bounds
 from tallbayes.proxies.alias import CHUNK
+from tallbayes.proxies.bounds import EUCLID, Classed, Local, draw_row, rate_count, row_rate, row_rates, total_rate
 from tallbayes.proxies.interval import FAR, NEAR, Ranged
-from tallbayes.proxies.remainder import (
-    CUBES_EUCLID,
-    NAMES,
-    Classed,
-    Local,
-    angular,
-    certify,
-    draw_row,
-    psi,
-    rate_count,
-    row_rate,
-    row_rates,
-    total_rate,
-)
+from tallbayes.proxies.pairs import angular, psi
+from tallbayes.proxies.remainder import NAMES, certify
 from tallbayes.proxies.taylor import unwhiten, whitening_of
 
 ROWS = 120
@@ -247,7 +236,7 @@ def test_the_angular_bound_is_nearly_attained_and_needs_its_padding(monkeypatch)
     bound, _ = certify(circle(), "T6")
     ratios = circle_ratios(bound)
     assert min(ratios) > 0.993 and max(ratios) <= 1.0
-    monkeypatch.setattr(remainder, "PAD", 1.0)
+    monkeypatch.setattr("tallbayes.proxies.pairs.PAD", 1.0)
     assert max(circle_ratios(bound)) > 1.0005
 
 
@@ -274,7 +263,7 @@ def test_the_largest_coordinate_of_a_row_needs_the_sum_of_coordinates_of_the_ste
     step = 0.05 * np.sign(X[0])
     bound, _ = certify(mode, "T3")
     assert 0.9 < worst_ratio(mode, bound, step, -step) <= 1.0
-    assert worst_ratio(mode, bound._replace(pair=CUBES_EUCLID), step, -step) > 30.0
+    assert worst_ratio(mode, bound._replace(pair=bound.pair._replace(norm=EUCLID)), step, -step) > 30.0
 
 
 def test_t7_takes_both_of_its_forms_and_the_fourth_derivative_is_needed():
@@ -314,7 +303,7 @@ def test_poisson_far_from_the_reference_needs_psi(monkeypatch):
     bound, _ = certify(mode, "T9", indexed=True)
     white, other = np.array([3.0]), np.array([2.0])
     assert 0.3 < worst_ratio(mode, bound, white, other) <= 1.0
-    monkeypatch.setattr(remainder, "psi", lambda radius: 1.0)
+    monkeypatch.setattr(bounds, "psi", lambda radius: 1.0)
     assert worst_ratio(mode, bound, white, other) > 1.5
 
 
@@ -426,7 +415,7 @@ def drawn(rng, bound, white, other, rates, rows, limits):
 @pytest.mark.parametrize("name", ["T4", "T6", "T7", "T9", "T10", "none"])
 def test_compiled_and_interpreted_draw_the_same_rows(name):
     mode, _ = problem("logistic", "heavy")
-    bound = remainder.Zero() if name == "none" else certify(mode, name)[0]
+    bound = bounds.Zero() if name == "none" else certify(mode, name)[0]
     for size in (0.3, 3.0, 30.0):
         white, other = size * np.random.default_rng(1).standard_normal((2, mode.model.dim))
         out = []

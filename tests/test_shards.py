@@ -360,7 +360,7 @@ def assert_passes_agree(parts, model):
 
 def assert_totals_agree(totals, mode):
     """The totals of T9 class by class, and the rate of a pair, against the tables that one machine builds."""
-    from tallbayes.proxies.remainder import rate_count, total_rate
+    from tallbayes.proxies.bounds import rate_count, total_rate
 
     bound, _ = certify(mode, "T9")
     sums = np.diff(bound.local.cumulative[bound.chunk])

@@ -9,7 +9,8 @@ from test_stochastic_gradient import made_up
 
 import tallbayes as tb
 from tallbayes.errors import CertificateError, ModelError, OptionError
-from tallbayes.proxies.remainder import certify, rate_count, row_rates
+from tallbayes.proxies.bounds import rate_count, row_rates
+from tallbayes.proxies.remainder import certify
 from tallbayes.proxies.slopes import slope_rate
 from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import ZigZag, advance, path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import platform
 import time
 import warnings
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from tallbayes import auto, models, samplers
-from tallbayes.compile import source_stamp
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.read import from_recipe, read
 from tallbayes.errors import OptionError, StoreError, TallbayesWarning, unknown
@@ -21,11 +19,11 @@ from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode, find_mode
 from tallbayes.results.cost import effective_sizes
 from tallbayes.results.fit import Fit
+from tallbayes.results.origin import origin
 from tallbayes.run.chain import Chain
 from tallbayes.run.checkpoint import Checkpoint
 from tallbayes.run.driver import Limits, drive
 from tallbayes.samplers.base import KINDS, Sampler, Setup
-from tallbayes.version import __version__
 
 REFERENCE_TOLERANCE = 1e-3  # posterior sds between reference and mode: exactness needs a frozen reference, not the mode
 DISPERSION = 2.0  # chains start at Laplace draws with doubled standard deviations, so that R-hat can see disagreement
@@ -233,29 +231,14 @@ def _collect(
     found = sampler.diagnose(setup, theta, stats)
     for sentence in found:
         warnings.warn(sentence, TallbayesWarning, stacklevel=4)
-    assert model.prior is not None
     meta = {
         **{k: description[k] for k in ("model", "sampler", "seed", "thin")},
         "sampler_name": sampler.name,
-        "rows": model.data.n,
-        "fingerprint": model.data.fingerprint,
-        "response": model.data.response,
-        "columns": list(model.data.columns),
-        "intercept": model.data.intercept,
-        "has_offset": model.data.has_offset,
-        "plan": model.data.recipe.get("plan"),
-        "prior": model.prior.describe(),
-        "default_prior": model.default_prior,
+        **origin(model),
         "warmup": description["warmup"],
         "notes": setup.notes,
         "parameters": description["model"]["options"].get("parameters"),
         "warnings": found,
-        "versions": {
-            "tallbayes": __version__,
-            "sources": source_stamp(),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-        },
     }
     return Fit(
         theta=theta,

@@ -16,7 +16,7 @@ from tallbayes.errors import ModelError, OptionError
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
 from tallbayes.moves import nuts
-from tallbayes.proxies.remainder import rate_count, total_rate
+from tallbayes.proxies.bounds import rate_count, total_rate
 from tallbayes.samplers import HMCECS, KINDS, ExactMinibatch, FullData
 from tallbayes.samplers.base import Sampler, Setup, advance
 

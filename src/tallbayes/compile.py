@@ -11,6 +11,9 @@ Three kinds of function exist.
 * `generic`: a function dispatched on the type of one argument, in Python and in compiled code alike. Families, moves
   and samplers are NamedTuples that register their implementation.
 
+Compiling is most of what a first run waits for, so no code is made that nothing calls: neither wrappers for calls from C,
+nor machine code of helpers, which live on in their callers.
+
 A NamedTuple class with an attribute `interpreted` cannot be compiled: its verbs call Python (models written by users
 in JAX). An entry point that is given one, at any depth of its arguments, runs its own body interpreted.
 """
@@ -25,14 +28,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from llvmlite import binding, ir
 from numba.core import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.sigutils import normalize_signature
 from numba.extending import overload, register_jitable, typeof_impl
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-STRICT: Any = {"error_model": "numpy", "nogil": True}
+STRICT: Any = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
 """Options of code whose roundings matter: no algebraic rewriting."""
 
 SUMS: Any = {**STRICT, "fastmath": {"reassoc", "contract", "nsz"}}
@@ -114,6 +120,37 @@ def _tags(sig: Any) -> set[str | None]:
     return set().union(*(inside(kind) for kind in normalize_signature(sig)[0]))
 
 
+class _HelperLibrary(JITCodeLibrary):
+    """Code of a helper: optimised and kept for its callers to link, but never made into machine code of its own.
+
+    Numba compiles every function it meets down to machine code, those it calls included, so a chain of helpers is compiled once
+    for each link. Only the pointer to a helper's environment must have an address, since Numba fills it at once.
+    """
+
+    def _finalize_final_module(self) -> None:
+        whole, self._final_module = self._final_module, self._environments()
+        super()._finalize_final_module()
+        self._final_module = whole
+
+    def _environments(self) -> Any:
+        """A module with pointers to environments and nothing else."""
+        module, pointer = self._codegen._create_empty_module(self.name), ir.IntType(8).as_pointer()
+        for variable in self._final_module.global_variables:
+            if variable.name.startswith("_ZN08NumbaEnv"):
+                environment = ir.GlobalVariable(module, pointer, variable.name)
+                environment.linkage, environment.initializer = "common", ir.Constant(pointer, None)
+        return binding.parse_assembly(str(module))
+
+
+class _HelperCompiler(Compiler):
+    def compile_extra(self, func: Callable[..., Any]) -> Any:
+        self.state.library = _HelperLibrary(self.state.targetctx.codegen(), func.__qualname__)
+        return super().compile_extra(func)
+
+
+HELPER: Any = {"pipeline_class": _HelperCompiler}
+
+
 class Entry:
     """A compiled entry point. What it does not define is that of Numba's dispatcher: `py_func`, `signatures` and so on."""
 
@@ -159,7 +196,7 @@ def inlinable(function: Function | None = None, *, options: Any = STRICT) -> Any
     """Mark a helper: plain Python when interpreted, compiled into its caller otherwise."""
     if function is None:
         return functools.partial(inlinable, options=options)
-    return register_jitable(**options)(function)
+    return register_jitable(**options, **HELPER)(function)
 
 
 def generic(declaration: Function | None = None, *, options: Any = STRICT, argument: int = 0) -> Any:
@@ -189,7 +226,7 @@ def generic(declaration: Function | None = None, *, options: Any = STRICT, argum
 
     dispatch.register = register  # type: ignore[attr-defined]
     dispatch.registry = registry  # type: ignore[attr-defined]
-    overload(dispatch, jit_options=options, strict=False)(implementation)
+    overload(dispatch, jit_options={**options, **HELPER}, strict=False)(implementation)
     return dispatch
 
 

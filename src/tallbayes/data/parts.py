@@ -10,7 +10,8 @@ from typing import Any
 
 from tallbayes.data.arrow import Source
 from tallbayes.data.dataset import Dataset, _float_type
-from tallbayes.data.read import _names, _plan, _read_to_memory, _surveyed
+from tallbayes.data.plan import make_plan
+from tallbayes.data.read import _read_to_memory, _surveyed
 from tallbayes.data.sources import open_source
 from tallbayes.errors import DataError
 
@@ -65,7 +66,7 @@ def plan_of(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The plan by which every file is read, and what identifies the files; levels and knots come from one pass over all."""
     rows = joined(files)
-    plan, general = _plan(rows, formula, response, columns, offset, weights)
+    plan, general = make_plan(rows, formula, response, columns, offset, weights)
     if general is not None:
         plan, _ = _surveyed(rows, plan, general, False)
     return plan, rows.identity
@@ -74,8 +75,3 @@ def plan_of(
 def read_part(files: Sequence[str], plan: dict[str, Any], dtype: str = "float64") -> Dataset:
     """The rows of some files, packed in memory by a plan that all partitions share."""
     return _read_to_memory(joined(files), plan, _float_type(dtype), {"plan": plan}, False)
-
-
-def names_of(plan: dict[str, Any]) -> tuple[str, ...]:
-    """Names of the columns that a plan makes."""
-    return _names(plan)

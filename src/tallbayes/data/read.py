@@ -20,13 +20,13 @@ from tallbayes.data import formula as formulas
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, Packer, _float_type
 from tallbayes.data.design import Matrices, survey
+from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_double, wanted
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.ipc import ipc
 from tallbayes.data.store import Writer, default_folder, open_store
-from tallbayes.errors import DataError, OptionError, StoreError, unknown
+from tallbayes.errors import DataError, StoreError, unknown
 from tallbayes.progress import Progress
 
-_LONGEST_FORMULA = 10_000
 _IN_MEMORY_SHARE = 0.25  # of the memory now available: leaves room for the user's own objects and for proxies
 
 
@@ -62,10 +62,10 @@ def read(
         raise unknown("memory", memory, ("auto", "ram", "disk"))
     if isinstance(source, str | Path) and _is_store(source):
         data = open_store(source)
-        _check_store(data, formula, response, columns, offset, weights)
+        check_store(data, formula, response, columns, offset, weights)
         return data
     rows = open_source(source)
-    plan, general = _plan(rows, formula, response, columns, offset, weights)
+    plan, general = make_plan(rows, formula, response, columns, offset, weights)
     kind = _float_type(dtype)
     if rows.n == 0:
         raise DataError("the source has no rows.")
@@ -80,7 +80,7 @@ def read(
             if not rows.repeatable:
                 rows = _spooled(rows, plan, folder, stack)
             plan, rows = _surveyed(rows, plan, general, progress)
-        if memory == "auto" and not on_disk and not _fits(rows.n, len(_names(plan)), kind):
+        if memory == "auto" and not on_disk and not _fits(rows.n, len(plan_names(plan)), kind):
             on_disk = True
             if (existing := _existing(path, request)) is not None:
                 return existing
@@ -96,7 +96,7 @@ def from_recipe(recipe: dict[str, Any], store: str | None, progress: bool = True
         return open_store(store)
     try:
         path, plan, kind = str(recipe["source"]["path"]), recipe["plan"], _float_type(recipe["dtype"])
-        _names(plan)
+        plan_names(plan)
         if "design" in plan:
             Matrices(plan)
     except (KeyError, TypeError, DataError) as error:
@@ -131,10 +131,10 @@ def _spooled(rows: arrow.Source, plan: dict[str, Any], folder: Path, stack: Exit
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream.part-", dir=folder))) / "rows.arrow"
-        wanted = _wanted(plan)
-        schema = pa.schema([(c, rows.types[rows.names.index(c)]) for c in wanted])
+        columns = wanted(plan)
+        schema = pa.schema([(c, rows.types[rows.names.index(c)]) for c in columns])
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-            for batch in rows.batches(wanted):
+            for batch in rows.batches(columns):
                 writer.write_batch(batch)
     except OSError as error:
         if isinstance(error, StoreError):
@@ -142,7 +142,7 @@ def _spooled(rows: arrow.Source, plan: dict[str, Any], folder: Path, stack: Exit
         raise StoreError(
             f"keeping the stream in {folder} failed: {error}. Free space there or choose another with store=."
         ) from error
-    return replace(ipc(path), identity={}, names=tuple(wanted))
+    return replace(ipc(path), identity={}, names=tuple(columns))
 
 
 def _surveyed(
@@ -157,135 +157,18 @@ def _surveyed(
                 yield batch
 
         described, n = survey(general, counted())
-    _refuse_double(tuple(described["names"]))
+    refuse_double(tuple(described["names"]))
     return {**plan, "design": described}, replace(rows, n=n)
-
-
-def _plan(
-    rows: arrow.Source,
-    formula: str | None,
-    response: str | None,
-    columns: Sequence[str] | None,
-    offset: str | None,
-    weights: str | None,
-) -> tuple[dict[str, Any], formulas.General | None]:
-    log_offset, general = False, None
-    kinds = dict(zip(rows.names, map(arrow.kind_of, rows.types), strict=True))
-    if offset is not None:
-        match = re.fullmatch(r"\s*log\((.+)\)\s*", offset)
-        if match and offset not in rows.names:
-            offset, log_offset = match[1].strip().strip("`"), True
-    for what, name in (("offset column", offset), ("weights column", weights), ("response column", response)):
-        if name is not None and name not in rows.names:
-            raise DataError(str(unknown(what, name, rows.names)))
-    reserved = tuple(c for c in (offset, weights) if c is not None)
-    if formula is not None:
-        if response is not None or columns is not None:
-            raise OptionError("give either a formula or response= and columns=, not both.")
-        if not isinstance(formula, str) or len(formula) > _LONGEST_FORMULA:
-            raise DataError(f"a formula is a text of at most {_LONGEST_FORMULA:,} characters.")
-        terms = formulas.parse(formula, rows.names, reserved) if formulas.is_plain(formula) else None
-        if terms is None or any(kinds[c] == "level" for c in terms.columns):
-            general = formulas.expand(formula, rows.names, {c for c in rows.names if kinds[c] == "level"}, reserved)
-            terms = formulas.Terms(general.response, general.columns, () in general.terms)
-    elif response is None:
-        raise OptionError("say what to model: a formula such as 'y ~ .', or response='y'.")
-    else:
-        chosen = [c for c in rows.names if c != response and c not in reserved] if columns is None else list(columns)
-        for name in chosen:
-            if name not in rows.names:
-                raise DataError(str(unknown("column", name, rows.names)))
-        if response in chosen:
-            raise DataError(f"the response {response!r} is also among columns=.")
-        terms = formulas.Terms(response, tuple(chosen), True)
-    plan = {
-        "response": terms.response,
-        "columns": list(terms.columns),
-        "intercept": terms.intercept,
-        "offset": offset,
-        "log_offset": log_offset,
-        "weights": weights,
-    }
-    arrow.refuse_ambiguous(rows.names, (*terms.columns, terms.response, *reserved))
-    if general is not None:
-        return {**plan, "design": {"formula": general.text}}, general
-    _refuse_double(_names(plan))
-    return plan, None
-
-
-def _refuse_double(names: tuple[str, ...]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            hint = "; 'Intercept' is the name of the column of ones, which a formula leaves out with + 0" * (
-                name == "Intercept"
-            )
-            raise DataError(f"two predictors are called {name!r}{hint}.")
-
-
-def _check_store(
-    data: Dataset,
-    formula: str | None,
-    response: str | None,
-    columns: Sequence[str] | None,
-    offset: str | None,
-    weights: str | None,
-) -> None:
-    """A packed store holds one design: refuse to read another one from it."""
-    plain = tuple(c for c in data.columns if c != "Intercept")
-    plan = data.recipe.get("plan", {})
-    asked: dict[str, Any] = {}
-    described = plan.get("design")
-    if described is not None and formula is not None:
-        general = formulas.expand(formula, (*plan["columns"], data.response), described["text"])
-        asked |= {"response": general.response, "formula": general.text}
-    elif formula is not None:
-        terms = formulas.parse(formula, (*plain, data.response))
-        asked |= {"response": terms.response, "columns": set(terms.columns), "intercept": terms.intercept}
-    if response is not None:
-        asked["response"] = response
-    if columns is not None:
-        asked["columns"] = set(columns)
-    held = {"response": data.response, "columns": set(plain), "intercept": "Intercept" in data.columns}
-    if described is not None:
-        held["formula"] = described["formula"]
-    for name, value in (("offset", offset), ("weights", weights)):
-        if value is not None:
-            asked[name] = value
-            log = name == "offset" and plan.get("log_offset")
-            held[name] = f"log({plan[name]})" if log else plan.get(name)
-    for name, value in asked.items():
-        if value != held[name]:
-            raise DataError(
-                f"the store {data.store} was packed with {name} {_listed(held[name])}, not {_listed(value)}. Read the original "
-                "file again to change what is packed."
-            )
-
-
-def _listed(value: Any) -> str:
-    return ", ".join(sorted(value)) if isinstance(value, set) else repr(value)
-
-
-def _names(plan: dict[str, Any]) -> tuple[str, ...]:
-    if "design" in plan:
-        return tuple(plan["design"]["names"])
-    return (("Intercept",) if plan["intercept"] else ()) + tuple(plan["columns"])
-
-
-def _wanted(plan: dict[str, Any]) -> list[str]:
-    """All columns that are read."""
-    return list(
-        dict.fromkeys(c for c in (*plan["columns"], plan["response"], plan["offset"], plan["weights"]) if c is not None)
-    )
 
 
 def _chunks(rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, packer: Packer) -> Iterator[np.ndarray]:
     """Packed chunks, checked and counted."""
-    names, matrices = _names(plan), Matrices(plan) if "design" in plan else None
-    missing = [c for c in _wanted(plan) if c not in rows.names]
+    names, matrices = plan_names(plan), Matrices(plan) if "design" in plan else None
+    missing = [c for c in wanted(plan) if c not in rows.names]
     if missing:
         raise DataError(f"the source has no column {missing[0]!r} any more; its columns are {', '.join(rows.names)}.")
     step = arrow.BATCH if matrices is None else matrices.rows_at_a_time
-    for whole in rows.batches(_wanted(plan)):
+    for whole in rows.batches(wanted(plan)):
         for start in range(0, whole.num_rows, step):
             batch = whole.slice(start, step)
             m, first = batch.num_rows, packer.moments.n
@@ -311,7 +194,7 @@ def _chunks(rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, packer: Pa
 
 
 def _plain_matrix(plan: dict[str, Any], batch: Any, first: int) -> np.ndarray:
-    x = np.empty((batch.num_rows, len(_names(plan))))
+    x = np.empty((batch.num_rows, len(plan_names(plan))))
     if plan["intercept"]:
         x[:, 0] = 1.0
     for j, c in enumerate(plan["columns"]):
@@ -320,7 +203,7 @@ def _plain_matrix(plan: dict[str, Any], batch: Any, first: int) -> np.ndarray:
 
 
 def _packer(plan: dict[str, Any]) -> Packer:
-    return Packer(_names(plan), plan["response"], plan["offset"] or "offset", plan["weights"] or "weights")
+    return Packer(plan_names(plan), plan["response"], plan["offset"] or "offset", plan["weights"] or "weights")
 
 
 def _read_to_memory(
@@ -332,7 +215,7 @@ def _read_to_memory(
     overflow: Path | None = None,
 ) -> Dataset:
     """Pack rows into memory; if they are of unknown number and outgrow its share, go on in a store at `overflow`."""
-    packer, names, parts = _packer(plan), _names(plan), []
+    packer, names, parts = _packer(plan), plan_names(plan), []
     known = rows.n is not None
     out = packed.empty(rows.n or 0, len(names), kind)
     room = _IN_MEMORY_SHARE * available_memory() if overflow is not None and not known else np.inf
@@ -376,7 +259,7 @@ def _read_to_memory(
 def _read_to_store(
     rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, recipe: dict[str, Any], path: Path, progress: bool
 ) -> Dataset:
-    packer, writer = _packer(plan), Writer(path, _names(plan), plan["response"], kind)
+    packer, writer = _packer(plan), Writer(path, plan_names(plan), plan["response"], kind)
     try:
         with Progress("packing", rows.n, progress) as bar:
             for chunk in _chunks(rows, plan, kind, packer):

@@ -14,7 +14,7 @@ import numpy as np
 from tallbayes.compile import SUMS, declared, generic
 from tallbayes.engine.family import jet1, slope_residual
 from tallbayes.engine.multi import MultiIndex, _add_gradient, _indices, _shifts, vector_gradient, vector_hessian
-from tallbayes.engine.rows import AHEAD, TILE, SingleIndex, prefetch_row
+from tallbayes.engine.rows import AHEAD, TILE, SingleIndex, prefetch_row, shift_tile
 
 
 @generic(options=SUMS)
@@ -38,18 +38,9 @@ def _single(rows, index, factors, theta, reference, order, gradient):
     change = theta - reference
     for start in range(0, index.size, TILE):
         size = min(TILE, index.size - start)
+        shift_tile(records, d, index, start, size, reference, change, base, shift, y, scale)
         for j in range(size):
-            if start + j + AHEAD < index.size:
-                prefetch_row(records, index[start + j + AHEAD])
-            x = records[index[start + j]]
-            a, b = 0.0, 0.0
-            for c in range(d):
-                a += x[c] * reference[c]
-                b += x[c] * change[c]
-            base[j] = a + x[d + 1]
-            shift[j] = b
-            y[j] = x[d]
-            scale[j] = factors[start + j] * x[d + 2]
+            scale[j] *= factors[start + j]
         if order == 2:
             for j in range(size):
                 shift[j] = scale[j] * slope_residual(rows.family, base[j], y[j], shift[j])

@@ -21,13 +21,13 @@ from tallbayes.engine.rows import (
     proxy_values,
     range_gradient,
     range_hessian,
-    range_norms,
     range_value,
     residual_differences,
     rounding,
     row_values,
     weighted_gradient,
 )
+from tallbayes.engine.survey import range_norms
 from tallbayes.errors import ModelError, OptionError
 
 SIZES = (16, 128, 512, 1024, 1536, 2048, 4096, 8192)  # batches are padded to one of these; longer ones are cut

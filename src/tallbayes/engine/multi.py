@@ -18,12 +18,12 @@ from tallbayes.engine.rows import (
     proxy_values,
     range_gradient,
     range_hessian,
-    range_norms,
     range_value,
     residual_differences,
     row_values,
     weighted_gradient,
 )
+from tallbayes.engine.survey import range_norms
 
 
 class MultiIndex(NamedTuple):

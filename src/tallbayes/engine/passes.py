@@ -17,18 +17,15 @@ from tallbayes.compile import SUMS, jit
 from tallbayes.engine.rows import (
     TILE,
     proxy_values,
-    range_curvatures,
     range_gradient,
     range_hessian,
-    range_norms,
-    range_suprema,
-    range_third_suprema,
     range_value,
     residual_differences,
     row_values,
     weighted_gradient,
 )
 from tallbayes.engine.series import Series, range_scores
+from tallbayes.engine.survey import range_curvatures, range_norms, range_suprema, range_third_suprema
 
 BLOCKS = 64
 

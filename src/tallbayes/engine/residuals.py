@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.compile import SUMS, declared, generic, inlinable, jit
+from tallbayes.compile import SUMS, declared, generic, jit
 from tallbayes.engine.family import jet1, jet2, residual
 from tallbayes.engine.multi import (
     MultiIndex,
@@ -22,7 +22,7 @@ from tallbayes.engine.multi import (
     vector_hessian,
     vector_residual,
 )
-from tallbayes.engine.rows import AHEAD, TILE, SingleIndex, dot, prefetch_row
+from tallbayes.engine.rows import AHEAD, TILE, SingleIndex, dot, prefetch_row, shift_tile
 
 
 @generic
@@ -65,22 +65,6 @@ def _one_slope(rows):
     return 1
 
 
-@inlinable(options=SUMS)
-def _shift_tile(records, d, index, start, size, reference, change, base, shift, y, weight):
-    for j in range(size):
-        if start + j + AHEAD < index.size:
-            prefetch_row(records, index[start + j + AHEAD])
-        x = records[index[start + j]]
-        a, b = 0.0, 0.0
-        for c in range(d):
-            a += x[c] * reference[c]
-            b += x[c] * change[c]
-        base[j] = a + x[d + 1]
-        shift[j] = b
-        y[j] = x[d]
-        weight[j] = x[d + 2]
-
-
 @residual_values.register(SingleIndex)
 def _single_values(rows, index, theta, reference, order, out):
     d = rows.columns
@@ -88,7 +72,7 @@ def _single_values(rows, index, theta, reference, order, out):
     change = theta - reference
     for start in range(0, index.size, TILE):
         size = min(TILE, index.size - start)
-        _shift_tile(rows.records, d, index, start, size, reference, change, base, shift, y, weight)
+        shift_tile(rows.records, d, index, start, size, reference, change, base, shift, y, weight)
         for j in range(size):
             out[start + j] = weight[j] * residual(rows.family, base[j], y[j], shift[j])
         if order < 2:
@@ -105,7 +89,7 @@ def _single_slopes(rows, index, theta, reference, order, out, slopes):
     change = theta - reference
     for start in range(0, index.size, TILE):
         size = min(TILE, index.size - start)
-        _shift_tile(rows.records, d, index, start, size, reference, change, base, shift, y, weight)
+        shift_tile(rows.records, d, index, start, size, reference, change, base, shift, y, weight)
         for j in range(size):
             out[start + j] = weight[j] * residual(rows.family, base[j], y[j], shift[j])
         for j in range(size):

@@ -13,16 +13,7 @@ import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, inlinable
 from tallbayes.engine.arithmetic import elements_per_line, prefetch
-from tallbayes.engine.family import (
-    curvature_supremum,
-    jet1,
-    jet2,
-    residual,
-    slope_supremum,
-    third_supremum,
-    third_supremum_on,
-    value,
-)
+from tallbayes.engine.family import jet1, jet2, residual, value
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache
@@ -86,43 +77,10 @@ def range_hessian(rows: Any, start: int, stop: int, theta: np.ndarray, gradient:
     raise TypeError
 
 
-@generic(options=SUMS)
-@declared
-def range_norms(rows: Any, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
-    """out[i - start] = |factor' x_i|: the whitened norm of a row when factor factor' is a covariance."""
-
-
-@generic(options=SUMS)
-@declared
-def range_curvatures(
-    rows: Any, start: int, stop: int, reference: np.ndarray, curvature: np.ndarray, supremum: np.ndarray
-) -> None:
-    """Weighted |f''| at the reference and weighted sup |f'''| of every row of a range."""
-
-
 @generic
 def rounding(rows: Any) -> float:
     """How far rounding may take a residual difference beyond its bound: that of numbers of order one."""
     return ALLOWANCE
-
-
-@generic(options=SUMS)
-@declared
-def range_suprema(rows: Any, start: int, stop: int, slope: np.ndarray, curvature: np.ndarray) -> None:
-    """Weighted sup |f'| and weighted sup |f''| of every row of a range."""
-
-
-@generic(options=SUMS)
-@declared
-def range_lowest(rows: Any, start: int, stop: int, theta: np.ndarray) -> float:
-    """The lowest linear predictor of a range."""
-    raise TypeError
-
-
-@generic(options=SUMS)
-@declared
-def range_third_suprema(rows: Any, start: int, stop: int, reference: np.ndarray, reach: np.ndarray, out: np.ndarray) -> None:
-    """Weighted sup |f'''| of every row of a range over etas within `reach` of the one at the reference."""
 
 
 @inlinable(options=SUMS)
@@ -173,6 +131,23 @@ def scan_tile(records, d, start, size, theta, eta, y, weight):
     for j in range(size):
         x = records[start + j]
         eta[j] = dot(x, theta, d) + x[d + 1]
+        y[j] = x[d]
+        weight[j] = x[d + 2]
+
+
+@inlinable(options=SUMS)
+def shift_tile(records, d, index, start, size, reference, change, base, shift, y, weight):
+    """Linear predictors at a reference, their change, responses and weights of `size` indexed rows, each row read once."""
+    for j in range(size):
+        if start + j + AHEAD < index.size:
+            prefetch_row(records, index[start + j + AHEAD])
+        x = records[index[start + j]]
+        a, b = 0.0, 0.0
+        for c in range(d):
+            a += x[c] * reference[c]
+            b += x[c] * change[c]
+        base[j] = a + x[d + 1]
+        shift[j] = b
         y[j] = x[d]
         weight[j] = x[d + 2]
 
@@ -371,60 +346,3 @@ def _range_hessian(rows, start, stop, theta, gradient, hessian):
         for b in range(a + 1):
             hessian[a, b] += gram[a, b]
     return total
-
-
-@range_norms.register(SingleIndex)
-def _range_norms(rows, start, stop, factor, out):
-    records, d = rows.records, rows.columns
-    columns, projection, square = np.zeros((d, STRIDE)), np.empty(TILE), np.empty(TILE)
-    for first in range(start, stop, TILE):
-        size = min(TILE, stop - first)
-        transpose_tile(records, d, first, size, columns)
-        square[:] = 0.0
-        for k in range(factor.shape[1]):
-            projection[:] = 0.0
-            for c in range(d):
-                f = factor[c, k]
-                if f != 0.0:
-                    for j in range(TILE):
-                        projection[j] += f * columns[c, j]
-            for j in range(TILE):
-                square[j] += projection[j] * projection[j]
-        for j in range(size):
-            out[first - start + j] = np.sqrt(square[j])
-
-
-@range_curvatures.register(SingleIndex)
-def _range_curvatures(rows, start, stop, reference, curvature, supremum):
-    eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
-    for first in range(start, stop, TILE):
-        size = min(TILE, stop - first)
-        scan_tile(rows.records, rows.columns, first, size, reference, eta, y, weight)
-        for j in range(size):
-            curvature[first - start + j] = weight[j] * abs(jet2(rows.family, eta[j], y[j])[2])
-            supremum[first - start + j] = weight[j] * third_supremum(rows.family, y[j]) if weight[j] > 0.0 else 0.0
-
-
-@range_suprema.register(SingleIndex)
-def _range_suprema(rows, start, stop, slope, curvature):
-    for i in range(start, stop):
-        y, weight = rows.records[i, rows.columns], rows.records[i, rows.columns + 2]
-        slope[i - start] = weight * slope_supremum(rows.family, y) if weight > 0.0 else 0.0
-        curvature[i - start] = weight * curvature_supremum(rows.family, y) if weight > 0.0 else 0.0
-
-
-@range_lowest.register(SingleIndex)
-def _range_lowest(rows, start, stop, theta):
-    lowest = np.inf
-    for i in range(start, stop):
-        lowest = min(lowest, dot(rows.records[i], theta, rows.columns) + rows.records[i, rows.columns + 1])
-    return lowest
-
-
-@range_third_suprema.register(SingleIndex)
-def _range_third_suprema(rows, start, stop, reference, reach, out):
-    for i in range(start, stop):
-        x = rows.records[i]
-        eta, y, weight = dot(x, reference, rows.columns) + x[rows.columns + 1], x[rows.columns], x[rows.columns + 2]
-        width = reach[i - start] * (1.0 + 1e-9) + 1e-9 * (1.0 + abs(eta))  # roundings of eta and of shifts
-        out[i - start] = weight * third_supremum_on(rows.family, y, eta - width, eta + width) if weight > 0.0 else 0.0

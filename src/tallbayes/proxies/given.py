@@ -19,7 +19,8 @@ from tallbayes.errors import ModelError
 from tallbayes.models.jax_model import UserModel
 from tallbayes.models.mode import Mode
 from tallbayes.proxies.alias import CHUNK, AliasTable, build, draw_item
-from tallbayes.proxies.remainder import cubic, draw_row, row_rate, total_rate
+from tallbayes.proxies.bounds import draw_row, row_rate, total_rate
+from tallbayes.proxies.pairs import cubic
 
 LADDER = 1.5 ** np.arange(8)  # radii, in units of the root mean square distance of posterior draws from the reference
 

@@ -22,7 +22,8 @@ from tallbayes.engine import passes
 from tallbayes.errors import ModelError
 from tallbayes.models.mode import Mode
 from tallbayes.proxies.alias import CHUNK, AliasTable, allocate, build, draw_item
-from tallbayes.proxies.remainder import angular, draw_row, norm, row_rate, total_rate
+from tallbayes.proxies.bounds import draw_row, row_rate, total_rate
+from tallbayes.proxies.pairs import angular, norm
 
 NEAR, FAR = 2.5, 8.0  # beyond sqrt(d): |w| of a normal posterior exceeds sqrt(d) + 2.5 once in thousands of draws
 

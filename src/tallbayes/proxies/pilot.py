@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import digamma, logsumexp, ndtr, polygamma
-from scipy.stats import norm, poisson
+from scipy.special import digamma, gammaln, log_ndtr, logsumexp, ndtr, polygamma
 
 from tallbayes.engine import passes
 from tallbayes.engine.residuals import control_residuals, residual_slopes
@@ -239,8 +238,8 @@ def inefficiency(sd: float, correlation: float) -> float:
     tau = sd * math.sqrt(1.0 - correlation**2)
     width = math.sqrt((1.0 - correlation) / (1.0 + correlation))
     w = -sd * correlation * width + width * np.linspace(-10.0, 10.0, 4001)
-    density = norm.pdf((w + sd * correlation * width) / width) / width
-    accept = ndtr(-w - tau) + np.exp(-w * tau - 0.5 * tau**2 + norm.logcdf(w))
+    density = np.exp(-0.5 * ((w + sd * correlation * width) / width) ** 2) / (math.sqrt(2.0 * math.pi) * width)
+    accept = ndtr(-w - tau) + np.exp(-w * tau - 0.5 * tau**2 + log_ndtr(w))
     return float(np.trapezoid((2.0 - accept) / np.maximum(accept, 1e-300) * density, w))
 
 
@@ -257,7 +256,7 @@ def log_variance(products: int, batch: int, gamma: float, shift: float = 1.0) ->
         return products * ((s / shift) ** 2 + math.log(shift) ** 2)
     rate = 0.5 * (shift / s) ** 2
     j = np.arange(0, int(rate + 12.0 * math.sqrt(rate) + 60.0))
-    p = poisson.pmf(j, rate)
+    p = np.exp(j * math.log(rate) - rate - gammaln(j + 1.0))
     psi = digamma(0.5 + j)
     mean = float(p @ psi)
     eta = math.log(s) + 0.5 * (math.log(2.0) + mean)

@@ -23,11 +23,11 @@ import numpy as np
 
 from tallbayes.compile import generic, inlinable
 from tallbayes.engine import passes
-from tallbayes.engine.rows import range_lowest
+from tallbayes.engine.survey import range_lowest
 from tallbayes.errors import ModelError
 from tallbayes.models.mode import Mode
 from tallbayes.proxies.alias import CHUNK, AliasTable, allocate, build, draw_item
-from tallbayes.proxies.remainder import Classed, Local, Separable, draw_row, rate_count, row_rate, total_rate
+from tallbayes.proxies.bounds import Classed, Local, Separable, draw_row, rate_count, row_rate, total_rate
 
 
 class Lipschitz(NamedTuple):

@@ -27,313 +27,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from tallbayes.compile import declared, generic, inlinable, jit
+from tallbayes.compile import jit
 from tallbayes.engine import passes
 from tallbayes.engine.passes import row_count
 from tallbayes.errors import ModelError, unknown
 from tallbayes.models.mode import Mode
 from tallbayes.models.softmax import THIRD, Softmax
-from tallbayes.proxies.alias import CHUNK, AliasTable, allocate, build, draw_item
-
-ANGLES = 48
-_COSINES = np.cos(np.arange(ANGLES) * math.pi / ANGLES)
-_SINES = np.sin(np.arange(ANGLES) * math.pi / ANGLES)
-PAD = 1.0 / math.cos(3.0 * math.pi / (2.0 * ANGLES))  # a cubic trigonometric polynomial between grid points (Riesz)
-_OVERFLOW = 600.0  # largest exponent for which psi is used
-
-
-@inlinable
-def _in_order(first, second):
-    """Whether a pair stands in its canonical (lexicographic) order."""
-    for j in range(first.size):
-        if first[j] != second[j]:
-            return first[j] < second[j]
-    return True
-
-
-@inlinable
-def angular(first, second):
-    """g: padded maximum over 48 directions of |u'^3 - u^3|, from the pair in canonical order: symmetric to the bit."""
-    if not _in_order(first, second):
-        first, second = second, first
-    d = first.size
-    sum_square, gap_square, product = 0.0, 0.0, 0.0
-    first_square, second_square = 0.0, 0.0
-    for j in range(d):
-        total, gap = first[j] + second[j], second[j] - first[j]
-        sum_square += total * total
-        gap_square += gap * gap
-        product += total * gap
-        first_square += first[j] * first[j]
-        second_square += second[j] * second[j]
-    size = math.sqrt(first_square) + math.sqrt(second_square)
-    if size == 0.0 or gap_square == 0.0:
-        return 0.0
-    if sum_square + gap_square == np.inf:  # an overflow: no bound, rather than a NaN that compares as none
-        return np.inf
-    if math.sqrt(sum_square) < 1e-8 * size:  # opposite points: the line through them is the frame
-        half = 0.5 * math.sqrt(gap_square)
-        x, y, x_other, y_other = -half, 0.0, half, 0.0
-    else:
-        length = math.sqrt(sum_square)
-        along = product / length
-        across = math.sqrt(max(0.0, gap_square - along * along))
-        x, x_other = 0.5 * (length - along), 0.5 * (length + along)
-        y, y_other = -0.5 * across, 0.5 * across
-    largest = 0.0
-    for k in range(ANGLES):
-        u = x * _COSINES[k] + y * _SINES[k]
-        v = x_other * _COSINES[k] + y_other * _SINES[k]
-        largest = max(largest, abs((v - u) * (u * u + u * v + v * v)))
-    return PAD * largest
-
-
-@inlinable
-def cubic(first, second):
-    """|w' - w| (|w|^2 + |w'|^2 + w.w'): bounds the change of a cubic form of unit norm; symmetric to the bit."""
-    gap, squares_first, squares_second, product = 0.0, 0.0, 0.0, 0.0
-    for j in range(first.size):
-        gap += (second[j] - first[j]) * (second[j] - first[j])
-        squares_first += first[j] * first[j]
-        squares_second += second[j] * second[j]
-        product += first[j] * second[j]
-    return math.sqrt(gap) * max(0.0, (squares_first + squares_second) + product)
-
-
-@inlinable
-def psi(radius):
-    """2 (e^S - 1 - S) / S^2: how much the curvature of a self-concordant function can exceed its start, on average."""
-    if radius < 1e-3:
-        return 1.0 + radius / 3.0 + radius * radius / 12.0
-    return 2.0 * (math.expm1(radius) - radius) / (radius * radius)
-
-
-@inlinable
-def norm(vector):
-    """Euclidean length."""
-    total = 0.0
-    for j in range(vector.size):
-        total += vector[j] * vector[j]
-    return math.sqrt(total)
-
-
-@generic
-@declared
-def total_rate(bound: Any, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
-    """Lambda, the sum of lambda_i over all rows; `rates` receives what `draw_row` needs."""
-    raise TypeError
-
-
-@generic(argument=1)
-@declared
-def draw_row(rng: np.random.Generator, bound: Any, rates: np.ndarray, total: float) -> tuple[int, float]:
-    """A row drawn in proportion to lambda_i, with its lambda_i."""
-    raise TypeError
-
-
-@generic
-@declared
-def row_rate(bound: Any, rates: np.ndarray, row: int) -> float:
-    """lambda_i of one row, for audits and tests."""
-    raise TypeError
-
-
-@generic
-def rate_count(bound: Any) -> int:
-    """Length of `rates`."""
-    return 2
-
-
-class Zero(NamedTuple):
-    """No remainder: the proxy is the likelihood."""
-
-
-@total_rate.register(Zero)
-def _zero_total(bound, white, other, rates):
-    return 0.0
-
-
-@draw_row.register(Zero)
-def _zero_draw(rng, bound, rates, total):
-    return 0, 0.0
-
-
-@row_rate.register(Zero)
-def _zero_row(bound, rates, row):
-    return 0.0
-
-
-ANGULAR, CUBES_WHITE, CUBES_EUCLID, CUBES_SUM, CUBES_BOX, CUBIC = 0, 1, 2, 3, 4, 5
-
-
-class Separable(NamedTuple):
-    """lambda_i = c_i M(theta, theta'), M one of the pair functions above: T1 to T6 and T8."""
-
-    table: AliasTable
-    pair: int
-    factor: np.ndarray  # h = factor w
-    box: np.ndarray
-
-
-@inlinable
-def _cube(bound, white):
-    if bound.pair == 1:
-        return norm(white) ** 3
-    size = 0.0
-    for j in range(white.size):
-        h = 0.0
-        for k in range(j + 1):
-            h += bound.factor[j, k] * white[k]
-        if bound.pair == 2:
-            size += h * h
-        elif bound.pair == 3:
-            size += abs(h)
-        else:
-            size += bound.box[j] * abs(h)
-    return math.sqrt(size) ** 3 if bound.pair == 2 else size**3
-
-
-@total_rate.register(Separable)
-def _separable_total(bound, white, other, rates):
-    if bound.pair == 0:
-        rates[0] = angular(white, other)
-    elif bound.pair == 5:
-        rates[0] = cubic(white, other)
-    else:
-        rates[0] = _cube(bound, white) + _cube(bound, other)
-    return bound.table.cumulative[-1] * rates[0]
-
-
-@draw_row.register(Separable)
-def _separable_draw(rng, bound, rates, total):
-    row = draw_item(rng, bound.table, 0, bound.table.start.size - 1)
-    return row, bound.table.weight[row] * rates[0]
-
-
-@row_rate.register(Separable)
-def _separable_row(bound, rates, row):
-    return bound.table.weight[row] * rates[0]
-
-
-class Local(NamedTuple):
-    """T7: third derivative at the reference plus a fourth-derivative term, or T6, whichever sum is less."""
-
-    third: AliasTable
-    fourth: AliasTable
-    globally: AliasTable
-
-
-@total_rate.register(Local)
-def _local_total(bound, white, other, rates):
-    g = angular(white, other)
-    quartic = norm(white) ** 4 + norm(other) ** 4
-    here = bound.third.cumulative[-1] * g + bound.fourth.cumulative[-1] * quartic
-    everywhere = bound.globally.cumulative[-1] * g
-    rates[0] = g
-    rates[1] = quartic if here < everywhere else -1.0
-    return min(here, everywhere)
-
-
-@row_rate.register(Local)
-@inlinable
-def _local_row(bound, rates, row):
-    if rates[1] < 0.0:
-        return bound.globally.weight[row] * rates[0]
-    return bound.third.weight[row] * rates[0] + bound.fourth.weight[row] * rates[1]
-
-
-@draw_row.register(Local)
-def _local_draw(rng, bound, rates, total):
-    if rates[1] < 0.0:
-        row = draw_item(rng, bound.globally, 0, bound.globally.start.size - 1)
-    elif rng.random() * total < bound.third.cumulative[-1] * rates[0]:
-        row = draw_item(rng, bound.third, 0, bound.third.start.size - 1)
-    else:
-        row = draw_item(rng, bound.fourth, 0, bound.fourth.start.size - 1)
-    return row, _local_row(bound, rates, row)
-
-
-class Classed(NamedTuple):
-    """T9: rows sorted into classes of whitened norm, each with a self-concordant and, if there is one, a global table."""
-
-    row: np.ndarray  # row of each item; items are sorted by class
-    position: np.ndarray  # item of each row, -1 for rows left out; empty unless asked for
-    radius: np.ndarray  # largest norm of each class
-    chunk: np.ndarray  # first chunk of each class, and the number of chunks
-    local: AliasTable
-    globally: AliasTable
-    bounded: bool  # whether the global table is finite
-
-
-@rate_count.register(Classed)
-def _classed_count(bound):
-    return 2 * bound.radius.size
-
-
-@total_rate.register(Classed)
-def _classed_total(bound, white, other, rates):
-    g = angular(white, other)
-    reach = max(norm(white), norm(other))
-    total = 0.0
-    for k in range(bound.radius.size):
-        first, last = bound.chunk[k], bound.chunk[k + 1]
-        local = bound.local.cumulative[last] - bound.local.cumulative[first]
-        steps = bound.radius[k] * reach
-        growth = psi(steps) if steps <= 600.0 else np.inf
-        rate, factor = np.inf, -1.0
-        if growth < np.inf:
-            rate, factor = local * growth * g, growth * g
-        if bound.bounded:
-            everywhere = (bound.globally.cumulative[last] - bound.globally.cumulative[first]) * g
-            if everywhere < rate:
-                rate, factor = everywhere, -g
-        if g == 0.0:
-            rate, factor = 0.0, 0.0
-        rates[2 * k], rates[2 * k + 1] = rate, factor
-        total += rate
-    return total
-
-
-@inlinable
-def _classed_item(bound, rates, k, item):
-    factor = rates[2 * k + 1]
-    return bound.local.weight[item] * factor if factor > 0.0 else bound.globally.weight[item] * -factor
-
-
-@draw_row.register(Classed)
-def _classed_draw(rng, bound, rates, total):
-    goal, k = rng.random() * total, 0
-    while k < bound.radius.size - 1 and goal >= rates[2 * k]:
-        goal -= rates[2 * k]
-        k += 1
-    while rates[2 * k] <= 0.0 and k > 0:  # rounding of the sum can end on an empty class
-        k -= 1
-    table = bound.local if rates[2 * k + 1] > 0.0 else bound.globally
-    item = draw_item(rng, table, bound.chunk[k], bound.chunk[k + 1])
-    return bound.row[item], _classed_item(bound, rates, k, item)
-
-
-@row_rate.register(Classed)
-def _classed_row(bound, rates, row):
-    item = bound.position[row]
-    if item < 0:
-        return 0.0
-    k = 0
-    while bound.local.start[bound.chunk[k + 1]] <= item:
-        k += 1
-    return _classed_item(bound, rates, k, item)
-
-
-@jit
-def row_rates(bound, rates, start, out):
-    """lambda_i of consecutive rows."""
-    for k in range(out.size):
-        out[k] = row_rate(bound, rates, start + k)
-
+from tallbayes.proxies.alias import CHUNK, allocate, build
+from tallbayes.proxies.bounds import BOX, EUCLID, SUM, WHITE, Angular, Classed, Cubes, Cubic, Local, Separable
+from tallbayes.proxies.given import given
+from tallbayes.proxies.interval import ranged
+from tallbayes.proxies.pairs import OVERFLOW, psi
 
 NAMES = ("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10")
 
@@ -357,8 +65,6 @@ def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int 
     if name != "auto" and name not in NAMES:
         raise unknown("bound", name, [*NAMES, "auto"])
     if not model.linear:
-        from tallbayes.proxies.given import given
-
         return given(mode), "given"
     if isinstance(model.member, Softmax):
         if name not in ("auto", "T6", "T8"):
@@ -376,8 +82,6 @@ def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int 
     if chosen == "T7":
         return _local(mode, folder), chosen
     if chosen == "T10":
-        from tallbayes.proxies.interval import ranged  # it registers itself with the functions of this file
-
         return ranged(mode, folder), chosen
     return _classed(mode, folder, indexed), chosen
 
@@ -417,8 +121,9 @@ def _separable(mode: Mode, name: str, folder: Path | None) -> Separable:
 
     parts = passes.over_ranges(n, CHUNK, work)
     box = np.max(parts, axis=0)
-    pair = {"T1": CUBES_EUCLID, "T2": CUBES_EUCLID, "T3": CUBES_SUM, "T4": CUBES_BOX, "T5": CUBES_WHITE}.get(name, ANGULAR)
-    return Separable(build(weight, folder=folder), pair, np.ascontiguousarray(mode.factor), box)
+    norms = {"T1": EUCLID, "T2": EUCLID, "T3": SUM, "T4": BOX, "T5": WHITE}
+    pair = Cubes(norms[name], np.ascontiguousarray(mode.factor), box) if name in norms else Angular()
+    return Separable(build(weight, folder=folder), pair)
 
 
 def _centred(mode: Mode, folder: Path | None) -> Separable:
@@ -443,7 +148,7 @@ def _centred(mode: Mode, folder: Path | None) -> Separable:
         weight[start:stop] = omega * (THIRD / 6.0) * largest**1.5
 
     passes.over_ranges(n, CHUNK, work)
-    return Separable(build(weight, folder=folder), CUBIC, np.ascontiguousarray(mode.factor), np.zeros(d))
+    return Separable(build(weight, folder=folder), Cubic())
 
 
 def _local(mode: Mode, folder: Path | None) -> Local:
@@ -466,7 +171,7 @@ def _local(mode: Mode, folder: Path | None) -> Local:
     return Local(*(build(w, folder=folder) for w in weights))
 
 
-def _half_octave(norm: np.ndarray, largest: float) -> np.ndarray:
+def half_octave(norm: np.ndarray, largest: float) -> np.ndarray:
     """Class of each norm: 0 for the largest half-octave, at most 40; the smallest norms are pooled in the last."""
     with np.errstate(divide="ignore"):
         number = np.floor(2.0 * np.log2(largest / norm))
@@ -493,7 +198,7 @@ def _classed(mode: Mode, folder: Path | None, indexed: bool) -> Classed:
     largest, bounded = max(p[0] for p in parts), all(p[1] for p in parts)
     classes = np.empty(n, np.uint8)
     passes.over_ranges(
-        n, 16 * CHUNK, lambda a, b: classes.__setitem__(slice(a, b), _half_octave(norm[a:b], max(largest, 1e-300)))
+        n, 16 * CHUNK, lambda a, b: classes.__setitem__(slice(a, b), half_octave(norm[a:b], max(largest, 1e-300)))
     )
     counts = np.bincount(classes, minlength=41)
     order = allocate((n,), np.int64, folder)
@@ -544,11 +249,11 @@ def _choose(mode: Mode, seed: int) -> str:
         return "T9"
     reach = math.sqrt(model.dim) + 1.0  # a typical larger |w| of two draws
     cube = facts.norm**3 / 6.0
-    octave = _half_octave(facts.norm, max(float(facts.norm.max()), 1e-300))
+    octave = half_octave(facts.norm, max(float(facts.norm.max()), 1e-300))
     everywhere = float((facts.supremum * cube).sum())
     classed = 0.0
     for k in np.unique(octave):
         inside = octave == k
-        growth = psi(min(float(facts.norm[inside].max()) * reach, _OVERFLOW))
+        growth = psi(min(float(facts.norm[inside].max()) * reach, OVERFLOW))
         classed += min(float((facts.curvature * cube)[inside].sum()) * growth, float((facts.supremum * cube)[inside].sum()))
     return "T9" if classed < 0.7 * everywhere else "T6"

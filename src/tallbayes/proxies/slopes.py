@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from tallbayes.compile import declared, generic
-from tallbayes.proxies.remainder import Classed, Separable, Zero, psi
+from tallbayes.proxies.bounds import Classed, Separable, Zero
+from tallbayes.proxies.pairs import OVERFLOW, psi
 
 
 @generic
@@ -41,7 +42,7 @@ def _classed(bound, reach, rates):
         first, last = bound.chunk[k], bound.chunk[k + 1]
         steps = bound.radius[k] * reach
         rate, factor = np.inf, -1.0
-        if steps <= 600.0:
+        if steps <= OVERFLOW:
             growth = psi(steps)
             rate, factor = (bound.local.cumulative[last] - bound.local.cumulative[first]) * growth, growth
         if bound.bounded:

@@ -13,7 +13,8 @@ from tallbayes.errors import StoreError
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Laplace, Mode, mode_at
 from tallbayes.moves.proposals import propose
-from tallbayes.proxies.remainder import Zero, certify, rate_count, row_rates, total_rate
+from tallbayes.proxies.bounds import Zero, rate_count, row_rates, total_rate
+from tallbayes.proxies.remainder import certify
 from tallbayes.samplers.exact_minibatch import ExactMinibatch, Tuna, dominating, replay
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -22,10 +22,11 @@ from tallbayes.compile import declared, generic, inlinable, jit
 from tallbayes.errors import OptionError
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode, mode_at
-from tallbayes.moves import Move, as_proposal, from_dict, random_walk, tuning
+from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import ProposalMove, propose
 from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
-from tallbayes.samplers.base import Policy, Sampler, Setup, init, step
+from tallbayes.samplers.base import Sampler, Setup, init, step
+from tallbayes.samplers.proposals import ProposalPolicy
 from tallbayes.target import PAPER, Certified, NoProxy, Seen, log_prior, row_total, subsample_gaps
 
 INFO = ("acceptance_rate", "component", "rows", "full_read")
@@ -113,6 +114,19 @@ def noise_variance(sums, n):
     return n * (n - t) / t * max(0.0, sums[2] / t - mean * mean) * t / max(t - 1.0, 1.0)
 
 
+@inlinable
+def read_until(rng, target, pair, sizes, limit, sums):
+    """Look by look, until the estimated noise of the log ratio has at most the variance `limit`; rows read, and that variance."""
+    start, variance = 0, 0.0
+    for look in range(sizes.size):
+        read_more(rng, target, pair, start, sizes[look], 0.0, sums)
+        start = sizes[look]
+        variance = noise_variance(sums, row_total(target))
+        if variance <= limit:
+            break
+    return start, variance
+
+
 def looks(batch: int, growth: float, n: int) -> np.ndarray:
     """Rows read at each look: `batch` at first, then `growth` times as many, n at last.
 
@@ -176,31 +190,19 @@ def _step(rng, target, options, state, info):
     return iterate(rng, target, options.kernel, options.rule, state, info)
 
 
-class AcceptancePolicy(Policy):
-    """Warm-up tunes the step of the random walk on the accept indicator; rule, reference and whitening are fixed before it."""
+class AcceptancePolicy(ProposalPolicy):
+    """Warm-up of the proposal on the accept indicator; rule, reference and whitening are fixed before it."""
+
+    indicator = "acceptance_rate"
 
     def __init__(self, move: Move, rule: Any, model: Model, shuffled: bool = True, barker: bool = False) -> None:
-        self.move, self.rule, self.shuffled = as_tuned_proposal(move, model.dim, barker), rule, shuffled
-        self.dim, self.rows = model.dim, model.data.n if shuffled else 0
+        super().__init__(as_tuned_proposal(move, model.dim, barker), model.dim)
+        self.rule, self.shuffled = rule, shuffled
+        self.rows = model.data.n if shuffled else 0
 
-    def begin(self) -> tuning.Tuning:
-        """Identity covariance in whitened coordinates."""
-        return tuning.begin(self.move, np.eye(self.dim))
-
-    def window_ends(self, warmup: int) -> list[int]:
-        """As for moves."""
-        return tuning.window_ends(warmup)
-
-    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> tuning.Tuning:
-        """Step size of the random walk from the iterations that used it."""
-        walked = info["component"] == 1
-        if not walked.any():
-            return state
-        return tuning.update_step(self.move, state, info["acceptance_rate"][walked])
-
-    def options(self, state: Any, final: bool) -> Any:
+    def compiled(self, kernel: Any) -> Any:
         """Kernel and rule."""
-        return AcceptanceOptions(tuning.kernel(self.move, state, final), self.rule, self.shuffled)
+        return AcceptanceOptions(kernel, self.rule, self.shuffled)
 
     def blank(self, theta: np.ndarray) -> Any:
         """A state without surrogate."""
@@ -268,16 +270,6 @@ class SubsampledAcceptance(Sampler):
     ) -> tuple[dict[str, Any], list[str]] | None:
         """Decisions replayed on the full data."""
         return replayed_decisions(self, model, fit, pairs, repeats, rng)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Class and options in JSON types."""
-        options = {name: getattr(self, name) for name in (f.name for f in fields(self)) if name != "move"}
-        return {"class": type(self).__name__, **options, "move": self.move.as_dict()}
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any]) -> Sampler:
-        """The inverse of `as_dict`."""
-        return cls(**{**options, "move": from_dict(options["move"])})
 
 
 def proxy_at(mode: Mode, order: int) -> Certified:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from tallbayes.compile import declared, generic, jit
 from tallbayes.errors import ModelError
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
+from tallbayes.moves import Move, from_dict
 from tallbayes.moves.linear import fill
 from tallbayes.target import COUNTED, STATUS, NoProxy, Target, counters
 
@@ -182,9 +183,10 @@ class Sampler(ABC):
 
     def as_dict(self) -> dict[str, Any]:
         """Class and options in JSON types."""
-        return {"class": type(self).__name__, **asdict(self)}
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"class": type(self).__name__, **{k: v.as_dict() if isinstance(v, Move) else v for k, v in options.items()}}
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> Sampler:
         """The inverse of `as_dict`, less the class."""
-        return cls(**options)
+        return cls(**{k: from_dict(v) if k == "move" else v for k, v in options.items()})

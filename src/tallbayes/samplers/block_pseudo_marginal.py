@@ -13,7 +13,6 @@ estimate at the current state is kept, never made anew. Tran et al. (2016); Quir
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,15 +21,16 @@ import numpy as np
 from tallbayes.errors import OptionError, unknown
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
-from tallbayes.moves import Move, as_proposal, from_dict, independence, tuning
+from tallbayes.moves import Move, as_proposal, independence
 from tallbayes.moves.proposals import ProposalMove, propose
 from tallbayes.proxies import pilot as pilots
 from tallbayes.proxies.difference import Penalty, combine, difference, fresh_rows, proxy_sum, refreshed_rows
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.samplers import ecs_checks, learned_rows
-from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
+from tallbayes.samplers.base import Guarantee, Sampler, Setup, init, step
 from tallbayes.samplers.estimated import at_wall, inside, pulled_in
 from tallbayes.samplers.learned_rows import LearnedOptions, LearnedState
+from tallbayes.samplers.proposals import ProposalPolicy
 from tallbayes.target import NOT_FINITE, control_values, log_prior, stop_run
 
 INFO = ("accepted", "acceptance_rate", "component", "u_accepted", "log_likelihood", "variance", "wall")
@@ -98,36 +98,8 @@ def _step(rng, target, options, state, info):
     return state
 
 
-class ProposalPolicy(Policy):
-    """Warm-up tunes the random-walk share of a proposal; everything else is fixed before it."""
-
-    def __init__(self, move: ProposalMove, dim: int) -> None:
-        self.move, self.dim = move, dim
-
-    def begin(self) -> tuning.Tuning:
-        """Identity covariance in whitened coordinates."""
-        return tuning.begin(self.move, np.eye(self.dim))
-
-    def window_ends(self, warmup: int) -> list[int]:
-        """As for moves."""
-        return tuning.window_ends(warmup)
-
-    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> tuning.Tuning:
-        """Step size of the random walk from the iterations that used it."""
-        walked = info["component"] == 1
-        return tuning.update_step(self.move, state, info["accepted"][walked]) if walked.any() else state
-
-    def options(self, state: Any, final: bool) -> Any:
-        """Kernel and what the sampler adds."""
-        return self.compiled(tuning.kernel(self.move, state, final))
-
-    @abstractmethod
-    def compiled(self, kernel: Any) -> Any:
-        """Options around a kernel."""
-
-
 class BlockPolicy(ProposalPolicy):
-    """The same, with rows."""
+    """Warm-up of the proposal; estimator and rows are fixed before it."""
 
     def __init__(self, move: ProposalMove, dim: int, estimator: Penalty, pilot: pilots.Pilot) -> None:
         super().__init__(move, dim)
@@ -280,13 +252,3 @@ class BlockPseudoMarginal(Sampler):
     ) -> tuple[dict[str, Any], list[str]]:
         """Estimates against the full data at random draws."""
         return ecs_checks.audit(model, fit, pairs, rng)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Class and options in JSON types."""
-        options = {k: v for k, v in self.__dict__.items() if k != "move"}
-        return {"class": "BlockPseudoMarginal", **options, "move": self.move.as_dict()}
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any]) -> BlockPseudoMarginal:
-        """The inverse of `as_dict`."""
-        return cls(**{**options, "move": from_dict(options["move"])})

@@ -29,6 +29,7 @@ from tallbayes.models.base import Model
 from tallbayes.models.gaussian import GaussianScale
 from tallbayes.models.mode import Mode
 from tallbayes.moves.proposals import as_proposal
+from tallbayes.proxies.bounds import draw_row, rate_count, total_rate
 from tallbayes.proxies.concentration import (
     ACCEPT,
     EVIDENCE,
@@ -50,7 +51,7 @@ from tallbayes.proxies.ranges import (
     lipschitz,
     published_gamma,
 )
-from tallbayes.proxies.remainder import NAMES, certify, draw_row, rate_count, total_rate
+from tallbayes.proxies.remainder import NAMES, certify
 from tallbayes.proxies.taylor import taylor, whitening_of
 from tallbayes.samplers.acceptance import OWN, AcceptancePolicy, SubsampledAcceptance, check_rows, decide, draw_rows
 from tallbayes.samplers.base import Guarantee, Setup

@@ -28,7 +28,7 @@ from tallbayes.compile import inlinable
 from tallbayes.errors import OptionError, unknown
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
-from tallbayes.moves import Move, as_proposal, from_dict, random_walk, tuning
+from tallbayes.moves import Move, as_proposal, from_dict, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
 from tallbayes.samplers.acceptance import INFO, AcceptancePolicy, check_rows, costs_more, draw_rows, proxy_at
@@ -141,9 +141,9 @@ def _surrogate_step(rng, target, options, state, info):
 class DelayedPolicy(AcceptancePolicy):
     """The shared warm-up with the options and the state of this sampler."""
 
-    def options(self, state: Any, final: bool) -> Any:
+    def compiled(self, kernel: Any) -> Any:
         """The present kernel."""
-        return self.rule._replace(kernel=tuning.kernel(self.move, state, final))
+        return self.rule._replace(kernel=kernel)
 
     def blank(self, theta: np.ndarray) -> Any:
         """A state without values."""

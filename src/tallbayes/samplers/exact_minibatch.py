@@ -29,12 +29,14 @@ from tallbayes.errors import OptionError, unknown
 from tallbayes.models.base import Model
 from tallbayes.models.gaussian import GaussianScale
 from tallbayes.models.mode import Mode
-from tallbayes.moves import Move, as_proposal, from_dict, independence, tuning
+from tallbayes.moves import Move, as_proposal, independence
 from tallbayes.moves.proposals import ProposalMove, propose
-from tallbayes.proxies.remainder import NAMES, Zero, certify, draw_row, rate_count, total_rate
+from tallbayes.proxies.bounds import Zero, draw_row, rate_count, total_rate
+from tallbayes.proxies.remainder import NAMES, certify
 from tallbayes.proxies.sufficient import gaussian_moments
 from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
-from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
+from tallbayes.samplers.base import Guarantee, Sampler, Setup, init, step
+from tallbayes.samplers.proposals import ProposalPolicy
 from tallbayes.target import BOUND_EXCEEDED, Certified, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
 
 
@@ -183,30 +185,16 @@ def _step(rng, target, options, state, info):
     return state
 
 
-class MinibatchPolicy(Policy):
-    """Warm-up tunes the random-walk share only; reference, bound and tables are fixed before it."""
+class MinibatchPolicy(ProposalPolicy):
+    """Warm-up of the proposal; reference, bound and tables are fixed before it."""
 
     def __init__(self, move: ProposalMove, rate: Any, two_stage: bool, dim: int) -> None:
-        self.move, self.rate, self.two_stage, self.dim = move, rate, two_stage, dim
+        super().__init__(move, dim)
+        self.rate, self.two_stage = rate, two_stage
 
-    def begin(self) -> tuning.Tuning:
-        """Identity covariance in whitened coordinates."""
-        return tuning.begin(self.move, np.eye(self.dim))
-
-    def window_ends(self, warmup: int) -> list[int]:
-        """As for moves."""
-        return tuning.window_ends(warmup)
-
-    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> tuning.Tuning:
-        """Step size of the random walk from the iterations that used it."""
-        walked = info["component"] == 1
-        if not walked.any():
-            return state
-        return tuning.update_step(self.move, state, info["accepted"][walked])
-
-    def options(self, state: Any, final: bool) -> MinibatchOptions:
+    def compiled(self, kernel: Any) -> MinibatchOptions:
         """Kernel, rate and stages."""
-        return MinibatchOptions(tuning.kernel(self.move, state, final), self.rate, self.two_stage)
+        return MinibatchOptions(kernel, self.rate, self.two_stage)
 
     def blank(self, theta: np.ndarray) -> State:
         """A state without surrogate."""
@@ -277,16 +265,6 @@ class ExactMinibatch(Sampler):
             certified = Certified(whitening, taylor(mode), bound)
             why = f"exact minibatch ({self.rate}) with bound {name}"
         return Setup(model, policy, certified, model.data.n, why)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Class and options in JSON types."""
-        options = {k: getattr(self, k) for k in ("rate", "bound", "two_stage", "chi")}
-        return {"class": "ExactMinibatch", **options, "move": self.move.as_dict()}
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any]) -> ExactMinibatch:
-        """The inverse of `as_dict`."""
-        return cls(**{**options, "move": from_dict(options["move"])})
 
 
 RATES: dict[str, Any] = {"mh-ss": lambda chi: MHSS(), "smh": lambda chi: SMH(), "tuna": Tuna}

@@ -12,7 +12,7 @@ import numpy as np
 
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
-from tallbayes.moves import MOVE_INFO, Move, from_dict, nuts, tuning
+from tallbayes.moves import MOVE_INFO, Move, nuts, tuning
 from tallbayes.moves.base import Point, log_density, log_density_gradient, move, start
 from tallbayes.moves.proposals import Located, ProposalMove
 from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
@@ -115,12 +115,3 @@ class FullData(Sampler):
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Nothing to prepare beyond the mode."""
         return Setup(model, MovePolicy(self.move, mode), why=f"full-data {self.name}, as asked")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Class and move."""
-        return {"class": "FullData", "move": self.move.as_dict()}
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any]) -> FullData:
-        """The inverse of `as_dict`."""
-        return cls(from_dict(options["move"]))

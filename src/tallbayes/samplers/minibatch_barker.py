@@ -1,9 +1,9 @@
 """Minibatch Metropolis-Hastings by Barker's rule: accept iff D + N(0, 1 - s^2) + X_c > 0. HEURISTIC.
 
 Barker's rule accepts with probability 1 / (1 + e^(-delta)), which is to accept iff delta + X > 0 for a logistic X. An estimate
-D ~ N(delta, s^2) of the log ratio with s^2 < 1 supplies part of X: N(0, s^2) + N(0, 1 - s^2) + X_c is logistic if N(0, 1) + X_c
+D ~ N(delta, s^2) of the log ratio with s^2 <= 1 supplies part of X: N(0, s^2) + N(0, 1 - s^2) + X_c is logistic if N(0, 1) + X_c
 is. So the posterior is invariant but for two errors: X_c is a fit (no law solves this exactly; the distribution function is met
-within 5e-6), and means of rows are only nearly normal (Seita, Pan, Chen and Canny 2017; rows are read until s^2 < 1).
+within 5e-6), and means of rows are only nearly normal (Seita, Pan, Chen and Canny 2017; rows are read until s^2 <= 1).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
-from tallbayes.samplers.acceptance import OWN, SubsampledAcceptance, check_looks, decide, looks, noise_variance, read_more
+from tallbayes.samplers.acceptance import OWN, SubsampledAcceptance, check_looks, decide, looks, read_until
 from tallbayes.samplers.base import Guarantee, Setup
 from tallbayes.target import row_total
 
@@ -56,15 +56,8 @@ def correction(sigma: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
 
 @decide.register(Barker)
 def _decide(rng, target, rule, pair, info):
-    n = row_total(target)
-    sums, t, variance = np.zeros(4), 0, 0.0
-    for look in range(rule.sizes.size):
-        size = rule.sizes[look]
-        read_more(rng, target, pair, t, size, 0.0, sums)
-        t = size
-        variance = noise_variance(sums, n)
-        if variance < 1.0:
-            break
+    n, sums = row_total(target), np.zeros(4)
+    t, variance = read_until(rng, target, pair, rule.sizes, 1.0, sums)
     spread = math.sqrt(max(0.0, sums[2] / t - (sums[1] / t) ** 2))
     info[OWN] = variance
     if spread > 0.0 and t < n:

@@ -16,7 +16,7 @@ import numpy as np
 from tallbayes.compile import inlinable
 from tallbayes.engine import passes
 from tallbayes.models.base import Model
-from tallbayes.moves import Move, tuning
+from tallbayes.moves import Move
 from tallbayes.proxies.ranges import moved, reference_scale
 from tallbayes.proxies.taylor import Taylor, Whitening, proxy_value, whiten
 from tallbayes.samplers.acceptance import AcceptancePolicy, State, decide, iterate
@@ -164,9 +164,9 @@ class MovingPolicy(AcceptancePolicy):
         super().__init__(move, rule, model, shuffled)
         self.every, self.references = every, references
 
-    def options(self, state: Any, final: bool) -> MovingOptions:
+    def compiled(self, kernel: Any) -> MovingOptions:
         """Kernel, rule and the references to begin with."""
-        return MovingOptions(tuning.kernel(self.move, state, final), self.rule, self.shuffled, self.every, self.references)
+        return MovingOptions(kernel, self.rule, self.shuffled, self.every, self.references)
 
     def blank(self, theta: np.ndarray) -> MovingState:
         """A state with the references to begin with."""

@@ -21,7 +21,7 @@ from tallbayes.compile import inlinable
 from tallbayes.errors import OptionError, unknown
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
-from tallbayes.moves import Move, as_proposal, from_dict, random_walk, tuning
+from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.samplers.acceptance import INFO, AcceptancePolicy, check_rows, costs_more, draw_rows, proxy_at
@@ -86,9 +86,9 @@ def _step(rng, target, options, state, info):
 class NaivePolicy(AcceptancePolicy):
     """The shared warm-up with the state of this sampler."""
 
-    def options(self, state: Any, final: bool) -> Any:
+    def compiled(self, kernel: Any) -> Any:
         """Kernel, share and power."""
-        return self.rule._replace(kernel=tuning.kernel(self.move, state, final))
+        return self.rule._replace(kernel=kernel)
 
     def blank(self, theta: np.ndarray) -> Any:
         """A state without estimate."""
@@ -161,12 +161,3 @@ class NaiveSubsampling(Sampler):
             "its standard deviation": float(errors.std()),
         }
         return facts, []
-
-    def as_dict(self) -> dict[str, Any]:
-        """Class and options in JSON types."""
-        return {"class": "NaiveSubsampling", "share": self.share, "estimator": self.estimator, "move": self.move.as_dict()}
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any]) -> NaiveSubsampling:
-        """The inverse of `as_dict`."""
-        return cls(**{**options, "move": from_dict(options["move"])})

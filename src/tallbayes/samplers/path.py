@@ -11,7 +11,7 @@ from tallbayes.compile import inlinable, jit
 from tallbayes.engine.family import jet1, jet2
 from tallbayes.models.student_t import StudentT
 from tallbayes.moves.linear import dot, upper_times
-from tallbayes.proxies.remainder import draw_row, rate_count
+from tallbayes.proxies.bounds import draw_row, rate_count
 from tallbayes.proxies.slopes import slope_rate
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.samplers.base import init, step

@@ -22,7 +22,7 @@ from tallbayes.compile import inlinable
 from tallbayes.errors import OptionError
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
-from tallbayes.samplers.acceptance import OWN, SubsampledAcceptance, check_looks, decide, looks, noise_variance, read_more
+from tallbayes.samplers.acceptance import OWN, SubsampledAcceptance, check_looks, decide, looks, read_until
 from tallbayes.samplers.base import Guarantee, Setup
 from tallbayes.samplers.pilot import normality, not_normal, pilot
 from tallbayes.target import row_total
@@ -46,17 +46,10 @@ def penalty_of(variance, count):
 
 @decide.register(Penalty)
 def _decide(rng, target, rule, pair, info):
-    n = row_total(target)
-    sums, t, variance = np.zeros(3), 0, 0.0
-    for look in range(rule.sizes.size):
-        size = rule.sizes[look]
-        read_more(rng, target, pair, t, size, 0.0, sums)
-        t = size
-        variance = noise_variance(sums, n)
-        if variance <= rule.variance:
-            break
+    sums = np.zeros(3)
+    t, variance = read_until(rng, target, pair, rule.sizes, rule.variance, sums)
     info[OWN] = variance
-    return pair.level < pair.known + n * sums[1] / t - penalty_of(variance, t), t
+    return pair.level < pair.known + row_total(target) * sums[1] / t - penalty_of(variance, t), t
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tallbayes.compile import inlinable
 from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
-from tallbayes.moves import Move, as_proposal, from_dict, independence, tuning
+from tallbayes.moves import Move, as_proposal, independence, tuning
 from tallbayes.moves.proposals import ProposalMove, propose
 from tallbayes.proxies import lower_bounds
 from tallbayes.proxies.lower_bounds import LowerBound, bound_value, gaps_at
@@ -215,15 +215,6 @@ class PseudoMarginalFirefly(Sampler):
         from tallbayes.samplers.firefly import replay_gaps
 
         return replay_gaps(self.bound, self.xi, model, fit, pairs, rng)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Class and options in JSON types."""
-        return {"class": "PseudoMarginalFirefly", "bound": self.bound, "xi": self.xi, "move": self.move.as_dict()}
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any]) -> PseudoMarginalFirefly:
-        """The inverse of `as_dict`."""
-        return cls(**{**options, "move": from_dict(options["move"])})
 
 
 def _expected_variance(mode: Mode, bound: LowerBound, chance: np.ndarray, seed: int) -> float:

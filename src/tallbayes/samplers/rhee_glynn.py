@@ -25,13 +25,13 @@ from tallbayes.compile import inlinable
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
-from tallbayes.moves import Move, as_proposal, from_dict, independence
+from tallbayes.moves import Move, as_proposal, independence
 from tallbayes.moves.proposals import ProposalMove, propose
 from tallbayes.proxies import pilot as pilots
 from tallbayes.proxies.difference import UniformRows, difference, proxy_sum
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.samplers.base import Guarantee, Sampler, Setup, init, step
-from tallbayes.samplers.block_pseudo_marginal import ProposalPolicy
+from tallbayes.samplers.proposals import ProposalPolicy
 from tallbayes.target import NOT_FINITE, control_values, log_prior, stop_run, subsample_values
 
 INFO = ("accepted", "acceptance_rate", "component", "log_likelihood", "terms")
@@ -231,13 +231,3 @@ class RheeGlynn(Sampler):
         if self.order is None:
             return [passes.values_at(model.rows, everything, t) for t in points]
         return [control_residuals(model.rows, everything, t, mode.reference, order) for t in points]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Class and options in JSON types."""
-        options = {k: v for k, v in self.__dict__.items() if k != "move"}
-        return {"class": "RheeGlynn", **options, "move": self.move.as_dict()}
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any]) -> RheeGlynn:
-        """The inverse of `as_dict`."""
-        return cls(**{**options, "move": from_dict(options["move"])})

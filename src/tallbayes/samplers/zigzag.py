@@ -28,7 +28,8 @@ from tallbayes.models.mode import Mode, find_mode, mode_at
 from tallbayes.models.priors import LAPLACE, STUDENT
 from tallbayes.models.student_t import StudentT
 from tallbayes.moves import tuning as windows
-from tallbayes.proxies.remainder import certify, rate_count
+from tallbayes.proxies.bounds import rate_count
+from tallbayes.proxies.remainder import certify
 from tallbayes.proxies.slopes import slope_rate
 from tallbayes.proxies.taylor import taylor, whitening_of
 from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup

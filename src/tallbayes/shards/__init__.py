@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-from tallbayes.shards.combine import (
-    COMBINERS,
-    Combined,
-    Combiner,
-    Consensus,
-    Convention,
-    GaussianProduct,
-    Importance,
-    Median,
-    MomentSharing,
-    Natural,
-    Nonparametric,
-    Semiparametric,
-    SubPosteriors,
-    Wasserstein,
-    Weierstrass,
-    refine,
-    resolve,
-)
+from tallbayes.shards import combine
+from tallbayes.shards.combine import *  # noqa: F403  every combination is offered here too
 from tallbayes.shards.diagnose import diagnose, distances, divergence
 from tallbayes.shards.fit import ShardFit
 from tallbayes.shards.partitions import Partitions, Totals
@@ -29,30 +12,14 @@ from tallbayes.shards.repartition import repartition
 from tallbayes.shards.sample import sample_shards
 
 __all__ = [
-    "COMBINERS",
-    "Combined",
-    "Combiner",
-    "Consensus",
-    "Convention",
-    "GaussianProduct",
-    "Importance",
-    "Median",
-    "MomentSharing",
-    "Natural",
-    "Nonparametric",
     "Partitions",
-    "Semiparametric",
     "ShardFit",
-    "SubPosteriors",
     "Totals",
-    "Wasserstein",
-    "Weierstrass",
     "diagnose",
     "distances",
     "divergence",
     "find_mode",
-    "refine",
     "repartition",
-    "resolve",
     "sample_shards",
 ]
+__all__ += combine.__all__

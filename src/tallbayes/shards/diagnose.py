@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from tallbayes.shards.combine.base import Combined, Combiner, Convention, SubPosteriors, hartlap
 
@@ -111,7 +111,7 @@ def _overlap(sub: SubPosteriors, combiner: Combiner, notes: dict[str, Any], said
     factor = 2.0 if sub.convention is Convention.PRODUCT else 2.0 * sub.shards
     size = float(np.min(sub.sizes))
     noise = (1.0 + 2.0 / size / factor) / hartlap(size, sub.dim)  # of means and of covariances
-    bound = np.sqrt(factor * noise * chi2.isf(FALSE_ALARM / max(1, gap.size), sub.dim))
+    bound = np.sqrt(factor * noise * chdtri(sub.dim, FALSE_ALARM / max(1, gap.size)))
     if gap.max() > bound:
         said.append(
             f"two sub-posteriors are {gap.max():.3g} whitened standard deviations apart, where random shards stay below {bound:.3g}: the "

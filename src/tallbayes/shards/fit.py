@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import platform
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tallbayes.compile import source_stamp
 from tallbayes.errors import OptionError, TallbayesWarning
 from tallbayes.results.cost import effective_sizes, r_hats
 from tallbayes.results.fit import Fit
+from tallbayes.results.origin import origin
 from tallbayes.samplers.base import Guarantee
 from tallbayes.shards.combine import Combined, SubPosteriors
 from tallbayes.shards.diagnose import diagnose
-from tallbayes.version import __version__
 
 DISAGREE = 1.05  # R-hat of a shard from which on its own draws are not to be trusted
 
@@ -69,32 +67,17 @@ def collect(run: Any, combined: Combined, sub: SubPosteriors | None, fits: list[
     if combined.weights is not None:
         stats["weight"] = combined.weights[None]
     inner = sorted({f.meta["sampler_name"] for f in fits})
-    assert model.prior is not None
     meta = {
         "model": model.describe(),
         "sampler": fits[0].meta["sampler"],
         "sampler_name": f"{run.combiner.name} of {count} shards by {', '.join(inner)}",
         "seed": run.entropy,
         "thin": 1,
-        "rows": model.data.n,
-        "fingerprint": model.data.fingerprint,
-        "response": model.data.response,
-        "columns": list(model.data.columns),
-        "intercept": model.data.intercept,
-        "has_offset": model.data.has_offset,
-        "plan": model.data.recipe.get("plan"),
-        "prior": model.prior.describe(),
-        "default_prior": model.default_prior,
+        **origin(model),
         "warmup": run.settings["warmup"],
         "notes": notes,
         "warnings": said,
         "shards": [_summary(f) for f in fits],
-        "versions": {
-            "tallbayes": __version__,
-            "sources": source_stamp(),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-        },
     }
     unfinished = [f.status for f in fits if f.status != "complete"]
     return ShardFit(

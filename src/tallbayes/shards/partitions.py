@@ -22,7 +22,8 @@ from tallbayes.api import check_family
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, _float_type
 from tallbayes.data.moments import Moments
-from tallbayes.data.parts import files_of, names_of, plan_of
+from tallbayes.data.parts import files_of, plan_of
+from tallbayes.data.plan import plan_names
 from tallbayes.data.split import exchangeable, merged
 from tallbayes.engine import passes
 from tallbayes.errors import DataError, ModelError, OptionError
@@ -30,7 +31,8 @@ from tallbayes.models.base import Model
 from tallbayes.models.mode import TOLERANCE, Mode, converge, find_mode, start
 from tallbayes.models.priors import Prior, PriorTerms
 from tallbayes.progress import Progress
-from tallbayes.proxies.remainder import _OVERFLOW, _half_octave, angular, psi
+from tallbayes.proxies.pairs import OVERFLOW, angular, psi
+from tallbayes.proxies.remainder import half_octave
 from tallbayes.shards.pool import connect, gather
 from tallbayes.shards.reading import most_held, partition
 
@@ -97,7 +99,7 @@ class Totals:
         total = 0.0
         for k in np.flatnonzero(self.counts):
             steps = self.radius[k] * reach
-            near = self.local[k] * float(psi(steps)) * g if steps <= _OVERFLOW else np.inf
+            near = self.local[k] * float(psi(steps)) * g if steps <= OVERFLOW else np.inf
             total += min(near, self.everywhere[k] * g if self.bounded else np.inf)
         return total
 
@@ -159,7 +161,7 @@ class Partitions:
         found = gather(_surveyed, [(group, spec) for group in groups], client, label="partitions", progress=progress, workers=1)
         parts = [f[0] for f in found]
         if family == "softmax" and options.get("classes") is None:
-            options["classes"] = int(max(p.high[len(names_of(plan))] for p in parts)) + 1
+            options["classes"] = int(max(p.high[len(plan_names(plan))] for p in parts)) + 1
         return cls(groups, spec, prior, parts, identity, client, [f[1] for f in found])
 
     @property
@@ -171,7 +173,7 @@ class Partitions:
     def data(self) -> Elsewhere:
         """What is known of the rows here."""
         plan, kind = self.spec.plan, np.dtype(self.spec.dtype)
-        names = names_of(plan)
+        names = plan_names(plan)
         flags = (plan["offset"] is not None, plan["weights"] is not None)
         digest = hashlib.blake2b(json.dumps([self.identity, plan], sort_keys=True).encode(), digest_size=16).hexdigest()
         empty = np.empty((0, packed.width_of(len(names), kind)), kind)
@@ -316,7 +318,7 @@ def _largest(rows: Any, factor: np.ndarray) -> float:
 def _totals(rows: Any, reference: np.ndarray, factor: np.ndarray, largest: float) -> tuple[Any, ...]:
     def work(first: int, last: int) -> tuple[Any, ...]:
         norm, curvature, supremum = passes.survey(rows, first, last, factor, reference)
-        octave, cube, finite = _half_octave(norm, max(largest, 1e-300)), norm**3 / 6.0, np.isfinite(supremum)
+        octave, cube, finite = half_octave(norm, max(largest, 1e-300)), norm**3 / 6.0, np.isfinite(supremum)
         radius = np.zeros(CLASSES)
         np.maximum.at(radius, octave, norm)
         sums = [

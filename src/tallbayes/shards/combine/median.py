@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.spatial.distance import cdist, pdist
 
 from tallbayes.errors import OptionError
 from tallbayes.shards.combine.base import Combined, Combiner, Convention, SubPosteriors, whitened
@@ -49,6 +48,8 @@ class Median(Combiner):
 
 def gram_matrix(draws: np.ndarray, most: int) -> np.ndarray:
     """Mean kernels between shards; the bandwidth is the median distance of draws."""
+    from scipy.spatial.distance import cdist, pdist
+
     step = max(1, draws.shape[1] // most)
     parts = draws[:, ::step][:, :most]
     few = parts[:, :: max(1, parts.shape[0] * parts.shape[1] // 1000)].reshape(-1, parts.shape[2])

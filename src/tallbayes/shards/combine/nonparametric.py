@@ -20,7 +20,26 @@ COLLAPSED = 0.02  # acceptance below which the indices hardly move
 
 
 @dataclass(frozen=True)
-class Nonparametric(Combiner):
+class KernelProduct(Combiner):
+    """What products of kernel estimates share: a bandwidth that shrinks from sweep to sweep, or a fixed one."""
+
+    bandwidth: float | None = None
+    warmup: int = 200
+    convention: ClassVar[Convention] = Convention.PRODUCT
+    overlap: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_bandwidth(self.bandwidth)
+        if self.warmup < 0:
+            raise OptionError(f"warmup must be at least 0; got {self.warmup}.")
+
+    def width(self, sweep: int, dim: int) -> float:
+        """h of a sweep."""
+        return self.bandwidth if self.bandwidth is not None else float((sweep + 1) ** (-1.0 / (4 + dim)))
+
+
+@dataclass(frozen=True)
+class Nonparametric(KernelProduct):
     """Draws of the product of kernel density estimates; `bandwidth` fixes h (in sub-posterior sds) instead of shrinking it.
 
     >>> rng = np.random.default_rng(0)
@@ -29,19 +48,10 @@ class Nonparametric(Combiner):
     (200, 1)
     """
 
-    bandwidth: float | None = None
-    warmup: int = 200
-    convention: ClassVar[Convention] = Convention.PRODUCT
     name: ClassVar[str] = "nonparametric"
     statement: ClassVar[str] = (
         "the product of kernel density estimates: its error grows exponentially with the number of shards"
     )
-    overlap: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_bandwidth(self.bandwidth)
-        if self.warmup < 0:
-            raise OptionError(f"warmup must be at least 0; got {self.warmup}.")
 
     def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combined:
         """Independent Metropolis within Gibbs on the indices."""
@@ -53,7 +63,7 @@ class Nonparametric(Combiner):
         squares = square[np.arange(shards), chosen].sum()
         theta, accepted, h = np.empty((draws, dim)), 0, 1.0
         for sweep in range(self.warmup + draws):
-            h = shrinking(sweep, dim, self.bandwidth)
+            h = self.width(sweep, dim)
             proposed, level = rng.integers(0, count, shards), np.log(rng.random(shards))
             for b in range(shards):
                 old, new = chosen[b], proposed[b]
@@ -66,11 +76,6 @@ class Nonparametric(Combiner):
             if sweep >= self.warmup:
                 theta[sweep - self.warmup] = total / shards + h / np.sqrt(shards) * rng.standard_normal(dim)
         return reported(white.back(theta), accepted / (shards * draws), h, sub)
-
-
-def shrinking(sweep: int, dim: int, bandwidth: float | None) -> float:
-    """h of a sweep."""
-    return bandwidth if bandwidth is not None else float((sweep + 1) ** (-1.0 / (4 + dim)))
 
 
 def check_bandwidth(bandwidth: float | None) -> None:

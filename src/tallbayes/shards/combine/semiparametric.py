@@ -15,13 +15,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from tallbayes.errors import OptionError
-from tallbayes.shards.combine.base import Combined, Combiner, Convention, SubPosteriors, product_of_normals, whitened
-from tallbayes.shards.combine.nonparametric import check_bandwidth, reported, shrinking
+from tallbayes.shards.combine.base import Combined, SubPosteriors, product_of_normals, whitened
+from tallbayes.shards.combine.nonparametric import KernelProduct, reported
 
 
 @dataclass(frozen=True)
-class Semiparametric(Combiner):
+class Semiparametric(KernelProduct):
     """Draws of the product of normal fits with kernel corrections; `bandwidth` fixes h (in sub-posterior sds).
 
     >>> rng = np.random.default_rng(0)
@@ -30,19 +29,10 @@ class Semiparametric(Combiner):
     (200, 1)
     """
 
-    bandwidth: float | None = None
-    warmup: int = 200
-    convention: ClassVar[Convention] = Convention.PRODUCT
     name: ClassVar[str] = "semiparametric"
     statement: ClassVar[str] = (
         "the product of normal fits with kernel corrections: asymptotically exact in the draws of each shard"
     )
-    overlap: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_bandwidth(self.bandwidth)
-        if self.warmup < 0:
-            raise OptionError(f"warmup must be at least 0; got {self.warmup}.")
 
     def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combined:
         """Independent Metropolis within Gibbs on the indices."""
@@ -58,7 +48,7 @@ class Semiparametric(Combiner):
         squares = float(square[np.arange(shards), chosen].sum())
         theta, accepted, h = np.empty((draws, dim)), 0, 1.0
         for sweep in range(self.warmup + draws):
-            h = shrinking(sweep, dim, self.bandwidth)
+            h = self.width(sweep, dim)
             inverse = vectors @ np.diag(1.0 / (spread + h * h / shards)) @ vectors.T
 
             def level(total: np.ndarray, squares: float, h: float = h, inverse: np.ndarray = inverse) -> float:

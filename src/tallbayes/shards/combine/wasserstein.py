@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
 
 from tallbayes.errors import OptionError, unknown
 from tallbayes.shards.combine.base import Combined, Combiner, Convention, SubPosteriors, symmetric, whitened
@@ -64,6 +62,9 @@ class Wasserstein(Combiner):
 
 def barycentre_points(parts: list[np.ndarray], rng: np.random.Generator, most: int = 50) -> tuple[np.ndarray, float]:
     """Support of the free-support barycentre of samples of equal size, and the last change of a point."""
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
+
     points, change = parts[int(rng.integers(len(parts)))].copy(), np.inf
     for _ in range(most):
         new = np.zeros_like(points)

@@ -1,0 +1,134 @@
+"""Plans: which columns of a source become predictors, response, offset and weights. A plan is kept with the rows, as JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tallbayes.data import arrow
+from tallbayes.data import formula as formulas
+from tallbayes.data.dataset import Dataset
+from tallbayes.errors import DataError, OptionError, unknown
+
+_LONGEST_FORMULA = 10_000
+
+
+def make_plan(
+    rows: arrow.Source,
+    formula: str | None,
+    response: str | None,
+    columns: Sequence[str] | None,
+    offset: str | None,
+    weights: str | None,
+) -> tuple[dict[str, Any], formulas.General | None]:
+    """Which columns of a source are read as what, in JSON types; and the formula, if it takes a pass to learn its columns."""
+    log_offset, general = False, None
+    kinds = dict(zip(rows.names, map(arrow.kind_of, rows.types), strict=True))
+    if offset is not None:
+        match = re.fullmatch(r"\s*log\((.+)\)\s*", offset)
+        if match and offset not in rows.names:
+            offset, log_offset = match[1].strip().strip("`"), True
+    for what, name in (("offset column", offset), ("weights column", weights), ("response column", response)):
+        if name is not None and name not in rows.names:
+            raise DataError(str(unknown(what, name, rows.names)))
+    reserved = tuple(c for c in (offset, weights) if c is not None)
+    if formula is not None:
+        if response is not None or columns is not None:
+            raise OptionError("give either a formula or response= and columns=, not both.")
+        if not isinstance(formula, str) or len(formula) > _LONGEST_FORMULA:
+            raise DataError(f"a formula is a text of at most {_LONGEST_FORMULA:,} characters.")
+        terms = formulas.parse(formula, rows.names, reserved) if formulas.is_plain(formula) else None
+        if terms is None or any(kinds[c] == "level" for c in terms.columns):
+            general = formulas.expand(formula, rows.names, {c for c in rows.names if kinds[c] == "level"}, reserved)
+            terms = formulas.Terms(general.response, general.columns, () in general.terms)
+    elif response is None:
+        raise OptionError("say what to model: a formula such as 'y ~ .', or response='y'.")
+    else:
+        chosen = [c for c in rows.names if c != response and c not in reserved] if columns is None else list(columns)
+        for name in chosen:
+            if name not in rows.names:
+                raise DataError(str(unknown("column", name, rows.names)))
+        if response in chosen:
+            raise DataError(f"the response {response!r} is also among columns=.")
+        terms = formulas.Terms(response, tuple(chosen), True)
+    plan = {
+        "response": terms.response,
+        "columns": list(terms.columns),
+        "intercept": terms.intercept,
+        "offset": offset,
+        "log_offset": log_offset,
+        "weights": weights,
+    }
+    arrow.refuse_ambiguous(rows.names, (*terms.columns, terms.response, *reserved))
+    if general is not None:
+        return {**plan, "design": {"formula": general.text}}, general
+    refuse_double(plan_names(plan))
+    return plan, None
+
+
+def plan_names(plan: dict[str, Any]) -> tuple[str, ...]:
+    """Names of the columns that a plan makes."""
+    if "design" in plan:
+        return tuple(plan["design"]["names"])
+    return (("Intercept",) if plan["intercept"] else ()) + tuple(plan["columns"])
+
+
+def wanted(plan: dict[str, Any]) -> list[str]:
+    """All columns that are read."""
+    return list(
+        dict.fromkeys(c for c in (*plan["columns"], plan["response"], plan["offset"], plan["weights"]) if c is not None)
+    )
+
+
+def refuse_double(names: tuple[str, ...]) -> None:
+    """No two predictors may have one name."""
+    for name in names:
+        if names.count(name) > 1:
+            hint = "; 'Intercept' is the name of the column of ones, which a formula leaves out with + 0" * (
+                name == "Intercept"
+            )
+            raise DataError(f"two predictors are called {name!r}{hint}.")
+
+
+def check_store(
+    data: Dataset,
+    formula: str | None,
+    response: str | None,
+    columns: Sequence[str] | None,
+    offset: str | None,
+    weights: str | None,
+) -> None:
+    """A packed store holds one design: refuse to read another one from it."""
+    plain = tuple(c for c in data.columns if c != "Intercept")
+    plan = data.recipe.get("plan", {})
+    asked: dict[str, Any] = {}
+    described = plan.get("design")
+    if described is not None and formula is not None:
+        general = formulas.expand(formula, (*plan["columns"], data.response), described["text"])
+        asked |= {"response": general.response, "formula": general.text}
+    elif formula is not None:
+        terms = formulas.parse(formula, (*plain, data.response))
+        asked |= {"response": terms.response, "columns": set(terms.columns), "intercept": terms.intercept}
+    if response is not None:
+        asked["response"] = response
+    if columns is not None:
+        asked["columns"] = set(columns)
+    held = {"response": data.response, "columns": set(plain), "intercept": "Intercept" in data.columns}
+    if described is not None:
+        held["formula"] = described["formula"]
+    for name, value in (("offset", offset), ("weights", weights)):
+        if value is not None:
+            asked[name] = value
+            log = name == "offset" and plan.get("log_offset")
+            held[name] = f"log({plan[name]})" if log else plan.get(name)
+    for name, value in asked.items():
+        if value != held[name]:
+            raise DataError(
+                f"the store {data.store} was packed with {name} {_listed(held[name])}, not {_listed(value)}. Read the original "
+                "file again to change what is packed."
+            )
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(sorted(value)) if isinstance(value, set) else repr(value)
