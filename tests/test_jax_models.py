@@ -79,7 +79,7 @@ def test_float32_rows_are_computed_in_double_precision():
     assert jnp.ones(1).dtype == jnp.float32  # the global switch was left alone
 
 
-@pytest.mark.parametrize("sampler", ["mh", "nuts"])
+@pytest.mark.parametrize("sampler", ["mh", "nuts", "hmc-ecs", "hmc-ecs-signed"])
 def test_both_speeds_give_the_same_draws(pair, sampler):
     fits = [
         tb.sample(m, sampler, draws=20, warmup=20, chains=2, seed=3, progress=False, mode=tb.find_mode(m, progress=False))
@@ -87,6 +87,21 @@ def test_both_speeds_give_the_same_draws(pair, sampler):
     ]
     np.testing.assert_allclose(fits[0].theta, fits[1].theta, rtol=0, atol=1e-6)
     np.testing.assert_array_equal(fits[0].evals, fits[1].evals)
+
+
+def test_rows_held_for_a_trajectory_are_those_of_the_index(pair):
+    rows, index, theta, reference = pair[0].rows, np.arange(20), np.full(3, 0.2), np.zeros(3)
+
+    def values(rows):
+        out, slopes = np.empty(index.size), np.empty((index.size, int(slope_count(rows))))
+        residual_slopes(rows, index, theta, reference, 2, out, slopes)
+        return out
+
+    for change in (0, 0, 7):  # the second time they are held; an index that is changed in place is another one
+        index += change
+        np.testing.assert_allclose(values(rows), values(pair[1].rows), rtol=1e-8, atol=1e-13)
+    other = rows._replace(records=rows.records[::-1])
+    assert np.abs(values(other) - values(rows)).max() > 1e-4
 
 
 def test_few_programs_are_compiled_whatever_the_subsample():
