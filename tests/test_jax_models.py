@@ -9,6 +9,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
 from scipy.integrate import quad
 
 import tallbayes as tb
@@ -188,8 +189,24 @@ def test_named_parameters_reach_arviz_summary_files_and_predictions(tmp_path):
     assert np.abs(gap).max() < 4.9 * np.sqrt(2 / 150)
     table = again.predict(X[:5], function=lambda theta, row: row["age"] * theta["beta"][1] + theta["beta"][0])
     np.testing.assert_allclose(table["mean"], X[:5] @ fit.theta.reshape(-1, 3)[:, :2].mean(0), atol=0.05)
-    with pytest.raises(tb.OptionError, match="give function="):
+    with pytest.raises(tb.OptionError, match=r"the mean of .* give function=, a function of \(theta, row\)"):
         again.predict(X[:5])
+    with pytest.raises(tb.OptionError, match=r"the response of .* give function=, a function of \(key, theta, row\)"):
+        again.predict(X[:5], kind="response")
+    with pytest.raises(tb.OptionError, match=r"function= of kind='response' is a function of \(key, theta, row\)"):
+        again.predict(X[:5], kind="response", function=lambda theta, row: 0.0)
+
+    def draw(key, theta, row):
+        return row["x"] @ theta["beta"] + theta["sigma"] * jax.random.normal(key)
+
+    many = np.tile(X[:1], (3000, 1))
+    made = again.predict(many, kind="response", function=draw, draws=1, seed=4)  # one draw of theta: the rows differ by noise
+    assert stats.kstest((made["mean"] - made["mean"].mean()) / made["mean"].std(), "norm").pvalue > 1e-6
+    assert abs(made["mean"].std() / np.exp(fit.theta[:, :, 2]).mean() - 1.0) < 0.3
+    np.testing.assert_array_equal(made, again.predict(many, kind="response", function=draw, draws=1, seed=4))
+    theirs = built_in.predict(X[:5], kind="response", draws=400)
+    wide = again.predict(X[:5], kind="response", function=draw, draws=400)
+    np.testing.assert_allclose(wide[["lower", "upper"]], theirs[["lower", "upper"]], atol=0.35)
 
 
 @pytest.fixture(scope="module")

@@ -191,9 +191,7 @@ def leaf(function: Function | None = None, *, options: Any = STRICT) -> Any:
     return call
 
 
-def generic(
-    declaration: Function | None = None, *, options: Any = STRICT, argument: int = 0, leaf: bool = False
-) -> Any:
+def generic(declaration: Function | None = None, *, options: Any = STRICT, argument: int = 0, leaf: bool = False) -> Any:
     """Turn a declaration into a function dispatched on the type of one argument, the first unless `argument` says else.
 
     Implementations are added with `.register(Type)`, Type a NamedTuple class, and must be compilable. The body of the

@@ -264,11 +264,11 @@ def mean_function(text: str | None, constants: Mapping[str, float]) -> Callable[
         return missing
     expression = stabilised(parse(text, constants, "mean", response=False))
     values = {s: sp.Float(constants[s.name]) for s in expression.free_symbols if s != ETA}
-    evaluate = sp.lambdify(ETA, expression.subs(values), [_NUMPY, "numpy"])
+    evaluate = sp.lambdify(ETA, expression.subs(values), [NUMPY, "numpy"])
     return lambda eta: np.asarray(evaluate(np.asarray(eta, float)), float) + np.zeros(np.shape(eta))
 
 
-def _numpy() -> dict[str, Callable[[Any], Any]]:
+def _numpy() -> dict[str, Callable[..., Any]]:
     from scipy import special
 
     return {
@@ -279,7 +279,10 @@ def _numpy() -> dict[str, Callable[[Any], Any]]:
         "expm1": np.expm1,
         "ndtr": special.ndtr,
         "log_ndtr": special.log_ndtr,
+        "loggamma": special.gammaln,
+        "minimum": np.minimum,
+        "maximum": np.maximum,
     }
 
 
-_NUMPY = _numpy()
+NUMPY = _numpy()
