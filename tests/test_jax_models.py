@@ -90,8 +90,9 @@ def test_both_speeds_give_the_same_draws(pair, sampler):
     np.testing.assert_array_equal(fits[0].evals, fits[1].evals)
 
 
-def test_rows_held_for_a_trajectory_are_those_of_the_index(pair):
-    rows, index, theta, reference = pair[0].rows, np.arange(20), np.full(3, 0.2), np.zeros(3)
+@pytest.mark.parametrize("count", [20, 200])
+def test_rows_held_for_a_trajectory_are_those_of_the_index(pair, count):
+    rows, index, theta, reference = pair[0].rows, np.arange(count), np.full(3, 0.2), np.zeros(3)
 
     def values(rows):
         out, slopes = np.empty(index.size), np.empty((index.size, int(slope_count(rows))))

@@ -33,6 +33,7 @@ from tallbayes.engine.rows import (
 from tallbayes.errors import ModelError, OptionError
 
 SIZES = (16, 128, 512, 1024, 1536, 2048, 4096, 8192)  # batches are padded to one of these; longer ones are cut
+FEW = 128  # rows that are cheaper to hand over again than to compare with those held
 
 
 def import_jax() -> Any:
@@ -196,8 +197,11 @@ def gather(rows: JaxRows, index: np.ndarray, size: int) -> np.ndarray:
 
 def held_parts(rows: JaxRows, index: np.ndarray, size: int) -> Any:
     """Columns, response, offset and weight of the same, kept by JAX while the index stays what it is: a trajectory reads the
-    same rows at every step."""
-    program = rows.program
+    same rows at every step. The few rows of a renewed block are not kept."""
+    program, d = rows.program, rows.columns
+    if size <= FEW:
+        block = gather(rows, index, size)
+        return block[:, :d], block[:, d], block[:, d + 1], block[:, d + 2]
     if not hasattr(program.held, "parts"):
         program.held.parts = {}
     found = program.held.parts.get(size)
