@@ -1,8 +1,9 @@
 """Models written in JAX: three examples by HMC-ECS on a million rows, checked against NUTS, and the speed of the interpreted samplers.
 
-    python -m experiments.jax_models --write [--quick]
+    python -m experiments.jax_models --write [--quick] [--part speed]
 
 Each example is sampled on all rows by HMC-ECS, and on its first 100,000 rows by HMC-ECS and by full-data NUTS; the two must agree.
+The speed is that of HMC-ECS on one logistic regression, built in and in JAX, in turns, and of NumPyro's HMCECS after them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import tallbayes as tb
+from benchmarks import hmc_ecs as peer
 from benchmarks.report import show
 from experiments.shapes import dataset
+from tallbayes.models.mode import Mode
+from tallbayes.run.chain import Chain
 
 
 def first(data: tb.Dataset, count: int) -> tb.Dataset:
@@ -115,8 +119,16 @@ def largest_z(ours: tb.Fit, exact: tb.Fit) -> float:
     return worst
 
 
-def speed(n: int, draws: int) -> list[dict[str, Any]]:
-    """HMC-ECS on logistic regression of HIGGS shape, d = 29: the built-in family, and the same likelihood in JAX."""
+def clocks() -> np.ndarray:
+    """Seconds elapsed, and seconds of processor time over all threads."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def speed(n: int, rounds: int, peer_draws: int) -> list[dict[str, Any]]:
+    """HMC-ECS on logistic regression of HIGGS shape, d = 29: the built-in family, the same likelihood in JAX, and NumPyro.
+
+    Both of ours have the same reference and seed, so the same draws; twenty iterations of each in turns, medians of the rounds.
+    """
     data = dataset("higgs", n)
 
     def log_lik(theta: Any, row: Any) -> Any:
@@ -126,37 +138,75 @@ def speed(n: int, draws: int) -> list[dict[str, Any]]:
     prior = tb.priors.normal(10.0)
     models = {"built-in": tb.models.logistic(data, prior), "in JAX": tb.models.from_jax(log_lik, data, prior, dim=data.d)}
     mode = tb.find_mode(models["built-in"], progress=False)
-    rows = []
-    for name, model in models.items():
-        own = tb.models.mode.Mode(
-            model, mode.reference, mode.log_posterior, mode.gradient, mode.hessian, mode.precision, passes=mode.passes
-        )
-        sampler = tb.samplers.HMCECS(subsample=1300, move=tb.moves.hmc(acceptance=0.98))
-        fit = tb.sample(model, sampler, draws=draws, warmup=100, chains=1, seed=1, progress=False, mode=own)
-        rows.append(
-            {
-                "likelihood": name,
-                "n": n,
-                "rows m": 1300,
-                "gradients an iteration": float(fit.stats["n_steps"].mean()),
-                "ms an iteration": 1e3 * fit.seconds["draws"] / draws,
-            }
-        )
-    for row in rows:
-        row["times the built-in"] = row["ms an iteration"] / rows[0]["ms an iteration"]
-    return rows
+    move = tb.moves.hmc(acceptance=0.98)
+    samplers = {
+        "perturbed, m = 1300": tb.samplers.HMCECS(subsample=1300, move=move),
+        "signed, 40 products": tb.samplers.HMCECS(estimator="signed", products=40, move=move),
+    }
+    table = []
+    for estimator, sampler in samplers.items():
+        chains, times = {}, {name: [] for name in models}
+        for name, model in models.items():
+            own = Mode(
+                model, mode.reference, mode.log_posterior, mode.gradient, mode.hessian, mode.precision, passes=mode.passes
+            )
+            setup = sampler.setup(model, own, 1, False)
+            chains[name] = Chain(0, sampler, setup, np.random.SeedSequence(1), mode.reference.copy(), 100, 1)
+            while chains[name].warming:
+                chains[name].chunk(0)
+        for k in range(1, rounds + 1):
+            for name, chain in chains.items():
+                begun = clocks()
+                while chain.draws < 20 * k:
+                    chain.chunk(20 * k)
+                times[name].append(clocks() - begun)
+        gap = np.abs(chains["built-in"].collected()[0] - chains["in JAX"].collected()[0]).max()
+        medians = {name: 1e3 * np.median(found, axis=0) / 20 for name, found in times.items()}
+        for name, (elapsed, processor) in medians.items():
+            info = dict(zip(sampler.columns, chains[name].collected()[1].T, strict=True))
+            table.append(
+                {
+                    "likelihood": name,
+                    "estimator": estimator,
+                    "gradients an iteration": float(info["n_steps"].mean()),
+                    "ms an iteration": elapsed,
+                    "processor ms": processor,
+                    "times the built-in": elapsed / medians["built-in"][0],
+                    "largest difference of draws": gap,
+                }
+            )
+    peer.clock = clocks
+    found = peer.numpyro_hmcecs(models["built-in"], mode, peer_draws, peer_draws)
+    elapsed, processor = found["ms an iteration"]
+    table.append(
+        {
+            "likelihood": "NumPyro HMCECS",
+            "estimator": "perturbed, m = 1300",
+            "gradients an iteration": found["gradients an iteration"],
+            "ms an iteration": elapsed,
+            "processor ms": processor,
+            "times the built-in": elapsed / table[0]["ms an iteration"],
+            "largest difference of draws": "",
+        }
+    )
+    return table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--part", default="all", choices=("all", "models", "speed"))
     options = parser.parse_args()
     warnings.simplefilter("ignore", tb.errors.TallbayesWarning)
     n, check, draws = (20_000, 10_000, 100) if options.quick else (1_000_000, 100_000, 240)
-    table = [example(name, n, check, draws) for name in EXAMPLES]
-    show("models in JAX", table, mark="jax-models" if options.write else None)
-    show("speed", speed(n, 50 if options.quick else 200), mark="jax-speed" if options.write else None)
+    if options.part != "speed":
+        table = [example(name, n, check, draws) for name in EXAMPLES]
+        show("models in JAX", table, mark="jax-models" if options.write else None)
+    if options.part != "models":
+        found = speed(n, *((3, 5) if options.quick else (15, 50)))
+        note = f"n = {n:,}, d = 29."
+        show("speed", found, note, mark="jax-speed" if options.write else None)
 
 
 if __name__ == "__main__":

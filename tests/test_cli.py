@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import tallbayes as tb
 from tallbayes import api, cli
+from tallbayes.arguments import prior_of
 
 SMALL = ("--sampler", "mh", "--draws", "40", "--warmup", "30", "--chains", "2", "--seed", "3", "--quiet")
 
@@ -54,6 +55,28 @@ def test_fit_from_a_file_to_a_saved_fit(rows, tmp_path):
     assert printed["summary"]["x"]["mean"] == pytest.approx(fit.theta[:, :, 1].mean())
     assert printed["cost"]["draws"]["evals"] == 300 * 2 * 40
     assert printed["status"] == "complete" and printed["guarantee"].startswith("EXACT")
+
+
+def test_an_expression_takes_the_place_of_a_family(rows, tmp_path):
+    options = (
+        "--expression",
+        "y*eta - k*log(1 + exp(eta))",
+        "--constant",
+        "k=1",
+        "--mean",
+        "expit(eta)",
+        "--support",
+        "binary",
+    )
+    assert invoke("fit", rows, "-f", "y ~ x", *options, *SMALL, "--out", tmp_path / "fit.nc").exit_code == 0
+    fit = tb.load(tmp_path / "fit.nc")
+    named = tb.models.logistic(tb.read(rows, "y ~ x", progress=False))
+    expected = tb.sample(named, "mh", draws=40, warmup=30, chains=2, seed=3, progress=False)
+    np.testing.assert_allclose(fit.theta, expected.theta, atol=1e-6)
+    assert fit.meta["model"]["options"]["constants"] == {"k": 1.0}
+    shown = invoke("predict", tmp_path / "fit.nc", rows, "--kind", "response", "--json")
+    ends = {row["lower"] for row in json.loads(shown.stdout)} | {row["upper"] for row in json.loads(shown.stdout)}
+    assert ends == {0.0, 1.0}
 
 
 def test_fit_prints_a_table_and_saves_plots(rows, tmp_path):
@@ -112,7 +135,7 @@ def test_resume_and_summary(rows, tmp_path):
     ],
 )
 def test_priors_are_read_from_text(text, expected):
-    assert cli._prior(text) == expected
+    assert prior_of(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -125,7 +148,7 @@ def test_priors_are_read_from_text(text, expected):
 )
 def test_priors_that_cannot_be_read_are_refused(text, message):
     with pytest.raises(tb.OptionError, match=message):
-        cli._prior(text)
+        prior_of(text)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +162,14 @@ def test_priors_that_cannot_be_read_are_refused(text, message):
         (("--draws", "0"), "draws must be a whole number of at least 1"),
         (("--formula", "y ~ z"), "z"),
         (("--memory", "rom"), "did you mean 'ram'?"),
+        (("--support", "binary"), "give --expression, too"),
+        (("--expression", "y*eta - softplus(eta)", "--family", "probit"), "leave out --family probit"),
+        (
+            ("--expression", "y*eta - p*softplus(eta)", "--constant", "p:1"),
+            "cannot read the constant 'p:1'; write it like p=0.3",
+        ),
+        (("--expression", "y*eta - logit(eta)"), "unknown function in the expression 'logit'"),
+        (("--expression", "y*eta - p*softplus(eta)"), "'p'"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

@@ -15,7 +15,7 @@ import pytest
 from numba.core.caching import IndexDataCacheFile
 
 import tallbayes
-from tallbayes.compile import SUMS, _Index, declared, generic, inlinable, jit, source_stamp
+from tallbayes.compile import SUMS, _Index, declared, generic, inlinable, jit, leaf, source_stamp
 from tallbayes.data import Dataset, read
 from tallbayes.models import logistic
 
@@ -189,6 +189,55 @@ def test_a_missing_implementation_names_the_types():
         area(Point(), 2.0)
     with pytest.raises(numba.TypingError, match="area"):
         compiled_both(Point())
+
+
+@leaf
+def reciprocal(x):
+    """1 / x: infinite at 0 in compiled code, an error in Python."""
+    return 1.0 / x
+
+
+@jit
+def compiled_reciprocal(x):
+    return reciprocal(x)
+
+
+class ByHand(NamedTuple):
+    value: float
+
+    @property
+    def interpreted(self):
+        return True
+
+
+@generic(leaf=True)
+@declared
+def inverse_of(shape):
+    """1 / size."""
+
+
+@inverse_of.register(Square)
+def _inverse_square(shape):
+    return 1.0 / shape.side
+
+
+@inverse_of.register(ByHand)
+def _inverse_by_hand(shape):
+    return 1.0 / shape.value
+
+
+def test_a_leaf_is_compiled_whoever_calls_it():
+    assert reciprocal(4.0) == compiled_reciprocal(4.0) == reciprocal.py_func(4.0) == 0.25
+    assert reciprocal(0.0) == compiled_reciprocal(0.0) == np.inf
+    with pytest.raises(ZeroDivisionError):
+        reciprocal.py_func(0.0)
+    assert (reciprocal.__name__, reciprocal.__doc__[:5]) == ("reciprocal", "1 / x")
+
+
+def test_leaves_of_a_generic_are_compiled_unless_their_type_cannot_be():
+    assert inverse_of(Square(0.0)) == np.inf
+    with pytest.raises(ZeroDivisionError):
+        inverse_of(ByHand(0.0))
 
 
 def test_reordered_sums_keep_the_meaning_of_nan_and_infinity():

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import sympy as sp
+from scipy import stats
 
 import tallbayes as tb
 from tallbayes.compile import jit
@@ -18,6 +19,7 @@ from tallbayes.models.symbolic.build import OWN_FIELDS, member_type
 from tallbayes.models.symbolic.functions import elementary
 from tallbayes.models.symbolic.generate import fields, quadrature, source
 from tallbayes.models.symbolic.grammar import ETA, FUNCTIONS, LOG_SCALE, Y, as_text, parse
+from tallbayes.models.symbolic.simulate import simulator
 from tallbayes.models.symbolic.stable import stabilised
 from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import ExactMinibatch
@@ -309,7 +311,7 @@ def test_derivatives_in_two_indices_are_those_of_sympy(name):
         np.testing.assert_allclose(hessian, [[float(h.subs(where)) for h in row] for row in second], rtol=1e-11, atol=1e-13)
 
 
-def test_an_unknown_scale_equals_the_built_in_one_and_has_no_certificate():
+def test_an_unknown_scale_equals_the_built_in_one():
     text, _ = SCALED["gaussian"]
     model, built_in = tb.models.family(text, REAL, tb.priors.normal(2.0)), tb.models.gaussian(REAL, tb.priors.normal(2.0))
     gradient, known = np.empty(2), np.empty(2)
@@ -320,8 +322,6 @@ def test_an_unknown_scale_equals_the_built_in_one_and_has_no_certificate():
     np.testing.assert_allclose(gradient, known, rtol=1e-14)
     mode = tb.find_mode(model, progress=False)
     np.testing.assert_allclose(mode.reference, tb.find_mode(built_in, progress=False).reference, rtol=1e-6, atol=1e-8)
-    with pytest.raises(tb.ModelError, match=r"no certified bound for this expression model.*nuts"):
-        ExactMinibatch().setup(model, mode, 0, False)
     with pytest.raises(tb.ModelError, match="in the mean 'log_scale'"):
         tb.models.family(text, REAL, mean="exp(log_scale)")
     with pytest.raises(tb.ModelError, match="not a finite number for the response"):
@@ -376,8 +376,10 @@ def test_exact_minibatch_samples_the_posterior_of_an_expression(cloglog, tmp_pat
     table = again.predict(np.array([[1.0, 0.0], [1.0, 2.0]]))
     inner = 1.0 - np.exp(-np.exp(fit.theta.reshape(-1, 2) @ np.array([[1.0, 1.0], [0.0, 2.0]])))
     np.testing.assert_allclose(table["mean"], inner.mean(0), atol=0.02)
-    with pytest.raises(tb.ModelError, match="cannot be simulated"):
-        again.predict(np.array([[1.0, 0.0]]), kind="response")
+    response = again.predict(np.array([[1.0, 0.0], [1.0, 2.0]]), kind="response", prob=0.5)
+    np.testing.assert_array_equal(response["mean"], table["mean"])
+    np.testing.assert_array_equal(response["lower"], 1.0 - table["mean"] < 0.25)  # quantiles of a Bernoulli variable
+    np.testing.assert_array_equal(response["upper"], 1.0 - table["mean"] < 0.75)
 
 
 def test_a_model_is_built_again_from_its_description(cloglog):
@@ -401,6 +403,72 @@ def test_a_wrong_certificate_is_a_hard_error(cloglog):
     wrong = tb.models.Model(cloglog.data, cloglog.family, cloglog.member._replace(table=table), tb.priors.normal(2.0))
     with pytest.raises(tb.errors.CertificateError):
         tb.sample(wrong, "exact-minibatch", draws=3000, chains=1, seed=1, progress=False)
+
+
+NORMAL = "-log_scale - log(2*pi)/2 - ((y - eta)/exp(log_scale))**2/2"
+CAUCHY = "-log(pi*s) - log(1 + ((y - eta)/s)**2)"
+GAMMA = "k*log(k) - lgamma(k) - k*eta + (k - 1)*log(y) - k*y*exp(-eta)"
+
+
+@pytest.mark.parametrize(
+    "options, law",
+    [
+        ({"expression": NORMAL}, stats.norm(0.7, np.exp(-1.5))),
+        ({"expression": CAUCHY, "constants": {"s": 1e-6}}, stats.cauchy(0.7, 1e-6)),
+        ({"expression": CAUCHY, "constants": {"s": 1e5}}, stats.cauchy(0.7, 1e5)),
+        ({"expression": GAMMA, "constants": {"k": 0.2}, "support": "positive"}, stats.gamma(0.2, scale=5 * np.exp(0.7))),
+        ({"expression": GAMMA, "constants": {"k": 500.0}, "support": "positive"}, stats.gamma(500.0, scale=np.exp(0.7) / 500)),
+    ],
+    ids=["normal, unknown scale", "narrow Cauchy", "wide Cauchy", "gamma 0.2", "gamma 500"],
+)
+def test_responses_have_the_law_of_the_expression(options, law):
+    drawn = simulator(options)(np.random.default_rng(1), np.full(20_000, 0.7), np.full(20_000, -1.5))
+    assert stats.kstest(drawn, law.cdf).pvalue > 1e-6
+    off = law.ppf(0.5) + 1.15 * (drawn - law.ppf(0.5))  # the mutant: 15 % too wide
+    assert stats.kstest(off, law.cdf).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("tau", [-1.0, 0.5])
+def test_counts_have_the_law_of_the_expression(tau):
+    inflated = "where(y == 0, log(p + (1 - p)*exp(-exp(eta))), log(1 - p) + y*eta - exp(eta) - lgamma(y + 1))"
+    eta = np.where(np.arange(40_000) % 2 == 0, tau, 3.0)
+    drawn = simulator({"expression": inflated, "constants": {"p": 0.3}, "support": "count"})(
+        np.random.default_rng(2), eta, np.zeros(eta.size)
+    )[::2]
+    expected = 0.7 * stats.poisson(np.exp(tau)).pmf(np.arange(4)) + [0.3, 0, 0, 0]
+    found = np.array([(drawn == k).mean() for k in range(4)])
+    assert (np.abs(found - expected) < THRESHOLD * np.sqrt(expected * (1 - expected) / drawn.size)).all()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"expression": "y*eta - exp(eta)", "support": "count"}, r"sum to .* at eta = 0, not to 1. Add .* lgamma\(y \+ 1\)"),
+        ({"expression": "-(y - eta)**2"}, "its integral is 1.772, not 1"),
+        ({"expression": "y*eta - exp(eta)", "support": "positive"}, "this one is none of these. Give function="),
+        ({"expression": "-abs(y)*exp(eta)"}, "this one is none of these"),
+    ],
+)
+def test_responses_of_what_is_no_density_are_refused(options, message):
+    with pytest.raises(tb.ModelError, match=message):
+        simulator(options)(np.random.default_rng(0), np.zeros(3), np.zeros(3))
+
+
+def test_predicted_counts_follow_the_built_in_family():
+    rng = np.random.default_rng(8)
+    X = np.column_stack([np.ones(400), rng.standard_normal(400)])
+    data = tb.Dataset.from_arrays(X, rng.poisson(np.exp(X @ [0.4, 0.3])), offset=np.full(400, 0.2))
+    model = tb.models.family("y*eta - exp(eta) - lgamma(y + 1)", data, tb.priors.normal(2.0), support="count", mean="exp(eta)")
+    fits = [
+        tb.sample(m, "hmc", draws=250, warmup=100, chains=2, seed=1, progress=False)
+        for m in (model, tb.models.poisson(data, tb.priors.normal(2.0)))
+    ]
+    tables = [f.predict(X[:6], "response", draws=500, offset=np.full(6, 0.2)) for f in fits]
+    np.testing.assert_allclose(tables[0]["mean"], tables[1]["mean"], rtol=1e-6)
+    assert np.abs(tables[0][["lower", "upper"]] - tables[1][["lower", "upper"]]).values.max() <= 1.0
+    fits[0].meta["model"]["options"]["mean"] = None
+    without = fits[0].predict(X[:6], "response", draws=500, offset=np.full(6, 0.2))  # the average of what was drawn
+    assert (np.abs(without["mean"] - tables[0]["mean"]) < THRESHOLD * np.sqrt(tables[0]["mean"] / 500) * 1.3).all()
 
 
 def test_a_model_without_a_mean_cannot_predict():

@@ -9,6 +9,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
 from scipy.integrate import quad
 
 import tallbayes as tb
@@ -79,7 +80,7 @@ def test_float32_rows_are_computed_in_double_precision():
     assert jnp.ones(1).dtype == jnp.float32  # the global switch was left alone
 
 
-@pytest.mark.parametrize("sampler", ["mh", "nuts"])
+@pytest.mark.parametrize("sampler", ["mh", "nuts", "hmc-ecs", "hmc-ecs-signed"])
 def test_both_speeds_give_the_same_draws(pair, sampler):
     fits = [
         tb.sample(m, sampler, draws=20, warmup=20, chains=2, seed=3, progress=False, mode=tb.find_mode(m, progress=False))
@@ -87,6 +88,22 @@ def test_both_speeds_give_the_same_draws(pair, sampler):
     ]
     np.testing.assert_allclose(fits[0].theta, fits[1].theta, rtol=0, atol=1e-6)
     np.testing.assert_array_equal(fits[0].evals, fits[1].evals)
+
+
+@pytest.mark.parametrize("count", [20, 200])
+def test_rows_held_for_a_trajectory_are_those_of_the_index(pair, count):
+    rows, index, theta, reference = pair[0].rows, np.arange(count), np.full(3, 0.2), np.zeros(3)
+
+    def values(rows):
+        out, slopes = np.empty(index.size), np.empty((index.size, int(slope_count(rows))))
+        residual_slopes(rows, index, theta, reference, 2, out, slopes)
+        return out
+
+    for change in (0, 0, 7):  # the second time they are held; an index that is changed in place is another one
+        index += change
+        np.testing.assert_allclose(values(rows), values(pair[1].rows), rtol=1e-8, atol=1e-13)
+    other = rows._replace(records=rows.records[::-1])
+    assert np.abs(values(other) - values(rows)).max() > 1e-4
 
 
 def test_few_programs_are_compiled_whatever_the_subsample():
@@ -173,8 +190,24 @@ def test_named_parameters_reach_arviz_summary_files_and_predictions(tmp_path):
     assert np.abs(gap).max() < 4.9 * np.sqrt(2 / 150)
     table = again.predict(X[:5], function=lambda theta, row: row["age"] * theta["beta"][1] + theta["beta"][0])
     np.testing.assert_allclose(table["mean"], X[:5] @ fit.theta.reshape(-1, 3)[:, :2].mean(0), atol=0.05)
-    with pytest.raises(tb.OptionError, match="give function="):
+    with pytest.raises(tb.OptionError, match=r"the mean of .* give function=, a function of \(theta, row\)"):
         again.predict(X[:5])
+    with pytest.raises(tb.OptionError, match=r"the response of .* give function=, a function of \(key, theta, row\)"):
+        again.predict(X[:5], kind="response")
+    with pytest.raises(tb.OptionError, match=r"function= of kind='response' is a function of \(key, theta, row\)"):
+        again.predict(X[:5], kind="response", function=lambda theta, row: 0.0)
+
+    def draw(key, theta, row):
+        return row["x"] @ theta["beta"] + theta["sigma"] * jax.random.normal(key)
+
+    many = np.tile(X[:1], (3000, 1))
+    made = again.predict(many, kind="response", function=draw, draws=1, seed=4)  # one draw of theta: the rows differ by noise
+    assert stats.kstest((made["mean"] - made["mean"].mean()) / made["mean"].std(), "norm").pvalue > 1e-6
+    assert abs(made["mean"].std() / np.exp(fit.theta[:, :, 2]).mean() - 1.0) < 0.3
+    np.testing.assert_array_equal(made, again.predict(many, kind="response", function=draw, draws=1, seed=4))
+    theirs = built_in.predict(X[:5], kind="response", draws=400)
+    wide = again.predict(X[:5], kind="response", function=draw, draws=400)
+    np.testing.assert_allclose(wide[["lower", "upper"]], theirs[["lower", "upper"]], atol=0.35)
 
 
 @pytest.fixture(scope="module")

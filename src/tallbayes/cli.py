@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tallbayes.arguments import family_of, prior_of
+
 app = typer.Typer(
     help="Bayesian posteriors over tall data, reading only the rows each iteration needs.",
     no_args_is_help=True,
@@ -24,6 +26,15 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save the fit as a
 Plots = Annotated[Path | None, typer.Option(help="Folder for plots of traces, marginals and cost.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary and the cost as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")]
+FamilyName = Annotated[
+    str | None, typer.Option("--family", help="A family by name, such as poisson, gaussian, gamma; logistic by default.")
+]
+Expression = Annotated[
+    str | None, typer.Option(help="Instead of a family, the log-likelihood of a row, such as 'y*eta - exp(eta)'.")
+]
+Constant = Annotated[list[str] | None, typer.Option(help="A constant of the expression, such as p=0.3; may be repeated.")]
+Mean = Annotated[str | None, typer.Option(help="Mean of the response by an expression of eta, for predictions.")]
+Support = Annotated[str | None, typer.Option(help="Responses of the expression: real, binary, count or positive.")]
 
 
 @app.command()
@@ -33,7 +44,11 @@ def fit(
         typer.Argument(help="A .parquet, .csv or .arrow file, a folder or pattern of them, sqlite:path.db::table, or a store."),
     ],
     formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + C(group)' or 'y ~ .'.")],
-    family: Annotated[str, typer.Option(help="A family by name, such as logistic, poisson, gaussian, gamma.")] = "logistic",
+    family: FamilyName = None,
+    expression: Expression = None,
+    constant: Constant = None,
+    mean: Mean = None,
+    support: Support = None,
     sampler: Annotated[str, typer.Option(help="A sampler by name, or auto.")] = "auto",
     prior: Annotated[str, typer.Option(help="Such as normal:10, cauchy:2.5, flat; the default is weakly_informative.")] = "",
     sigma: Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")] = None,
@@ -60,13 +75,14 @@ def fit(
     """Fit a model to a file and print the posterior."""
     from tallbayes import api
 
+    name, options = family_of(family, sigma, expression, constant, mean, support)
     result = api.fit(
         formula,
         source,
-        family,
-        _prior(prior),
+        name,
+        prior_of(prior),
         sampler,
-        family_options={} if sigma is None else {"sigma": sigma},
+        family_options=options,
         draws=draws,
         warmup=warmup,
         chains=chains,
@@ -91,7 +107,11 @@ def fit(
 def shards(
     source: Annotated[str, typer.Argument(help="A folder or pattern of files, each a random part of the rows.")],
     formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + C(group)' or 'y ~ .'.")],
-    family: Annotated[str, typer.Option(help="A family by name, such as logistic, poisson, gaussian, gamma.")] = "logistic",
+    family: FamilyName = None,
+    expression: Expression = None,
+    constant: Constant = None,
+    mean: Mean = None,
+    support: Support = None,
     sampler: Annotated[str, typer.Option(help="A sampler by name, or auto; for every shard.")] = "auto",
     combine: Annotated[
         str, typer.Option(help="A combination by name, such as consensus, gaussian, importance, median.")
@@ -119,14 +139,16 @@ def shards(
     """Divide and conquer: sample every file as a shard, on threads or a Dask cluster, and combine."""
     from tallbayes.shards import sample_shards
 
+    name, options = family_of(family, None, expression, constant, mean, support)
     result = sample_shards(
         source,
         sampler,
         number,
         combine=combine,
         formula=formula,
-        family=family,
-        prior=_prior(prior),
+        family=name,
+        family_options=options,
+        prior=prior_of(prior),
         offset=offset,
         weights=weights,
         dtype=dtype,
@@ -214,7 +236,11 @@ def report(
 def compare(
     source: Annotated[Path, typer.Argument(help="A .parquet file or a packed store.")],
     formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + x2' or 'y ~ .'.")],
-    family: Annotated[str, typer.Option(help="A family such as logistic, gaussian or poisson.")] = "logistic",
+    family: FamilyName = None,
+    expression: Expression = None,
+    constant: Constant = None,
+    mean: Mean = None,
+    support: Support = None,
     samplers: Annotated[str, typer.Option(help="Names with commas between; all that accept the model by default.")] = "",
     prior: Annotated[str, typer.Option(help="Such as normal:10, cauchy:2.5, flat; the default is weakly_informative.")] = "",
     sigma: Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")] = None,
@@ -236,10 +262,10 @@ def compare(
     import tallbayes as tb
     from tallbayes import api
 
-    options = {} if sigma is None else {"sigma": sigma}
-    api.check_family(family, options)
+    name, options = family_of(family, sigma, expression, constant, mean, support)
+    api.check_family(name, options)
     data = tb.read(source, formula, offset=offset, weights=weights, progress=not quiet)
-    model = tb.models.build(family, data, _prior(prior), **options)
+    model = tb.models.build(name, data, prior_of(prior), **options)
     named = [name.strip() for name in samplers.split(",") if name.strip()] or None
     done = tb.compare(
         model,
@@ -293,23 +319,6 @@ def clear_stores(
 
     removed = store.clear(name)
     print(f"deleted {len(removed)} stores from {store.folder()}")
-
-
-def _prior(text: str) -> Any:
-    from tallbayes.errors import OptionError, unknown
-    from tallbayes.models import priors
-
-    if not text:
-        return None
-    name, _, rest = text.partition(":")
-    makers = {k: getattr(priors, k) for k in ("flat", "normal", "laplace", "cauchy", "student_t", "weakly_informative")}
-    if name not in makers:
-        raise unknown("prior", name, makers)
-    try:
-        numbers = [float(v) for v in rest.split(",")] if rest else []
-        return makers[name](*numbers)
-    except (ValueError, TypeError):
-        raise OptionError(f"cannot read the prior {text!r}; write it like normal:10 or student_t:4,2.5.") from None
 
 
 def _show(result: Any, out: Path | None, plots: Path | None, as_json: bool) -> None:

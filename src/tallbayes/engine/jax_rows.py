@@ -3,12 +3,14 @@
 Verbs gather records in NumPy, pad them to one of a few sizes, so that the number of compiled programs does not depend on n or on
 the subsample, and run one jitted program for each verb and size. Everything is float64 by JAX's thread-local context; the global
 switch is left alone. Taylor terms of a row are derivatives along theta - reference by forward mode: no Hessian of a row is formed.
+Rows that stay the same along a trajectory are gathered once.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,6 +33,7 @@ from tallbayes.engine.survey import range_norms
 from tallbayes.errors import ModelError, OptionError
 
 SIZES = (16, 128, 512, 1024, 1536, 2048, 4096, 8192)  # batches are padded to one of these; longer ones are cut
+FEW = 128  # rows that are cheaper to hand over again than to compare with those held
 
 
 def import_jax() -> Any:
@@ -51,6 +54,7 @@ class Program:
 
         self.jax, self.columns, self.response, self.log_lik = jax, columns, response, log_lik
         self.scale = 1.0  # largest |l_i| seen at the reference, for the rounding of residuals
+        self.held = threading.local()  # blocks of this thread's last rows, by padded size
         batched = jax.vmap(self.one, (None, 0))
         d = len(columns)
 
@@ -70,18 +74,36 @@ class Program:
             (value, first), (_, second) = jax.jvp(slope, (0.0,), (1.0,))
             return value, first, second
 
-        def taylor(theta: Any, reference: Any, block: Any, order: Any) -> Any:
+        def taylor(theta: Any, reference: Any, block: Any, order: int) -> Any:
+            if order == 0:
+                return weighted(reference, block)
             value, first, second = along(block, reference, theta - reference)
-            return value + jnp.where(order >= 1, first, 0.0) + jnp.where(order >= 2, 0.5 * second, 0.0)
+            return value + first + (0.5 * second if order == 2 else 0.0)
 
-        def residual(theta: Any, reference: Any, block: Any, order: Any) -> Any:
+        def residual(theta: Any, reference: Any, block: Any, order: int) -> Any:
             return weighted(theta, block) - taylor(theta, reference, block, order)
 
-        def residual_sum(theta: Any, reference: Any, block: Any, factors: Any, order: Any) -> Any:
+        def residual_sum(theta: Any, reference: Any, block: Any, factors: Any, order: int) -> Any:
             return jnp.where(factors != 0.0, factors * residual(theta, reference, block, order), 0.0).sum()
 
-        def residual_one(theta: Any, reference: Any, record: Any, order: Any) -> Any:
-            return residual(theta, reference, record[None], order)[0]
+        def split(block: Any) -> tuple[Any, ...]:
+            return block[:, :d], block[:, d], block[:, d + 1], block[:, d + 2]
+
+        def residual_slope(theta: Any, reference: Any, x: Any, y: Any, offset: Any, weight: Any, order: int) -> tuple[Any, Any]:
+            def value(t: Any) -> Any:
+                return weight * log_lik(t, self.named(x, y, offset))
+
+            both = jax.value_and_grad(value)
+            (there, slope), step = both(theta), theta - reference
+            if order == 0:
+                return there - value(reference), slope
+            (base, first), (along, second) = jax.jvp(both, (reference,), (step,))
+            if order == 1:
+                return there - base - along, slope - first
+            return there - base - along - 0.5 * (step @ second), slope - first - second
+
+        def residual_rows(theta: Any, reference: Any, parts: Any, order: int) -> tuple[Any, Any]:
+            return jax.vmap(lambda *row: residual_slope(theta, reference, *row, order))(*parts)
 
         def curvature(theta: Any, block: Any, factors: Any) -> tuple[Any, Any, Any]:
             value, gradient = jax.value_and_grad(total)(theta, block, factors)
@@ -95,10 +117,10 @@ class Program:
                 curve = functools.partial(lambda f, t: jax.jvp(f, (t,), (1.0,))[1], curve)
             return curve(0.0)
 
-        self.weighted, self.taylor, self.residual = jax.jit(weighted), jax.jit(taylor), jax.jit(residual)
-        self.total, self.gradient = jax.jit(total), jax.jit(jax.value_and_grad(total))
-        self.residual_gradient = jax.jit(jax.value_and_grad(residual_sum))
-        self.residual_rows = jax.jit(jax.vmap(jax.value_and_grad(residual_one), (None, None, 0, None)))
+        self.weighted, self.total, self.gradient = jax.jit(weighted), jax.jit(total), jax.jit(jax.value_and_grad(total))
+        self.taylor, self.residual = jax.jit(taylor, static_argnums=3), jax.jit(residual, static_argnums=3)
+        self.residual_gradient = jax.jit(jax.value_and_grad(residual_sum), static_argnums=4)
+        self.residual_rows, self.split = jax.jit(residual_rows, static_argnums=3), jax.jit(split)
         self.row_gradients = jax.jit(jax.vmap(jax.grad(self.one), (None, 0)))
         self.curvature, self.third = jax.jit(curvature), jax.jit(third)
 
@@ -109,8 +131,11 @@ class Program:
     def row(self, record: Any) -> dict[str, Any]:
         """The row as the user's function sees it: "x", "y", "offset" and every column by its name."""
         d = len(self.columns)
-        named = {name: record[j] for j, name in enumerate(self.columns)}
-        return {**named, self.response: record[d], "x": record[:d], "y": record[d], "offset": record[d + 1]}
+        return self.named(record[:d], record[d], record[d + 1])
+
+    def named(self, x: Any, y: Any, offset: Any) -> dict[str, Any]:
+        """The same from its parts."""
+        return {**{name: x[j] for j, name in enumerate(self.columns)}, self.response: y, "x": x, "y": y, "offset": offset}
 
     def call(self, name: str, *arguments: Any) -> Any:
         """A jitted function in double precision, its results as NumPy arrays."""
@@ -168,6 +193,23 @@ def gather(rows: JaxRows, index: np.ndarray, size: int) -> np.ndarray:
     block[: index.size] = rows.records[index, : rows.columns + 3]
     block[index.size :] = block[index.size - 1]
     return block
+
+
+def held_parts(rows: JaxRows, index: np.ndarray, size: int) -> Any:
+    """Columns, response, offset and weight of the same, kept by JAX while the index stays what it is: a trajectory reads the
+    same rows at every step. The few rows of a renewed block are not kept."""
+    program, d = rows.program, rows.columns
+    if size <= FEW:
+        block = gather(rows, index, size)
+        return block[:, :d], block[:, d], block[:, d + 1], block[:, d + 2]
+    if not hasattr(program.held, "parts"):
+        program.held.parts = {}
+    found = program.held.parts.get(size)
+    if found is None or found[0] is not rows.records or not np.array_equal(found[1], index):
+        with program.jax.enable_x64(True):
+            found = rows.records, index.copy(), program.split(gather(rows, index, size))
+        program.held.parts[size] = found
+    return found[2]
 
 
 def padded(values: np.ndarray, size: int) -> np.ndarray:
@@ -267,7 +309,7 @@ def _residual_values(rows, index, theta, reference, order, out):
 @residual_slopes.register(JaxRows)
 def _residual_slopes(rows, index, theta, reference, order, out, slopes):
     for a, b, size in batches(index.size):
-        value, slope = rows.program.call("residual_rows", theta, reference, gather(rows, index[a:b], size), order)
+        value, slope = rows.program.call("residual_rows", theta, reference, held_parts(rows, index[a:b], size), order)
         out[a:b], slopes[a:b] = value[: b - a], slope[: b - a]
 
 

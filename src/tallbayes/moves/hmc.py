@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import inlinable
+from tallbayes.compile import inlinable, leaf
 from tallbayes.errors import OptionError, unknown
 from tallbayes.moves.base import Move, Point, log_density_gradient, move, start
 from tallbayes.moves.linear import dot, lower_times, normal_vector, upper_times
@@ -28,19 +28,29 @@ class Hamiltonian(NamedTuple):
     time: float
 
 
-@inlinable
-def leapfrog(density, factor, step, theta, momentum, gradient, scratch):
-    """One leapfrog step in place of theta, momentum and gradient; returns the new log-density."""
+@leaf
+def kick(factor, step, gradient, momentum, scratch):
+    """Half a step of the momentum."""
     upper_times(factor, gradient, scratch)
-    for j in range(theta.size):
+    for j in range(momentum.size):
         momentum[j] += 0.5 * step * scratch[j]
+
+
+@leaf
+def drift(factor, step, momentum, theta, scratch):
+    """A step of the position."""
     lower_times(factor, momentum, scratch)
     for j in range(theta.size):
         theta[j] += step * scratch[j]
+
+
+@inlinable
+def leapfrog(density, factor, step, theta, momentum, gradient, scratch):
+    """One leapfrog step in place of theta, momentum and gradient; returns the new log-density."""
+    kick(factor, step, gradient, momentum, scratch)
+    drift(factor, step, momentum, theta, scratch)
     value = log_density_gradient(density, theta, gradient)
-    upper_times(factor, gradient, scratch)
-    for j in range(theta.size):
-        momentum[j] += 0.5 * step * scratch[j]
+    kick(factor, step, gradient, momentum, scratch)
     return value
 
 

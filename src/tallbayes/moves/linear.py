@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallbayes.compile import SUMS, inlinable
+from tallbayes.compile import SUMS, inlinable, leaf
 
 
 @inlinable
@@ -15,7 +15,7 @@ def fill(out, values):
         out[j] = values[j]
 
 
-@inlinable(options=SUMS)
+@leaf(options=SUMS)
 def dot(a, b):
     """Sum of products."""
     total = 0.0
@@ -24,7 +24,7 @@ def dot(a, b):
     return total
 
 
-@inlinable(options=SUMS)
+@leaf(options=SUMS)
 def lower_times(factor, vector, out):
     """out = factor vector, for a lower triangular factor."""
     for j in range(out.size):
@@ -34,7 +34,7 @@ def lower_times(factor, vector, out):
         out[j] = total
 
 
-@inlinable(options=SUMS)
+@leaf(options=SUMS)
 def upper_times(factor, vector, out):
     """out = factor' vector, for a lower triangular factor."""
     out[:] = 0.0
@@ -44,7 +44,7 @@ def upper_times(factor, vector, out):
             out[k] += factor[j, k] * v
 
 
-@inlinable(options=SUMS)
+@leaf(options=SUMS)
 def symmetric_times(matrix, vector, out):
     """out = matrix vector, for a whole symmetric matrix."""
     for j in range(out.size):
@@ -63,7 +63,7 @@ def normal_vector(rng, size):
     return out
 
 
-@inlinable(options=SUMS)
+@leaf(options=SUMS)
 def inverse_factor(precision):
     """Lower triangular L with L L' = inverse of a symmetric positive definite matrix given by its lower triangle.
 

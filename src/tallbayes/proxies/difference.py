@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import SUMS, declared, generic, inlinable
+from tallbayes.compile import SUMS, declared, generic, inlinable, leaf
 from tallbayes.models.mode import Mode
 from tallbayes.models.priors import prior_gradient, prior_value
 from tallbayes.proxies.alias import AliasTable, draw_item
@@ -107,7 +107,7 @@ def probabilities(scheme: Any, index: np.ndarray) -> np.ndarray:
     return (1.0 - scheme.share) * scheme.table.weight[index] / scheme.table.cumulative[-1] + scheme.share / scheme.n
 
 
-@inlinable(options=SUMS)
+@leaf(options=SUMS)
 def proxy_sum(proxy, theta):
     """Sum of the proxies of all rows at theta."""
     reference, d = proxy.whitening.reference, theta.size
@@ -120,7 +120,7 @@ def proxy_sum(proxy, theta):
     return proxy.level + total
 
 
-@inlinable(options=SUMS)
+@leaf(options=SUMS)
 def proxy_sum_gradient(proxy, theta, gradient):
     """The same, its gradient written to `gradient`."""
     reference, d = proxy.whitening.reference, theta.size
@@ -134,7 +134,7 @@ def proxy_sum_gradient(proxy, theta, gradient):
     return proxy.level + total
 
 
-@generic
+@generic(leaf=True)
 @declared
 def combine(estimator: Any, counts: np.ndarray, z: np.ndarray, factors: np.ndarray) -> tuple[float, float, float]:
     """log |L-hat| less the proxies, its sign, and an estimate of its variance; derivatives in z are written to `factors`."""
@@ -273,25 +273,35 @@ def _refreshed_poisson(rng, estimator, scheme, index, scale, counts):
         l = (first + r) % products
         chosen[l] = True
         new_counts[l] = rng.poisson(1.0)
-    total = 0
+    new_index, new_scale, origin = _moved(estimator, index, scale, counts, new_counts, chosen)
+    begin = fixed
     for l in range(products):
-        total += new_counts[l]
-    size = fixed + total * batch
+        end = begin + new_counts[l] * batch
+        if chosen[l]:
+            draw_rows(rng, scheme, new_index[begin:end], new_scale[begin:end])
+        begin = end
+    return new_index, new_scale, new_counts, origin
+
+
+@leaf
+def _moved(estimator, index, scale, counts, new_counts, chosen):
+    """Rows of the pilot and of the products that stay, at their new places; the others are left open, with origin -1."""
+    batch, fixed = estimator.batch, estimator.pilot.size
+    size = fixed + new_counts.sum() * batch
     new_index, new_scale, origin = np.empty(size, np.int64), np.empty(size), np.empty(size, np.int64)
     for k in range(fixed):
         new_index[k], new_scale[k], origin[k] = index[k], scale[k], k
     old, new = fixed, fixed
-    for l in range(products):
+    for l in range(counts.size):
         length = new_counts[l] * batch
         if chosen[l]:
-            draw_rows(rng, scheme, new_index[new : new + length], new_scale[new : new + length])
             origin[new : new + length] = -1
         else:
             for k in range(length):
                 new_index[new + k], new_scale[new + k], origin[new + k] = index[old + k], scale[old + k], old + k
         old += counts[l] * batch
         new += length
-    return new_index, new_scale, new_counts, origin
+    return new_index, new_scale, origin
 
 
 def difference(mode: Mode, order: int, scheme: Any, radius: float) -> Difference:

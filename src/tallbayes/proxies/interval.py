@@ -7,13 +7,16 @@ Within whitened distance R of the reference |s_i| <= R |a_i|, so with m_i(R) = s
 Rows have weights for two radii, and for all of the line if |f'''| is bounded there; beyond, a pair reads all rows. Nothing but
 `third_supremum_on` is asked of the family: neither a global bound nor self-concordance. The radius that applies is a function
 of max(|w|, |w'|) and g is symmetric, so the bound is symmetric to the bit.
+
+A law of location and scale from an expression has two indices, eta and log_scale. There m_i(R) |a_i|^3 is a bound of the third
+derivative along any line of unit speed within R, from the certificate of the family, and g is that of cubic forms.
 """
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +26,7 @@ from tallbayes.errors import ModelError
 from tallbayes.models.mode import Mode
 from tallbayes.proxies.alias import CHUNK, AliasTable, allocate, build, draw_item
 from tallbayes.proxies.bounds import draw_row, row_rate, total_rate
-from tallbayes.proxies.pairs import angular, norm
+from tallbayes.proxies.pairs import angular, cubic, norm
 
 NEAR, FAR = 2.5, 8.0  # beyond sqrt(d): |w| of a normal posterior exceeds sqrt(d) + 2.5 once in thousands of draws
 
@@ -36,11 +39,12 @@ class Ranged(NamedTuple):
     globally: AliasTable
     radius: np.ndarray
     bounded: bool
+    several: bool  # indices: rows change along more than one direction
 
 
 @total_rate.register(Ranged)
 def _ranged_total(bound, white, other, rates):
-    rates[0] = angular(white, other)
+    rates[0] = cubic(white, other) if bound.several else angular(white, other)
     reach = max(norm(white), norm(other))
     if rates[0] == 0.0:
         rates[1] = 0.0
@@ -79,18 +83,14 @@ def ranged(mode: Mode, folder: Path | None) -> Ranged:
     model, n = mode.model, mode.model.data.n
     radius = math.sqrt(model.dim) + np.array([NEAR, FAR])
     weights = [allocate((n,), np.float64, folder) for _ in range(3)]
+    cubes = _scale_cubes if model.nuisances else _cubes
 
     def work(start: int, stop: int) -> list[int]:
-        length, _, everywhere = passes.survey(model.rows, start, stop, mode.factor, mode.reference)
-        cube = length**3 / 6.0
         unbounded = []
-        for k in range(3):
-            supremum = (
-                everywhere if k == 2 else passes.third_suprema(model.rows, start, stop, mode.reference, radius[k] * length)
-            )
-            infinite = np.flatnonzero(~np.isfinite(supremum) & (cube > 0.0))
+        for k, cube in enumerate(cubes(mode, start, stop, radius)):
+            infinite = np.flatnonzero(~np.isfinite(cube))
             unbounded.append(start + int(infinite[0]) if infinite.size else -1)
-            weights[k][start:stop] = np.where(cube > 0.0, np.where(np.isfinite(supremum), supremum, 0.0) * cube, 0.0)
+            weights[k][start:stop] = np.where(np.isfinite(cube), cube, 0.0)
         return unbounded
 
     parts = passes.over_ranges(n, CHUNK, work)
@@ -101,13 +101,39 @@ def ranged(mode: Mode, folder: Path | None) -> Ranged:
         radius[1] = radius[0]
     near = build(weights[0], folder=folder)
     far = near if failed[1] >= 0 else build(weights[1], folder=folder)
-    return Ranged(near, far, far if failed[2] >= 0 else build(weights[2], folder=folder), radius, failed[2] < 0)
+    globally = far if failed[2] >= 0 else build(weights[2], folder=folder)
+    return Ranged(near, far, globally, radius, failed[2] < 0, bool(model.nuisances))
+
+
+def _cubes(mode: Mode, start: int, stop: int, radius: np.ndarray) -> list[np.ndarray]:
+    """m_i(R) |a_i|^3 / 6 at both radii, and everywhere."""
+    rows = mode.model.rows
+    length, _, everywhere = passes.survey(rows, start, stop, mode.factor, mode.reference)
+    suprema = [passes.third_suprema(rows, start, stop, mode.reference, r * length) for r in radius]
+    return [np.where(length > 0.0, s, 0.0) * (length**3 / 6.0) for s in (*suprema, everywhere)]
+
+
+def _scale_cubes(mode: Mode, start: int, stop: int, radius: np.ndarray) -> list[np.ndarray]:
+    """The same of a law of location and scale, for which nothing is known everywhere."""
+    model: Any = mode.model
+    x, y, offset, weight = passes.block(model.rows, start, stop)
+    d, reference = x.shape[1], mode.reference
+    eta = x @ reference[:d] + offset
+    length = np.linalg.norm(x @ mode.factor[:d], axis=1) * (1.0 + 1e-12)
+    scale_length = float(np.linalg.norm(mode.factor[d])) * (1.0 + 1e-12)
+    found = [
+        model.family.certificate.third_bounds(eta, y, reference[d], r * length, r * scale_length, length, scale_length)
+        for r in radius
+    ]
+    with np.errstate(invalid="ignore"):
+        return [*(np.where(weight > 0.0, weight * b / 6.0, 0.0) for b in found), np.full(y.size, np.inf)]
 
 
 def _no_bound(mode: Mode, row: int, radius: float) -> str:
     x, y, offset, _ = passes.block(mode.model.rows, row, row + 1)
-    eta = float((x @ mode.reference + offset)[0])
-    width = radius * float(np.linalg.norm(x @ mode.factor))
+    d = x.shape[1]
+    eta = float((x @ mode.reference[:d] + offset)[0])
+    width = radius * float(np.linalg.norm(x @ mode.factor[:d]))
     return (
         f"row {row}: no bound of |f'''| is known for eta from {eta - width:.4g} to {eta + width:.4g} (y = {float(y[0]):g}); use a "
         "full-data sampler such as 'nuts', a narrower prior, or rescale a column with very large values."

@@ -71,7 +71,8 @@ def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int 
             raise ModelError("softmax has the centred bound T6 only; use bound='T6' or 'auto'.")
         folder = None if model.data.store is None else model.data.store.parent
         return _centred(mode, folder), "T6"
-    if model.predictors != 1 or model.nuisances:
+    scaled = model.predictors == 1 and model.family.bound == "T10" and name in ("auto", "T10")  # a law of location and scale
+    if model.predictors != 1 or (model.nuisances and not scaled):
         raise ModelError(
             f"there is no certified bound for this {model.family.name} model; use a full-data sampler such as 'nuts'."
         )

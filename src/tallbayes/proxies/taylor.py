@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import SUMS, declared, generic, inlinable
+from tallbayes.compile import SUMS, declared, generic, leaf
 from tallbayes.models.mode import Mode
 
 
@@ -29,7 +29,7 @@ class Taylor(NamedTuple):
     order: int
 
 
-@generic
+@generic(leaf=True)
 @declared
 def proxy_value(proxy: Any, white: np.ndarray) -> float:
     """Sum of the proxies of all rows, less its value at the reference: reads no row."""
@@ -52,7 +52,7 @@ def _taylor_value(proxy, white):
     return linear + 0.5 * quadratic
 
 
-@inlinable(options=SUMS)
+@leaf(options=SUMS)
 def unwhiten(whitening, white, theta):
     """theta = reference + factor w, in place of `theta`."""
     for j in range(white.size):
@@ -62,7 +62,7 @@ def unwhiten(whitening, white, theta):
         theta[j] = whitening.reference[j] + total
 
 
-@inlinable
+@leaf
 def whiten(whitening, theta):
     """w with reference + factor w = theta."""
     white = theta - whitening.reference

@@ -176,7 +176,8 @@ class Fit:
         `new` is an array of design rows (with `offset=` if the model has one), a Dataset, columns by name (a dictionary or
         anything with `__arrow_c_stream__`) or the path of a Parquet file, which is read a chunk at a time. `draws` posterior
         draws are used, with their weights. `out` names a Parquet file to write to as it goes; its path is returned then.
-        `function(theta, row)`, in JAX, predicts anything else, for models written in JAX too; its row has no response.
+        `function(theta, row)`, in JAX, predicts anything else, for models written in JAX too; its row has no response. With
+        kind="response" it is `function(key, theta, row)`, which draws a response.
         Softmax: `mean[k]`, `lower[k]`, `upper[k]` of every class; kind="response" gives the likeliest `class` and its
         `probability`.
 

@@ -1,13 +1,15 @@
 """`Fit.predict`: posterior of E[y | x], or predictive law of y, for each new row.
 
 kind="mean": mean and equal-tailed interval of mu(x' theta) over posterior draws. kind="response": the same of y, one simulated
-response a draw and row; its mean is that of mu, which has no noise of simulation, and a Bernoulli interval is exact.
+response a draw and row; its mean is that of mu, which has no noise of simulation, and a Bernoulli interval is exact. With
+`function=`, a user's function in JAX takes the place of mu, or of the simulation.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,7 +34,7 @@ class Draws(NamedTuple):
 
     coefficients: np.ndarray  # (draws, predictors, columns)
     weights: np.ndarray
-    scale: np.ndarray | None  # e^log_sigma
+    scale: np.ndarray | None  # e^log_sigma, or e^log_scale of an expression
     options: dict[str, Any]
 
 
@@ -95,17 +97,28 @@ def predict(
         raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")
     if not isinstance(draws, int | np.integer) or draws < 1:
         raise OptionError(f"draws must be a whole number of at least 1; got {draws!r}.")
-    if function is not None and (kind != "mean" or not callable(function)):
-        raise OptionError("function= is a function of (theta, row) in JAX; its posterior is predicted with kind='mean'.")
+    wanted = "(theta, row)" if kind == "mean" else "(key, theta, row)"
+    if function is not None and not _takes(function, wanted.count(",") + 1):
+        raise OptionError(f"function= of kind={kind!r} is a function of {wanted} in JAX; got {function!r}.")
     if function is None and fit.meta["model"]["family"] == "jax":
-        raise OptionError("the mean of a model written in JAX is not known: give function=, a function of (theta, row).")
+        raise OptionError(f"the {kind} of a model written in JAX is not known: give function=, a function of {wanted}.")
     if function is None:
         blocks = _predicted(fit, new, kind, prob, int(draws), seed, offset)
     else:
-        blocks = _by_function(fit, new, function, prob, int(draws), seed, offset)
+        blocks = _by_function(fit, new, function, kind, prob, int(draws), seed, offset)
     if out is not None:
         return _write(blocks, Path(out))
     return pd.concat(list(blocks), ignore_index=True)
+
+
+def _takes(function: Any, count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:  # not callable, or with other arguments
+        return False
+    except ValueError:  # a function without a signature
+        return True
+    return True
 
 
 def _some(fit: Fit, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -122,16 +135,20 @@ def chosen(fit: Fit, count: int, seed: int) -> Draws:
     d = len(fit.meta["columns"])
     options = fit.meta["model"]["options"]
     predictors = int(options.get("classes", 1)) if fit.meta["model"]["family"] == "softmax" else 1
-    scale = np.exp(flat[:, fit.names.index("log_sigma")]) if "log_sigma" in fit.names[predictors * d :] else None
+    logs = [k for k in range(predictors * d, len(fit.names)) if fit.names[k] in ("log_sigma", "log_scale")]
+    scale = np.exp(flat[:, logs[0]]) if logs else None
     return Draws(flat[:, : predictors * d].reshape(-1, predictors, d), weights, scale, options)
 
 
 def _predicted(fit: Fit, new: Any, kind: str, prob: float, count: int, seed: int, offset: Any) -> Iterator[pd.DataFrame]:
     family = fit.meta["model"]["family"]
     mean_of = mean_function(family, fit.meta["model"]["options"])
-    if kind == "response" and family not in (*SIMULATE, *BERNOULLI, "softmax"):
-        raise ModelError(f"responses of the family {family!r} cannot be simulated; use kind='mean'.")
     draws = chosen(fit, count, seed)
+    if kind == "response" and family == "expression" and draws.options.get("support") != "binary":
+        yield from _responses(fit, new, prob, draws, seed, offset)
+        return
+    if kind == "response" and family not in (*SIMULATE, *BERNOULLI, "softmax", "expression"):
+        raise ModelError(f"responses of the family {family!r} cannot be simulated; use kind='mean'.")
     levels = (0.5 - prob / 2, 0.5 + prob / 2)
     for k, (x, shift) in enumerate(design_blocks(fit, new, offset)):
         if family == "softmax":
@@ -143,7 +160,7 @@ def _predicted(fit: Fit, new: Any, kind: str, prob: float, count: int, seed: int
         center = mean @ draws.weights / draws.weights.sum()
         if kind == "mean":
             ends = intervals(mean, draws.weights, levels)
-        elif family in BERNOULLI:
+        elif family in (*BERNOULLI, "expression"):
             ends = np.stack([np.asarray(1.0 - center < level, float) for level in levels])
         else:
             rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,)))
@@ -151,26 +168,55 @@ def _predicted(fit: Fit, new: Any, kind: str, prob: float, count: int, seed: int
         yield pd.DataFrame({"mean": center, "lower": ends[0], "upper": ends[1]})
 
 
+def _responses(fit: Fit, new: Any, prob: float, draws: Draws, seed: int, offset: Any) -> Iterator[pd.DataFrame]:
+    """Responses of a family from an expression, which is their log density; their mean is its `mean`, or else their average."""
+    from tallbayes.models import symbolic
+
+    draw, levels = symbolic.simulator(draws.options), (0.5 - prob / 2, 0.5 + prob / 2)
+    mean_of = mean_function("expression", draws.options) if draws.options.get("mean") else None
+    scale = np.zeros(draws.weights.size) if draws.scale is None else np.log(draws.scale)
+    for k, (x, shift) in enumerate(design_blocks(fit, new, offset)):
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,)))
+        eta = x @ draws.coefficients[:, 0].T
+        eta = eta if shift is None else eta + shift[:, None]
+        made = draw(rng, eta, np.broadcast_to(scale, eta.shape))
+        centre = (made if mean_of is None else mean_of(eta)) @ draws.weights / draws.weights.sum()
+        ends = intervals(made, draws.weights, levels)
+        yield pd.DataFrame({"mean": centre, "lower": ends[0], "upper": ends[1]})
+
+
 def _by_function(
-    fit: Fit, new: Any, function: Callable[[Any, Any], Any], prob: float, count: int, seed: int, offset: Any
+    fit: Fit, new: Any, function: Callable[..., Any], kind: str, prob: float, count: int, seed: int, offset: Any
 ) -> Iterator[pd.DataFrame]:
-    """Mean and interval of the user's function of (theta, row) over posterior draws, for each new row."""
-    import_jax()
+    """Mean and interval of the user's function of (theta, row), or of the responses it draws, for each new row."""
+    jax = import_jax()
     import jax.numpy as jnp
 
     named = fit.meta.get("parameters")
     unpack = (lambda theta: theta) if named is None else (lambda theta: Parameters.from_list(named).unpack(theta, jnp))
     program = Program(lambda theta, row: function(unpack(theta), row), tuple(fit.meta["columns"]), fit.meta["response"])
+
+    def drawn(keys: Any, theta: Any, records: Any) -> Any:
+        return jax.vmap(lambda key, record: function(key, unpack(theta), program.row(record)))(keys, records)
+
+    simulate = jax.jit(drawn)
     flat, weights = _some(fit, count, seed)
     levels = (0.5 - prob / 2, 0.5 + prob / 2)
-    for x, shift in design_blocks(fit, new, offset):
+    for k, (x, shift) in enumerate(design_blocks(fit, new, offset)):
         size = BLOCK if x.shape[0] > BLOCK // 16 else BLOCK // 16  # two shapes, whatever the number of rows
         records = np.zeros((size, x.shape[1] + 3))
         records[:, -1] = 1.0
         records[: x.shape[0], :-3] = x
         records[x.shape[0] :, :-3] = x[-1]
         records[: x.shape[0], -2] = 0.0 if shift is None else shift
-        values = np.stack([program.call("weighted", theta, records)[: x.shape[0]] for theta in flat], axis=1)
+        if kind == "mean":
+            columns = [program.call("weighted", theta, records) for theta in flat]
+        else:
+            with jax.enable_x64(True):
+                block = jax.random.fold_in(jax.random.key(seed), k)
+                keys = [jax.random.split(jax.random.fold_in(block, s), size) for s in range(flat.shape[0])]
+                columns = [np.asarray(simulate(key, theta, records), float) for key, theta in zip(keys, flat, strict=True)]
+        values = np.stack([v[: x.shape[0]] for v in columns], axis=1)
         ends = intervals(values, weights, levels)
         yield pd.DataFrame({"mean": values @ weights / weights.sum(), "lower": ends[0], "upper": ends[1]})
 

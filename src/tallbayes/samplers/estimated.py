@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import inlinable
+from tallbayes.compile import inlinable, leaf
 from tallbayes.engine.residuals import slope_count
 from tallbayes.models.priors import prior_gradient, prior_value
 from tallbayes.moves.base import log_density_gradient
@@ -46,24 +46,37 @@ class EstimatedPosterior(NamedTuple):
 def assemble(target, estimator, rows, theta, gradient, marks):
     """Log-density and its gradient from evaluated residuals."""
     factors = np.empty(rows.values.size)
+    log_likelihood = _estimate(target.proxy, estimator, rows, theta, gradient, factors, marks)
+    add_control_gradient(target, rows.indices, rows.slopes, factors, gradient)
+    prior = prior_gradient(target.prior, theta, gradient)
+    return log_likelihood + prior
+
+
+@leaf
+def _estimate(proxy, estimator, rows, theta, gradient, factors, marks):
+    """log |L-hat|, with the gradient of the proxies and the factors by which slopes are to be added to it."""
     total, sign, variance = combine(estimator, rows.counts, rows.values * rows.scale, factors)
     for k in range(factors.size):
         factors[k] *= rows.scale[k]
-    log_likelihood = proxy_sum_gradient(target.proxy, theta, gradient) + total
-    add_control_gradient(target, rows.indices, rows.slopes, factors, gradient)
-    prior = prior_gradient(target.prior, theta, gradient)
+    log_likelihood = proxy_sum_gradient(proxy, theta, gradient) + total
     marks[0], marks[1], marks[2] = log_likelihood, sign, variance
-    return log_likelihood + prior
+    return log_likelihood
 
 
 @inlinable
 def inside(target, theta):
     """Whether theta is within the radius of the proxy (F.1, guard iii)."""
-    white = whiten(target.proxy.whitening, theta)
+    return within(target.proxy.whitening, target.proxy.radius, theta)
+
+
+@leaf
+def within(whitening, radius, theta):
+    """Whether theta is at most `radius` from the reference, in whitened coordinates."""
+    white = whiten(whitening, theta)
     square = 0.0
     for j in range(white.size):
         square += white[j] * white[j]
-    return square <= target.proxy.radius * target.proxy.radius
+    return square <= radius * radius
 
 
 @inlinable
@@ -95,7 +108,7 @@ def _log_density_gradient(density, theta, gradient):
     return value
 
 
-@inlinable
+@leaf
 def same(first, second):
     """Whether two points are equal to the bit."""
     different = 0
@@ -118,29 +131,37 @@ def first_rows(rng, target, estimator, theta):
 def renewed_rows(rng, target, estimator, rows, theta):
     """u with a part drawn anew: only that part is evaluated, at the same theta."""
     index, scale, counts, origin = refreshed_rows(rng, estimator, target.proxy.scheme, rows.indices, rows.scale, rows.counts)
+    values, slopes, place = _kept(rows, origin)
+    fresh_values, fresh_slopes = np.empty(place.size), np.empty((place.size, slopes.shape[1]))
+    control_slopes(target, index[place], theta, fresh_values, fresh_slopes)
+    _put(values, slopes, place, fresh_values, fresh_slopes)
+    return Rows(index, scale, counts, values, slopes)
+
+
+@leaf
+def _kept(rows, origin):
+    """Values and slopes of the rows that stay, each moved from its old place, and the places of the others."""
     width = rows.slopes.shape[1]
-    values, slopes = np.empty(index.size), np.empty((index.size, width))
-    new = 0
-    for k in range(index.size):
-        if origin[k] < 0:
-            new += 1
-    place, fresh = np.empty(new, np.int64), np.empty(new, np.int64)
-    new = 0
-    for k in range(index.size):
-        if origin[k] < 0:
-            place[new], fresh[new] = k, index[k]
+    values, slopes = np.empty(origin.size), np.empty((origin.size, width))
+    place, new = np.empty(origin.size, np.int64), 0
+    for k in range(origin.size):
+        old = origin[k]
+        if old < 0:
+            place[new] = k
             new += 1
         else:
-            values[k] = rows.values[origin[k]]
+            values[k] = rows.values[old]
             for j in range(width):
-                slopes[k, j] = rows.slopes[origin[k], j]
-    fresh_values, fresh_slopes = np.empty(new), np.empty((new, width))
-    control_slopes(target, fresh, theta, fresh_values, fresh_slopes)
-    for r in range(new):
+                slopes[k, j] = rows.slopes[old, j]
+    return values, slopes, place[:new]
+
+
+@leaf
+def _put(values, slopes, place, fresh_values, fresh_slopes):
+    for r in range(place.size):
         values[place[r]] = fresh_values[r]
-        for j in range(width):
+        for j in range(slopes.shape[1]):
             slopes[place[r], j] = fresh_slopes[r, j]
-    return Rows(index, scale, counts, values, slopes)
 
 
 @inlinable

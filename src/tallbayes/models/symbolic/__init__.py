@@ -86,3 +86,11 @@ def mean_function(options: Mapping[str, Any]) -> Callable[[np.ndarray], np.ndarr
     from tallbayes.models.symbolic.build import mean_function
 
     return mean_function(options.get("mean"), options.get("constants") or {})
+
+
+def simulator(options: Mapping[str, Any]) -> Callable[[np.random.Generator, np.ndarray, np.ndarray], np.ndarray]:
+    """A function of a generator, eta and log_scale that draws responses of a model by its options."""
+    _require()
+    from tallbayes.models.symbolic.simulate import simulator
+
+    return simulator(options)

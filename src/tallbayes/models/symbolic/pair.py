@@ -1,7 +1,7 @@
 """Source of a family with an unknown scale: f(eta, tau), tau = `log_scale` the last coordinate of theta.
 
-Jets are (f, f_eta, f_tau, f_eta_eta, f_eta_tau, f_tau_tau). There is no certificate for two indices: samplers that need one
-refuse such a model, all others run.
+Jets are (f, f_eta, f_tau, f_eta_eta, f_eta_tau, f_tau_tau). A law of location and scale has a certificate (`location_scale`);
+samplers that need one refuse other models of two indices, all others run.
 """
 
 from __future__ import annotations

@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.special import roots_jacobi
 
 from tallbayes.compile import SCALAR, inlinable
 from tallbayes.engine.arithmetic import exp, log1p_unit
+from tallbayes.engine.multi import vector_hessian, vector_value
 from tallbayes.models.probit import mills
 
 _LN2 = 0.6931471805599453
@@ -171,3 +173,40 @@ def table_supremum_on(certificate, y, low, high):
         if cell >= certificate.edges.size or certificate.edges[cell] >= stop:
             return largest
         cell += 1
+
+
+def residual_rule(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes t and weights w with int_0^1 (1 - t) g(t) dt = sum of w g(t) for polynomials g up to degree 2 count - 1."""
+    points, weights = roots_jacobi(count, 1.0, 0.0)
+    return (points + 1.0) / 2.0, weights / 4.0
+
+
+_POINTS, _WEIGHTS = residual_rule(5)
+
+
+@inlinable
+def integrated(family, base, shift, y, points, weights):
+    """f(base + shift) less its second-order expansion: the integral of (1 - t) (H(base + t shift) - H(base))[shift, shift]."""
+    g, start, there = np.empty(2), np.empty((2, 2)), np.empty((2, 2))
+    vector_hessian(family, base, y, g, start)
+    total = 0.0
+    for k in range(points.size):
+        vector_hessian(family, base + points[k] * shift, y, g, there)
+        bend = 0.0
+        for i in range(2):
+            for j in range(2):
+                bend += (there[i, j] - start[i, j]) * shift[i] * shift[j]
+        total += weights[k] * bend
+    return total
+
+
+@inlinable
+def pair_residual(family, base, shift, y):
+    """f(base + shift) less its second-order expansion: the integral near `base`, where a difference would cancel."""
+    if abs(shift[0]) * exp(-base[1]) + abs(shift[1]) <= family.window:
+        return integrated(family, base, shift, y, _POINTS, _WEIGHTS)
+    g, h = np.empty(2), np.empty((2, 2))
+    f = vector_hessian(family, base, y, g, h)
+    first = g[0] * shift[0] + g[1] * shift[1]
+    second = h[0, 0] * shift[0] * shift[0] + 2.0 * h[0, 1] * shift[0] * shift[1] + h[1, 1] * shift[1] * shift[1]
+    return vector_value(family, base + shift, y) - (f + first + 0.5 * second)

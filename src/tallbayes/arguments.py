@@ -1,0 +1,52 @@
+"""What options of the command line mean: a family, or an expression in its place, and a prior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallbayes.errors import OptionError, unknown
+
+
+def family_of(
+    family: str | None,
+    sigma: float | None,
+    expression: str | None,
+    constants: list[str] | None,
+    mean: str | None,
+    support: str | None,
+) -> tuple[str, dict[str, Any]]:
+    """Name and options of the family that the options of a command describe."""
+    given = {"expression": expression, "mean": mean, "support": support, "sigma": sigma}
+    options: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+    if constants:
+        options["constants"] = dict(_constant(text) for text in constants)
+    if expression is not None and family not in (None, "expression"):
+        raise OptionError(f"--expression is a family of its own; leave out --family {family}.")
+    if expression is None and set(options) - {"sigma"}:
+        raise OptionError("--constant, --mean and --support belong to a model from an expression; give --expression, too.")
+    return "expression" if expression is not None else family or "logistic", options
+
+
+def _constant(text: str) -> tuple[str, float]:
+    name, _, number = text.partition("=")
+    try:
+        return name.strip(), float(number)
+    except ValueError:
+        raise OptionError(f"cannot read the constant {text!r}; write it like p=0.3.") from None
+
+
+def prior_of(text: str) -> Any:
+    """A prior from text such as normal:10; None for the default."""
+    from tallbayes.models import priors
+
+    if not text:
+        return None
+    name, _, rest = text.partition(":")
+    makers = {k: getattr(priors, k) for k in ("flat", "normal", "laplace", "cauchy", "student_t", "weakly_informative")}
+    if name not in makers:
+        raise unknown("prior", name, makers)
+    try:
+        numbers = [float(v) for v in rest.split(",")] if rest else []
+        return makers[name](*numbers)
+    except (ValueError, TypeError):
+        raise OptionError(f"cannot read the prior {text!r}; write it like normal:10 or student_t:4,2.5.") from None
