@@ -1,4 +1,4 @@
-"""The posterior mode: Newton's method with a line search, started from the mode of a random subsample.
+"""The posterior mode: Newton's method, its steps shortened where they fail, started from the mode of a random subsample.
 
 The subsample (rows drawn uniformly, weights scaled up) brings the start within about sqrt(n / subsample) posterior standard
 deviations, from where two or three full passes converge.
@@ -6,22 +6,28 @@ deviations, from where two or three full passes converge.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
 from tallbayes.engine import passes
-from tallbayes.errors import ModelError
+from tallbayes.errors import ModelError, TallbayesWarning
+from tallbayes.models.ascent import LocalModel
 from tallbayes.models.base import Model
-from tallbayes.models.priors import LAPLACE, prior_gradient, prior_precision
+from tallbayes.models.corners import Corners, corners_of
+from tallbayes.models.corners import curvature as cornered_curvature
+from tallbayes.models.priors import prior_gradient, prior_precision
+from tallbayes.models.trouble import exact_fit, involved, name_flat_direction, no_maximum
 from tallbayes.progress import Progress
 
 TOLERANCE = 1e-6  # on |L' gradient|: the distance to the mode in posterior standard deviations
 _MAX_STEPS = 100
-_CORNER = 0.5  # standard deviations over which the corner of a Laplace prior is rounded in the search
+_COLLINEAR = 1e-9  # the same of the rows' part of the precision, where a proper prior makes up for it
 _FLAT = 1e-11  # relative size of an eigenvalue of the scaled precision that counts as zero
 _EXACT = -25.0  # log of sigma relative to the response: errors of 1e-11 are rounding
 _RUNAWAY = 1e5  # posterior sd of a linear predictor that no data leave; Newton stops near 1 / TOLERANCE where f saturates
@@ -34,9 +40,11 @@ class Mode:
     model: Model
     reference: np.ndarray
     log_posterior: float
-    gradient: np.ndarray  # of the log posterior at the reference: nearly zero
+    gradient: (
+        np.ndarray
+    )  # of the log posterior at the reference: nearly zero, but on a corner of a Laplace prior the rows' alone
     hessian: np.ndarray  # of the log-likelihood at the reference
-    precision: np.ndarray  # minus the Hessian of the log posterior
+    precision: np.ndarray  # minus the Hessian of the log posterior; with a Laplace prior see `models.corners`
     passes: int  # full passes over the rows
 
     @cached_property
@@ -97,7 +105,7 @@ def find_mode(
     """The posterior mode, its precision and the Laplace approximation, in a few passes over the rows.
 
     `tolerance` is the distance to the mode in posterior standard deviations at which Newton's method stops. With a Laplace
-    prior the mode of a density with slightly rounded corners is found.
+    prior coordinates may be exactly at its location. Warns of collinear columns that only the prior tells apart.
 
     >>> import numpy as np, tallbayes as tb
     >>> X = np.column_stack([np.ones(6), [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]])
@@ -132,19 +140,30 @@ def converge(
         bar.update(f"full pass {count}")
         return likelihood(at)
 
-    mode = Mode(model, *_newton(model, full, theta, 1.0, tolerance), passes=0)
+    mode = _mode_of(model, _newton(model, full, theta, 1.0, tolerance))
     if tolerance > TOLERANCE and _widest(mode)[0] > 0.1 / tolerance:  # where f saturates Newton stops near 1 / tolerance
-        mode = Mode(model, *_newton(model, full, mode.reference, 1.0, TOLERANCE), passes=0)
+        mode = _mode_of(model, _newton(model, full, mode.reference, 1.0, TOLERANCE))
     widest, culprit = _widest(mode)
     if widest > _RUNAWAY:
-        raise ModelError(_no_maximum(model, culprit))
+        raise ModelError(no_maximum(model, culprit))
+    _warn_of_collinear(mode)
     mode.passes = count
     return mode
 
 
+def _mode_of(model: Model, point: _Point) -> Mode:
+    corners, gradient = corners_of(model.prior_terms), point.gradient.copy()
+    gradient[corners.where] -= corners.slope * corners.signs(point.theta)
+    return Mode(model, point.theta, point.value, gradient, point.hessian, _whole_precision(point, corners), passes=0)
+
+
 def mode_at(model: Model, theta: np.ndarray) -> Mode:
     """A reference at `theta`, whether or not it is the mode: one pass."""
-    return Mode(model, theta, *model.curvature(theta), passes=1)
+    value, gradient, hessian, precision = model.curvature(theta)
+    corners, smooth = corners_of(model.prior_terms), gradient.copy()
+    smooth[corners.where] += corners.slope * corners.signs(theta)
+    whole = _whole_precision(_Point(theta, value, smooth, hessian, precision), corners)
+    return Mode(model, theta, value, gradient, hessian, whole, passes=1)
 
 
 def start(model: Model) -> np.ndarray:
@@ -157,7 +176,7 @@ def start(model: Model) -> np.ndarray:
     if model.nuisances:
         theta[-1] = _log_spread(model)
         if theta[-1] == -np.inf:
-            raise ModelError(_exact_fit(model))
+            raise ModelError(exact_fit(model))
     if model.predictors == 1 and model.data.intercept is not None:
         theta[model.data.intercept] = model.family.link(float(moments.mean[d])) - moments.mean[d + 1]
     return theta
@@ -184,9 +203,19 @@ def _subsample_mode(model: Model, theta: np.ndarray, size: int, seed: int, bar: 
     rows = model.rows._replace(records=records)
     bar.update(f"mode of {chosen.size:,} rows")
     try:
-        return _newton(model, lambda at: passes.total_hessian(rows, at), theta, n / chosen.size, 1e-2)[0]
+        return _newton(model, lambda at: passes.total_hessian(rows, at), theta, n / chosen.size, 1e-2).theta
     except ModelError:  # a subsample may be separable or collinear when the whole data set is not
         return theta
+
+
+class _Point(NamedTuple):
+    """The log posterior at theta; gradient and precision are of all but the corners of a Laplace prior."""
+
+    theta: np.ndarray
+    value: float
+    gradient: np.ndarray
+    hessian: np.ndarray  # of the log-likelihood
+    precision: np.ndarray
 
 
 def _newton(
@@ -195,151 +224,130 @@ def _newton(
     theta: np.ndarray,
     scale: float,
     tolerance: float,
-) -> tuple[np.ndarray, float, np.ndarray, np.ndarray, np.ndarray]:
-    """Maximise scale * likelihood + log prior; returns theta, value, gradient, likelihood Hessian, precision."""
+) -> _Point:
+    """Maximise scale * likelihood + log prior by Newton's steps, of limited length once one of them has failed."""
+    corners = corners_of(model.prior_terms)
 
-    corner: np.ndarray | None = None
-
-    def evaluate(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
-        nonlocal corner
+    def evaluate(at: np.ndarray) -> _Point:
         value, gradient, hessian = likelihood(at)
         value, gradient, hessian = value * scale, gradient * scale, hessian * scale
-        if corner is None:
-            corner = _CORNER / np.sqrt(np.maximum(-np.diag(hessian), 1e-300))
         value += prior_gradient(model.prior_terms, at, gradient)
-        precision = prior_precision(model.prior_terms, at) - hessian
-        return value + _round_corners(model, at, corner, gradient, precision), gradient, hessian, precision
+        gradient[corners.where] += corners.slope * corners.signs(at)
+        return _Point(at, value, gradient, hessian, prior_precision(model.prior_terms, at) - hessian)
 
-    state = evaluate(theta)
+    point, radius, distance = evaluate(theta), np.inf, np.inf
     for _ in range(_MAX_STEPS):
-        value, gradient, hessian, precision = state
-        if not (np.isfinite(value) and np.isfinite(precision).all()):
+        if not (np.isfinite(point.value) and np.isfinite(point.precision).all()):
             raise ModelError("the log posterior or its curvature is not finite; rescale columns with very large values.")
-        step, decrement = _newton_step(model, precision, gradient)
-        if decrement < tolerance:
-            _require_definite(model, precision)
-            return theta, value, gradient, hessian, precision
-        length = 1.0
+        local = _local_model(model, point, corners)
+        slack = 1e-10 * (1.0 + abs(point.value))  # rounding of a sum over many rows
+        goal, reach = local.step()
+        distance = np.sqrt(local.curved(goal))
+        if distance < tolerance:
+            rising = local.rising()
+            higher = None if rising is None else _climb(evaluate, point, rising, slack)
+            if higher is None:
+                if not corners.where.size:  # a Laplace prior is proper
+                    _require_definite(model, point.precision)
+                return point
+            point = higher
+            continue
         while True:
-            candidate = theta + length * step
-            moved = evaluate(candidate)
-            slack = 1e-10 * (1.0 + abs(value))  # rounding of a sum over many rows
-            if moved[0] >= value + 1e-4 * length * (step @ gradient) - slack:
+            if reach > radius:
+                goal, reach = local.step(radius)
+            moved, gain = evaluate(goal), local.gain(goal)
+            if moved.value >= point.value + 1e-4 * gain - slack:
                 break
-            length *= 0.5
-            if length < 1e-12:
+            radius = 0.5 * reach
+            if radius < 1e-12:
                 raise ModelError(
                     "the search for the mode stalled: no step along the Newton direction increases the log posterior. "
                     + (model.family.trouble or "Rescale columns with very large or very small values.")
                 )
-        theta, state = candidate, moved
-        if model.nuisances and theta[-1] < _log_spread(model) + _EXACT:
-            raise ModelError(_exact_fit(model))
-        if np.abs(theta).max() > 1e12:
+        if moved.value >= point.value + 0.5 * gain:
+            radius *= 4.0
+        point = moved
+        if model.nuisances and point.theta[-1] < _log_spread(model) + _EXACT:
+            raise ModelError(exact_fit(model))
+        if np.abs(point.theta).max() > 1e12:
             break
-    raise ModelError(_divergence(model, theta))
+    raise ModelError(_divergence(model, point, distance))
 
 
-def _round_corners(model: Model, theta: np.ndarray, corner: np.ndarray, gradient: np.ndarray, precision: np.ndarray) -> float:
-    """Replace |z| of a Laplace prior by sqrt(z^2 + c^2), in place of gradient and precision; returns the change of value.
-
-    A mode may sit on a corner of the density, where no derivative vanishes; rounded over a fraction of a standard deviation
-    the search has a smooth goal, and the reference, which need not be the mode, gets a curvature.
-    """
-    prior, change = model.prior_terms, 0.0
-    for j in np.flatnonzero(prior.kind == LAPLACE):
-        z, width, s = theta[j] - prior.location[j], corner[j], prior.scale[j]
-        round_ = np.hypot(z, width)
-        change += (abs(z) - round_) / s
-        gradient[j] += (np.sign(z) - z / round_) / s
-        precision[j, j] += width**2 / round_**3 / s
-    return float(change)
+def _local_model(model: Model, point: _Point, corners: Corners) -> LocalModel:
+    flat = np.diag(point.precision) == 0.0
+    flat[corners.where] = False
+    if flat.any():
+        name_flat_direction(model, np.eye(flat.size)[int(np.argmax(flat))])
+    local = LocalModel(point.theta, point.gradient, point.precision, corners)
+    if local.newton is None and not model.prior.proper:  # type: ignore[union-attr]
+        values, vectors = local.eigen
+        least = int(np.argmin(np.abs(values)))
+        if abs(values[least]) < _FLAT:
+            name_flat_direction(model, local.scale * vectors[:, least])
+    return local
 
 
-def _newton_step(model: Model, precision: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, float]:
-    """Direction of ascent and its length in posterior standard deviations; curvature is made positive where it is not."""
-    diagonal = np.abs(np.diag(precision))
-    if (diagonal == 0).any():
-        _name_flat_direction(model, np.eye(diagonal.size)[int(np.argmin(diagonal))])
-    scale = 1.0 / np.sqrt(diagonal)
-    scaled = precision * np.outer(scale, scale)
-    try:
-        inner = cho_solve(cho_factor(scaled), scale * gradient)
-        if not np.isfinite(inner).all():
-            raise LinAlgError
-    except LinAlgError:
-        eigenvalues, vectors = np.linalg.eigh(scaled)
-        if np.abs(eigenvalues).min() < _FLAT and not model.prior.proper:  # type: ignore[union-attr]
-            _name_flat_direction(model, scale * vectors[:, int(np.argmin(np.abs(eigenvalues)))])
-        positive = np.maximum(np.abs(eigenvalues), 1e-8 * np.abs(eigenvalues).max())
-        inner = vectors @ ((vectors.T @ (scale * gradient)) / positive)
-    step = scale * inner
-    return step, float(np.sqrt(max(0.0, step @ gradient)))
+def _climb(evaluate: Callable[[np.ndarray], _Point], point: _Point, rising: np.ndarray, slack: float) -> _Point | None:
+    """A point higher than a saddle or minimum, in a direction that curves upwards; None if there is none."""
+    for size in (1.0, 0.25, 1 / 16, 1 / 64):
+        for step in (size * rising, -size * rising):
+            moved = evaluate(point.theta + step)
+            if moved.value > point.value + slack:
+                return moved
+    return None
+
+
+def _whole_precision(point: _Point, corners: Corners) -> np.ndarray:
+    """The precision with the curvature that stands in for corners."""
+    if not corners.where.size:
+        return point.precision
+    local = LocalModel(point.theta, point.gradient, point.precision, corners)
+    smooth = local.definite()
+    smooth[corners.where, corners.where] += cornered_curvature(smooth, point.gradient, corners, point.theta)
+    return smooth
 
 
 def _require_definite(model: Model, precision: np.ndarray) -> None:
     scale = 1.0 / np.sqrt(np.abs(np.diag(precision)))
     eigenvalues, vectors = np.linalg.eigh(precision * np.outer(scale, scale))
     if eigenvalues[0] < _FLAT:
-        _name_flat_direction(model, scale * vectors[:, 0])
+        name_flat_direction(model, scale * vectors[:, 0])
 
 
-def _name_flat_direction(model: Model, direction: np.ndarray) -> None:
-    if not model.linear:
-        involved = [n for n, size in zip(model.names, np.abs(direction), strict=True) if size > 1e-3 * np.abs(direction).max()]
-        raise ModelError(
-            f"the posterior is flat, or has no maximum, along {', '.join(involved)} near theta = the last point of the search. Give "
-            "start= nearer to the mode, or a prior that tells these parameters apart."
-        )
-    moments = model.data.moments
-    spread = np.ones(direction.size)
-    typical = np.sqrt(moments.mean[: model.data.d] ** 2 + moments.sd[: model.data.d] ** 2)
-    spread[: model.data.d] = np.where(typical > 0, typical, 1.0)
-    size = np.abs(direction) * spread
-    involved = [model.names[j] for j in np.argsort(-size) if size[j] > 1e-3 * size.max()]
-    constant = [
-        model.data.columns[j] for j in range(model.data.d) if moments.low[j] == moments.high[j] and j != model.data.intercept
-    ]
-    if set(involved) <= set(model.nuisances):
-        raise ModelError(_exact_fit(model))
-    if model.family.trouble:
-        raise ModelError(f"the data cannot tell {', '.join(map(repr, sorted(involved)))} apart. {model.family.trouble}")
-    if len(involved) == 1:
-        what = f"the data say nothing about {involved[0]!r}: its column is zero or has no effect on any row"
-    else:
-        what = f"the columns {', '.join(repr(c) for c in sorted(involved))} are collinear"
-    if constant:
-        what += f" (constant: {', '.join(repr(c) for c in constant)})"
-    raise ModelError(f"{what}. Drop a column, or use a proper prior such as tallbayes.priors.normal(10.0).")
+def _warn_of_collinear(mode: Mode) -> None:
+    """A sentence on columns that the rows cannot tell apart under a proper prior: along them the posterior is the prior."""
+    model = mode.model
+    if not model.linear or model.unusual or model.predictors > 1 or model.dim >= model.data.n:
+        return
+    size = np.abs(np.diag(mode.hessian))
+    scale = 1.0 / np.sqrt(np.where(size > 0.0, size, 1.0))
+    values, vectors = np.linalg.eigh(-mode.hessian * np.outer(scale, scale))
+    least = int(np.argmin(np.abs(values)))
+    direction = scale * vectors[:, least]
+    told, known = abs(values[least]), float(direction @ mode.precision @ direction)
+    if told > _COLLINEAR or told > 0.1 * known:
+        return
+    names = [repr(n) for n in sorted(involved(model, direction))]
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    what = f"the rows cannot tell {shown} apart" if len(names) > 1 else f"the rows say nothing about {shown}"
+    warnings.warn(
+        f"{what}: along that combination the posterior is the prior. Drop a column unless that is meant.",
+        TallbayesWarning,
+        stacklevel=4,
+    )
 
 
-def _divergence(model: Model, theta: np.ndarray) -> str:
+def _divergence(model: Model, point: _Point, distance: float) -> str:
     if model.family.name == "logistic" and not model.prior.proper:  # type: ignore[union-attr]
-        spread = np.abs(theta) * np.maximum(model.data.moments.sd[: model.dim], 1e-300)
-        return _no_maximum(model, model.names[int(np.argmax(spread))])
-    worst = model.names[int(np.argmax(np.abs(theta)))]
-    return (
-        f"the search for the mode did not converge in {_MAX_STEPS} steps; {worst!r} runs away. Use a proper prior such as "
-        "tallbayes.priors.normal(10.0), or rescale its column."
-    )
-
-
-def _exact_fit(model: Model) -> str:
-    return (
-        f"{', '.join(map(repr, model.nuisances))} has no finite mode: the columns fit the response exactly (or it is "
-        "constant). Give sigma=, or leave out the column that repeats the response."
-    )
-
-
-def _no_maximum(model: Model, culprit: str) -> str:
-    low, high = model.data.moments.low[model.data.d], model.data.moments.high[model.data.d]
-    if low == high:
-        why = f"every response is {low:g}"
-    elif model.family.name in ("logistic", "probit"):
-        why = f"the response is separable (first by {culprit!r}): some combination of columns tells 0 from 1 without error"
-    else:
-        why = f"{culprit!r} has no finite estimate: the rows that tell about it all have extreme responses"
-    return f"{why}, so a flat prior has no posterior. Use tallbayes.priors.weakly_informative() or normal(2.5)."
+        spread = np.abs(point.theta) * np.maximum(model.data.moments.sd[: model.dim], 1e-300)
+        return no_maximum(model, model.names[int(np.argmax(spread))])
+    text = f"the search for the mode did not converge in {_MAX_STEPS} steps: "
+    if np.abs(point.theta).max() > 1e12:
+        worst = model.names[int(np.argmax(np.abs(point.theta)))]
+        return f"{text}{worst!r} runs away. Use a proper prior such as tallbayes.priors.normal(10.0), or rescale its column."
+    remedy = model.family.trouble or "Rescale columns, drop those that repeat others, or widen a narrow scale of the errors."
+    return f"{text}it is still about {distance:.2g} posterior standard deviations away. {remedy}"
 
 
 def _widest(mode: Mode) -> tuple[float, str]:

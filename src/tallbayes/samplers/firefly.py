@@ -30,6 +30,7 @@ from tallbayes.models.mode import Mode, mode_at
 from tallbayes.models.priors import prior_gradient
 from tallbayes.moves import MOVE_INFO, Move, from_dict, random_walk
 from tallbayes.moves.base import Point, log_density, log_density_gradient, move
+from tallbayes.moves.reference import least_inefficiency, normal_inefficiency
 from tallbayes.proxies import lower_bounds
 from tallbayes.proxies.lower_bounds import MARGIN, bound_gradient, bound_value
 from tallbayes.samplers import bright
@@ -43,6 +44,8 @@ INFO = ("joint", *MOVE_INFO[1:], "bright", "looked", "brightened", "darkened", "
 GRADIENT_MOVES = ("mala", "hmc", "nuts")
 _EXCESS = {False: 0.2, True: 1.0}  # moves without gradients take so many iterations to renew theta that z keeps up
 _DRAWS = 16  # of the Laplace fit, for the expected brightness of rows
+_SLOW = 5.0  # times the inefficiency on all rows: worth a word
+_ENOUGH = 20  # effective draws that a run of that inefficiency must have to tell
 _STICKY = 20.0  # iterations a row may stay bright before it is worth a word
 _FLOOR = 2.0  # rows without expected brightness proposed an iteration, all together: every row must have its turn
 
@@ -281,7 +284,32 @@ class Firefly(Sampler):
                 + ("rate" if self.rate is not None else "excess" if self.resample == "implicit" else "fraction")
                 + ", or use 'exact-minibatch' or 'nuts'."
             )
-        return found
+        return found + self._compare(setup, theta)
+
+    def _compare(self, setup: Setup, theta: np.ndarray) -> list[str]:
+        """Inefficiency of theta against that of the same move on a normal density, which all rows would give: no row is read."""
+        from arviz_stats.base import array_stats
+
+        total, dim = theta.shape[0] * theta.shape[1], theta.shape[2]
+        moving = [theta[:, :, j] for j in range(dim) if np.ptp(theta[:, :, j]) > 0]
+        if not moving:
+            return []
+        factor = total / min(float(array_stats.ess(t, chain_axis=0, draw_axis=1)) for t in moving)
+        setup.notes["theta_IF"] = factor
+        if factor <= _SLOW * least_inefficiency(self.move, dim):
+            return []
+        normal = normal_inefficiency(self.move, dim)
+        if normal is None:
+            return []
+        setup.notes["normal_IF"] = normal
+        if factor <= _SLOW * max(normal, 1.0) or total < _ENOUGH * _SLOW * normal:
+            return []
+        return [
+            f"one effective draw takes {factor:.0f} iterations, and about {normal:.3g} of the same move on all rows (a normal posterior): "
+            "theta waits for the lights. Raise "
+            + ("rate" if self.rate is not None else "excess" if self.resample == "implicit" else "fraction")
+            + ", tighten the bound, or use 'exact-minibatch' or 'nuts'."
+        ]
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
