@@ -14,6 +14,7 @@ from support import logistic_arrays, start_python
 
 import tallbayes as tb
 from tallbayes import api, progress
+from tallbayes.results.report import warnings_of
 from tallbayes.run import chain as chains_module
 from tallbayes.run import checkpoint as checkpoints
 from tallbayes.run import driver
@@ -197,6 +198,8 @@ def test_until_ess_gives_up(medium, monkeypatch):
     monkeypatch.setattr(driver, "MOST_BLOCKS", 3)
     fit = sample(medium, draws=10, until_ess=1e6)
     assert fit.status == "ess limit" and fit.theta.shape[1] == 30
+    assert "until_ess= was not reached: the smallest ess is" in repr(fit.summary())
+    assert any("until_ess= was not reached" in sentence for sentence in warnings_of(fit))
 
 
 def interrupting(monkeypatch, times, after=40):

@@ -19,6 +19,7 @@ from tallbayes.errors import OptionError, StoreError, TallbayesWarning, unknown
 from tallbayes.models import priors
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode, find_mode
+from tallbayes.progress import Waiting
 from tallbayes.results.cost import effective_sizes
 from tallbayes.results.fit import Fit
 from tallbayes.run.chain import Chain
@@ -197,7 +198,8 @@ def _run(
     elif saver is not None:
         for chain in chains:
             saver.restore(chain)
-    chains[0].compile()
+    with Waiting("compiling the sampler for this family (once; the result is cached)", progress):
+        chains[0].compile()
     prepared = time.perf_counter() - begun
     limits = Limits(description["draws"], max_seconds, description["until_ess"])
     status = drive(chains, limits, cores, progress, saver, _smallest_ess)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,27 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save the fit as a
 Plots = Annotated[Path | None, typer.Option(help="Folder for plots of traces, marginals and cost.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary and the cost as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")]
+Sigma = Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")]
+FamilyOption = Annotated[
+    list[str] | None, typer.Option("--option", help="An option of the family, such as shape=2 or classes=3; may be repeated.")
+]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from tallbayes.version import __version__
+
+        print(f"tallbayes {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -36,7 +58,8 @@ def fit(
     family: Annotated[str, typer.Option(help="A family by name, such as logistic, poisson, gaussian, gamma.")] = "logistic",
     sampler: Annotated[str, typer.Option(help="A sampler by name, or auto.")] = "auto",
     prior: Annotated[str, typer.Option(help="Such as normal:10, cauchy:2.5, flat; the default is weakly_informative.")] = "",
-    sigma: Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")] = None,
+    sigma: Sigma = None,
+    option: FamilyOption = None,
     draws: Annotated[int, typer.Option(help="Draws of each chain.")] = 1000,
     warmup: Annotated[int, typer.Option(help="Warm-up iterations of each chain.")] = 1000,
     chains: Annotated[int, typer.Option(help="Number of chains.")] = 4,
@@ -66,7 +89,7 @@ def fit(
         family,
         _prior(prior),
         sampler,
-        family_options={} if sigma is None else {"sigma": sigma},
+        family_options=_family_options(option, sigma),
         draws=draws,
         warmup=warmup,
         chains=chains,
@@ -99,6 +122,7 @@ def shards(
     prior: Annotated[
         str, typer.Option(help="Such as normal:10 or laplace:1; products need one whose power is proper.")
     ] = "normal:10",
+    option: FamilyOption = None,
     number: Annotated[
         int | None, typer.Option("--shards", help="Join files to this many shards; one a file by default.")
     ] = None,
@@ -127,6 +151,7 @@ def shards(
         formula=formula,
         family=family,
         prior=_prior(prior),
+        family_options=_family_options(option),
         offset=offset,
         weights=weights,
         dtype=dtype,
@@ -169,7 +194,7 @@ def summary(
 @app.command()
 def predict(
     path: Annotated[Path, typer.Argument(help="A fit saved with --out.")],
-    new: Annotated[Path, typer.Argument(help="A .parquet file with the columns of the model, or a packed store.")],
+    new: Annotated[str, typer.Argument(help="Rows with the columns of the model: what `tallbayes fit` reads.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the predictions to this Parquet file, as they come.")
     ] = None,
@@ -203,21 +228,22 @@ def report(
 
     result = load(path)
     written = result.report(path.with_suffix(".html") if out is None else out)
-    warnings = warnings_of(result)
+    found = warnings_of(result)
     if as_json:
-        print(json.dumps({"out": str(written), "warnings": warnings}, indent=1))
+        print(json.dumps({"out": str(written), "warnings": found}, indent=1))
     else:
-        print("\n".join([f"saved to {written}", *(f"warning: {w}" for w in warnings)]))
+        print("\n".join([f"saved to {written}", *(f"warning: {w}" for w in found)]))
 
 
 @app.command()
 def compare(
-    source: Annotated[Path, typer.Argument(help="A .parquet file or a packed store.")],
+    source: Annotated[str, typer.Argument(help="Rows: what `tallbayes fit` reads.")],
     formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + x2' or 'y ~ .'.")],
-    family: Annotated[str, typer.Option(help="A family such as logistic, gaussian or poisson.")] = "logistic",
+    family: Annotated[str, typer.Option(help="A family by name, such as logistic, poisson, gaussian, gamma.")] = "logistic",
     samplers: Annotated[str, typer.Option(help="Names with commas between; all that accept the model by default.")] = "",
     prior: Annotated[str, typer.Option(help="Such as normal:10, cauchy:2.5, flat; the default is weakly_informative.")] = "",
-    sigma: Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")] = None,
+    sigma: Sigma = None,
+    option: FamilyOption = None,
     draws: Annotated[int, typer.Option(help="Draws of each chain.")] = 1000,
     warmup: Annotated[int, typer.Option(help="Warm-up iterations of each chain.")] = 1000,
     chains: Annotated[int, typer.Option(help="Number of chains.")] = 4,
@@ -236,7 +262,7 @@ def compare(
     import tallbayes as tb
     from tallbayes import api
 
-    options = {} if sigma is None else {"sigma": sigma}
+    options = _family_options(option, sigma)
     api.check_family(family, options)
     data = tb.read(source, formula, offset=offset, weights=weights, progress=not quiet)
     model = tb.models.build(family, data, _prior(prior), **options)
@@ -312,14 +338,37 @@ def _prior(text: str) -> Any:
         raise OptionError(f"cannot read the prior {text!r}; write it like normal:10 or student_t:4,2.5.") from None
 
 
+def _family_options(given: list[str] | None, sigma: float | None = None) -> dict[str, Any]:
+    """Options of a family from texts such as "shape=2"; numbers become numbers."""
+    from tallbayes.errors import OptionError
+
+    made: dict[str, Any] = {} if sigma is None else {"sigma": sigma}
+    for text in given or []:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (name and equals and value):
+            raise OptionError(f"cannot read --option {text!r}; write it like shape=2.")
+        if name in made:
+            raise OptionError(f"{name} is given twice.")
+        try:
+            made[name] = json.loads(value)
+        except ValueError:
+            made[name] = value
+    return made
+
+
 def _show(result: Any, out: Path | None, plots: Path | None, as_json: bool) -> None:
+    from tallbayes.results.report import warnings_of
+
     table = result.summary()
     if as_json:
         rows = json.loads(table.to_json(orient="index"))
         facts = {"status": result.status, "guarantee": str(result.guarantee), "why": result.why}
+        facts["warnings"] = warnings_of(result)
         print(json.dumps({**facts, "cost": _strict(result.cost()), "summary": rows}, indent=1, allow_nan=False))
     else:
         print(table)
+        if result.why.startswith("auto chose"):
+            print(result.why)
     if plots is not None:
         plots.mkdir(parents=True, exist_ok=True)
         for kind in ("trace", "marginals", "cost"):
@@ -337,13 +386,19 @@ def _strict(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _warn(message: Warning | str, category: type[Warning], *where: Any, **line: Any) -> None:
+    """A warning in one line, without the place in our code that gave it."""
+    print(f"tallbayes: warning: {message}", file=sys.stderr)
+
+
 def main() -> None:
     """Entry point: errors in one line with the remedy, exit code 1; 130 after Ctrl-C."""
     from tallbayes.errors import TallbayesError
 
+    warnings.showwarning = _warn
     try:
         app(standalone_mode=True)
-    except TallbayesError as error:
+    except (TallbayesError, OSError) as error:  # of the system: a full disk, a folder that may not be written
         print(f"tallbayes: {error}", file=sys.stderr)
         sys.exit(1)
     except (KeyboardInterrupt, SystemExit) as stop:  # typer turns Ctrl-C into the exit code alone
