@@ -20,7 +20,7 @@ from tallbayes.models import priors
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode, find_mode
 from tallbayes.progress import Waiting
-from tallbayes.results.cost import effective_sizes
+from tallbayes.results.cost import disagreement, effective_sizes
 from tallbayes.results.fit import Fit
 from tallbayes.run.chain import Chain
 from tallbayes.run.checkpoint import Checkpoint
@@ -233,6 +233,8 @@ def _collect(
     stats = {name: table[:, :, k] for k, name in enumerate(sampler.columns)}
     found = sampler.diagnose(setup, theta, stats)
     for sentence in found:
+        warnings.warn(sentence, TallbayesWarning, stacklevel=4)
+    if (sentence := disagreement(theta, model.names)) is not None:  # the summary says so from the draws: not kept
         warnings.warn(sentence, TallbayesWarning, stacklevel=4)
     assert model.prior is not None
     meta = {

@@ -35,6 +35,7 @@ from tallbayes.proxies.remainder import NAMES, Zero, certify, draw_row, rate_cou
 from tallbayes.proxies.sufficient import gaussian_moments
 from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
 from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
+from tallbayes.samplers.tails import heavy_tails
 from tallbayes.target import BOUND_EXCEEDED, Certified, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
 
 
@@ -277,6 +278,11 @@ class ExactMinibatch(Sampler):
             certified = Certified(whitening, taylor(mode), bound)
             why = f"exact minibatch ({self.rate}) with bound {name}"
         return Setup(model, policy, certified, model.data.n, why)
+
+    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+        """Tails that proposals and first stage rarely reach."""
+        remedy = "Use 'nuts', or ExactMinibatch(move=random_walk(), two_stage=False) and many draws."
+        return heavy_tails(setup.proxy.whitening, theta, remedy)
 
     def as_dict(self) -> dict[str, Any]:
         """Class and options in JSON types."""
