@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import tallbayes as tb
 from tallbayes import api, cli
-from tallbayes.arguments import prior_of
+from tallbayes.arguments import family_of, prior_of
 
 SMALL = ("--sampler", "mh", "--draws", "40", "--warmup", "30", "--chains", "2", "--seed", "3", "--quiet")
 
@@ -236,3 +236,69 @@ def test_shards_of_a_folder(tmp_path):
         warnings.simplefilter("ignore", tb.TallbayesWarning)
         shown = json.loads(invoke("shards", *arguments, "--combine", "gaussian", "--shards", 2).stdout)
     assert shown["guarantee"].startswith("HEURISTIC") and set(shown["summary"]) == {"Intercept", "x"}
+
+
+def test_the_version_is_printed(monkeypatch, capsys):
+    code, shown = run_main(monkeypatch, capsys, "--version")
+    assert code == 0 and shown.out == f"tallbayes {tb.__version__}\n"
+
+
+def test_options_of_a_family(rows, tmp_path):
+    invoke("fit", rows, "-f", "w ~ x", "--family", "gamma", "--option", "shape=2.5", *SMALL, "-o", tmp_path / "fit.nc")
+    fit = tb.load(tmp_path / "fit.nc")
+    assert fit.meta["model"]["options"] == {"shape": 2.5}
+    assert "gamma(shape=2.5) model of 300 rows" in repr(fit.summary())
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (["shape"], "cannot read --option 'shape'; write it like shape=2."),
+        (["=2"], "cannot read --option '=2'"),
+        (["shape=2", "shape=3"], "shape is given twice"),
+    ],
+    ids=str,
+)
+def test_options_of_a_family_that_cannot_be_read(given, message):
+    with pytest.raises(tb.OptionError, match=message):
+        family_of("gamma", None, given, None, None, None, None)
+
+
+def test_an_unknown_option_of_a_family(rows, monkeypatch, capsys):
+    arguments = ("fit", rows, "-f", "w ~ x", "--family", "gamma", "--option", "shpe=2", "--quiet")
+    code, shown = run_main(monkeypatch, capsys, *arguments)
+    assert code == 1 and "did you mean 'shape'?" in shown.err and shown.err.count("\n") == 1
+
+
+def test_errors_of_the_system_are_one_line(rows, tmp_path, monkeypatch, capsys):
+    (tmp_path / "plots").write_text("a file where a folder should be")
+    code, shown = run_main(monkeypatch, capsys, "fit", rows, "-f", "y ~ x", *SMALL, "--plots", tmp_path / "plots")
+    assert code == 1 and shown.err.startswith("tallbayes: ") and shown.err.count("\n") == 1
+    assert str(tmp_path / "plots") in shown.err
+
+
+def test_warnings_are_one_line_and_in_json(rows, monkeypatch, capsys):
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # restored afterwards
+    monkeypatch.setattr(tb.samplers.FullData, "diagnose", lambda *given: ["the draws are doubtful; run longer."])
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", tb.TallbayesWarning)
+        code, shown = run_main(monkeypatch, capsys, "fit", rows, "-f", "y ~ x", *SMALL, "--json")
+    assert code == 0 and shown.err == "tallbayes: warning: the draws are doubtful; run longer.\n"
+    assert "the draws are doubtful; run longer." in json.loads(shown.out)["warnings"]
+
+
+def test_the_reason_for_an_automatic_choice_is_printed(rows):
+    shown = invoke("fit", rows, "-f", "y ~ x", "--draws", 20, "--warmup", 20, "--seed", 1, "--quiet").stdout
+    assert "auto chose " in shown
+
+
+def test_a_demo_without_rows(tmp_path, monkeypatch, capsys):
+    code, shown = run_main(monkeypatch, capsys, "demo", "--rows", 0, "--folder", tmp_path / "demo")
+    assert code == 1 and shown.err == "tallbayes: the demo needs at least one row; got --rows 0.\n"
+
+
+def test_prediction_reads_what_fit_reads(rows, tmp_path):
+    invoke("fit", rows, "-f", "y ~ x", *SMALL, "-o", tmp_path / "fit.nc")
+    (tmp_path / "new.csv").write_text("x\n0.5\n-0.5\n")
+    made = json.loads(invoke("predict", tmp_path / "fit.nc", tmp_path / "new.csv", "--json").stdout)
+    assert len(made) == 2 and made[0]["mean"] > made[1]["mean"]

@@ -254,6 +254,8 @@ def test_what_is_not_understood_is_refused(right, message):
 def test_the_response_is_a_column():
     with pytest.raises(DataError, match=r"the response 'log\(y\)' must be a column; compute it"):
         planned("log(y) ~ g")
+    with pytest.raises(DataError, match=r"the formula has no response; write it before ~, such as \w+ ~ \."):
+        planned("~ g")
     with pytest.raises(DataError, match="unknown response column 'w'"):
         planned("w ~ g")
     with pytest.raises(DataError, match="at most 10,000 characters"):
@@ -296,6 +298,13 @@ def test_too_many_levels_and_columns_are_refused_with_a_remedy():
         read(table, "y ~ g", progress=False)
     with pytest.raises(DataError, match=r"more than 20,000 columns, most of them from 'C\(h\):C\(k\)'"):
         read(table, "y ~ C(h):C(k)", progress=False)
+
+
+def test_a_column_that_identifies_rows_is_refused_with_a_remedy():
+    names = [f"id{k}" for k in range(400)]
+    with pytest.raises(DataError, match=r"column 'id' has 400 levels in 400 rows.*`\. - id`"):
+        read(pa.table({"y": np.arange(400.0), "id": names}), "y ~ .", progress=False)
+    assert read(pa.table({"y": np.arange(1200.0), "id": names * 3}), "y ~ .", progress=False).d == 400
 
 
 def test_many_levels_are_packed_in_small_pieces():

@@ -14,6 +14,8 @@ from support import logistic_arrays, start_python
 
 import tallbayes as tb
 from tallbayes import api, progress
+from tallbayes.results.cost import disagreement
+from tallbayes.results.report import warnings_of
 from tallbayes.run import chain as chains_module
 from tallbayes.run import checkpoint as checkpoints
 from tallbayes.run import driver
@@ -197,6 +199,8 @@ def test_until_ess_gives_up(medium, monkeypatch):
     monkeypatch.setattr(driver, "MOST_BLOCKS", 3)
     fit = sample(medium, draws=10, until_ess=1e6)
     assert fit.status == "ess limit" and fit.theta.shape[1] == 30
+    assert "until_ess= was not reached: the smallest ess is" in repr(fit.summary())
+    assert any("until_ess= was not reached" in sentence for sentence in warnings_of(fit))
 
 
 def interrupting(monkeypatch, times, after=40):
@@ -538,3 +542,22 @@ def test_a_flipped_bit_in_saved_draws_is_refused(tmp_path):
     path.write_bytes(content)
     with pytest.raises(tb.StoreError, match="not those that were saved"):
         tb.resume(tmp_path / "run", model, draws=80, progress=False)
+
+
+def test_chains_that_disagree_are_warned_of():
+    """Two modes far apart: each chain stays at its own, and only together do they show it."""
+    data = tb.Dataset.from_arrays(np.ones((40, 1)), np.repeat([-40.0, 40.0], 20) + np.linspace(-1.0, 1.0, 40))
+    model = tb.models.student_t(data, tb.priors.flat(), nu=4.0, scale=1.0)
+    common = {"warmup": 100, "chains": 2, "seed": 1, "init": [[-40.0], [40.0]], "progress": False}
+    with pytest.warns(tb.TallbayesWarning, match=r"the chains disagree about 'x0' \(R-hat \d.*Run longer, or use another"):
+        tb.sample(model, "mh", draws=400, **common)
+    tb.sample(model, "mh", draws=399, **common)  # too few to judge: the summary alone says so
+
+
+def test_disagreement_needs_enough_draws_and_sees_one_chain():
+    draws = np.random.default_rng(1).standard_normal((1, 1000, 2))
+    assert disagreement(draws, "ab") is None
+    drifting = draws + np.linspace(0.0, 4.0, 1000)[None, :, None] * np.array([0.0, 1.0])
+    assert "disagree about 'b'" in disagreement(drifting, "ab")
+    assert disagreement(drifting[:, :300], "ab") is None
+    assert "'a' never moved in at least one chain" in disagreement(draws * np.array([0.0, 1.0]), "ab")

@@ -230,6 +230,8 @@ def test_unknown_formats_list_what_is_understood(tmp_path):
 def test_missing_empty_and_foreign_files_are_named(tmp_path, suffix):
     with pytest.raises(DataError, match="does not exist"):
         read(tmp_path / f"nowhere{suffix}", "y ~ x")
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        read(tmp_path / "nowhere", "y ~ x")
     (tmp_path / f"folder{suffix}").mkdir()
     with pytest.raises(DataError, match=r"there is no file in"):
         read(tmp_path / f"folder{suffix}", "y ~ x")

@@ -17,7 +17,8 @@ from tallbayes.errors import OptionError, StoreError, TallbayesWarning, unknown
 from tallbayes.models import priors
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode, find_mode
-from tallbayes.results.cost import effective_sizes
+from tallbayes.progress import Waiting
+from tallbayes.results.cost import disagreement, effective_sizes
 from tallbayes.results.fit import Fit
 from tallbayes.results.origin import origin
 from tallbayes.run.chain import Chain
@@ -195,7 +196,8 @@ def _run(
     elif saver is not None:
         for chain in chains:
             saver.restore(chain)
-    chains[0].compile()
+    with Waiting("compiling the sampler for this family (once; the result is cached)", progress):
+        chains[0].compile()
     prepared = time.perf_counter() - begun
     limits = Limits(description["draws"], max_seconds, description["until_ess"])
     status = drive(chains, limits, cores, progress, saver, _smallest_ess)
@@ -231,6 +233,8 @@ def _collect(
     found = sampler.diagnose(setup, theta, stats)
     for sentence in found:
         warnings.warn(sentence, TallbayesWarning, stacklevel=4)
+    if (apart := disagreement(theta, model.names)) is not None:  # the summary says so from the draws: not kept
+        warnings.warn(apart, TallbayesWarning, stacklevel=4)
     meta = {
         **{k: description[k] for k in ("model", "sampler", "seed", "thin")},
         "sampler_name": sampler.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tallbayes.errors import OptionError, unknown
@@ -10,6 +11,7 @@ from tallbayes.errors import OptionError, unknown
 def family_of(
     family: str | None,
     sigma: float | None,
+    further: list[str] | None,
     expression: str | None,
     constants: list[str] | None,
     mean: str | None,
@@ -24,7 +26,23 @@ def family_of(
         raise OptionError(f"--expression is a family of its own; leave out --family {family}.")
     if expression is None and set(options) - {"sigma"}:
         raise OptionError("--constant, --mean and --support belong to a model from an expression; give --expression, too.")
+    for text in further or []:
+        key, value = _option(text)
+        if key in options:
+            raise OptionError(f"{key} is given twice.")
+        options[key] = value
     return "expression" if expression is not None else family or "logistic", options
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """An option of a family from text such as "shape=2"; numbers become numbers."""
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not (name and equals and value):
+        raise OptionError(f"cannot read --option {text!r}; write it like shape=2.")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def _constant(text: str) -> tuple[str, float]:

@@ -16,6 +16,7 @@ from tallbayes.errors import ModelError, OptionError
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
 from tallbayes.moves import nuts
+from tallbayes.progress import Waiting
 from tallbayes.proxies.bounds import rate_count, total_rate
 from tallbayes.samplers import HMCECS, KINDS, ExactMinibatch, FullData
 from tallbayes.samplers.base import Sampler, Setup, advance
@@ -127,7 +128,8 @@ def _exact_minibatch(model: Model, mode: Mode, seed: int, progress: bool) -> lis
         evals = 2.0 * rate * 3.0
         facts = f"{rate:,.3g} rows an iteration predicted, {100 * rate / n:.3g} % of n"
         return [Prediction(sampler, evals, evals * (30.0 + model.dim), facts, setup)]
-    return [_pilot(sampler, setup, mode, rate, rng)]
+    with Waiting("pilot of exact-minibatch, compiled for this family (once; the result is cached)", progress):
+        return [_pilot(sampler, setup, mode, rate, rng)]
 
 
 def _pilot(sampler: ExactMinibatch, setup: Setup, mode: Mode, rate: float, rng: np.random.Generator) -> Prediction:

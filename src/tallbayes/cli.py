@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +36,27 @@ Expression = Annotated[
 Constant = Annotated[list[str] | None, typer.Option(help="A constant of the expression, such as p=0.3; may be repeated.")]
 Mean = Annotated[str | None, typer.Option(help="Mean of the response by an expression of eta, for predictions.")]
 Support = Annotated[str | None, typer.Option(help="Responses of the expression: real, binary, count or positive.")]
+Sigma = Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")]
+FamilyOption = Annotated[
+    list[str] | None, typer.Option("--option", help="An option of the family, such as shape=2 or classes=3; may be repeated.")
+]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from tallbayes.version import __version__
+
+        print(f"tallbayes {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -51,7 +73,8 @@ def fit(
     support: Support = None,
     sampler: Annotated[str, typer.Option(help="A sampler by name, or auto.")] = "auto",
     prior: Annotated[str, typer.Option(help="Such as normal:10, cauchy:2.5, flat; the default is weakly_informative.")] = "",
-    sigma: Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")] = None,
+    sigma: Sigma = None,
+    option: FamilyOption = None,
     draws: Annotated[int, typer.Option(help="Draws of each chain.")] = 1000,
     warmup: Annotated[int, typer.Option(help="Warm-up iterations of each chain.")] = 1000,
     chains: Annotated[int, typer.Option(help="Number of chains.")] = 4,
@@ -75,7 +98,7 @@ def fit(
     """Fit a model to a file and print the posterior."""
     from tallbayes import api
 
-    name, options = family_of(family, sigma, expression, constant, mean, support)
+    name, options = family_of(family, sigma, option, expression, constant, mean, support)
     result = api.fit(
         formula,
         source,
@@ -119,6 +142,7 @@ def shards(
     prior: Annotated[
         str, typer.Option(help="Such as normal:10 or laplace:1; products need one whose power is proper.")
     ] = "normal:10",
+    option: FamilyOption = None,
     number: Annotated[
         int | None, typer.Option("--shards", help="Join files to this many shards; one a file by default.")
     ] = None,
@@ -139,7 +163,7 @@ def shards(
     """Divide and conquer: sample every file as a shard, on threads or a Dask cluster, and combine."""
     from tallbayes.shards import sample_shards
 
-    name, options = family_of(family, None, expression, constant, mean, support)
+    name, options = family_of(family, None, option, expression, constant, mean, support)
     result = sample_shards(
         source,
         sampler,
@@ -191,7 +215,7 @@ def summary(
 @app.command()
 def predict(
     path: Annotated[Path, typer.Argument(help="A fit saved with --out.")],
-    new: Annotated[Path, typer.Argument(help="A .parquet file with the columns of the model, or a packed store.")],
+    new: Annotated[str, typer.Argument(help="Rows with the columns of the model: what `tallbayes fit` reads.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the predictions to this Parquet file, as they come.")
     ] = None,
@@ -225,16 +249,16 @@ def report(
 
     result = load(path)
     written = result.report(path.with_suffix(".html") if out is None else out)
-    warnings = warnings_of(result)
+    found = warnings_of(result)
     if as_json:
-        print(json.dumps({"out": str(written), "warnings": warnings}, indent=1))
+        print(json.dumps({"out": str(written), "warnings": found}, indent=1))
     else:
-        print("\n".join([f"saved to {written}", *(f"warning: {w}" for w in warnings)]))
+        print("\n".join([f"saved to {written}", *(f"warning: {w}" for w in found)]))
 
 
 @app.command()
 def compare(
-    source: Annotated[Path, typer.Argument(help="A .parquet file or a packed store.")],
+    source: Annotated[str, typer.Argument(help="Rows: what `tallbayes fit` reads.")],
     formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + x2' or 'y ~ .'.")],
     family: FamilyName = None,
     expression: Expression = None,
@@ -243,7 +267,8 @@ def compare(
     support: Support = None,
     samplers: Annotated[str, typer.Option(help="Names with commas between; all that accept the model by default.")] = "",
     prior: Annotated[str, typer.Option(help="Such as normal:10, cauchy:2.5, flat; the default is weakly_informative.")] = "",
-    sigma: Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")] = None,
+    sigma: Sigma = None,
+    option: FamilyOption = None,
     draws: Annotated[int, typer.Option(help="Draws of each chain.")] = 1000,
     warmup: Annotated[int, typer.Option(help="Warm-up iterations of each chain.")] = 1000,
     chains: Annotated[int, typer.Option(help="Number of chains.")] = 4,
@@ -262,7 +287,7 @@ def compare(
     import tallbayes as tb
     from tallbayes import api
 
-    name, options = family_of(family, sigma, expression, constant, mean, support)
+    name, options = family_of(family, sigma, option, expression, constant, mean, support)
     api.check_family(name, options)
     data = tb.read(source, formula, offset=offset, weights=weights, progress=not quiet)
     model = tb.models.build(name, data, prior_of(prior), **options)
@@ -322,13 +347,18 @@ def clear_stores(
 
 
 def _show(result: Any, out: Path | None, plots: Path | None, as_json: bool) -> None:
+    from tallbayes.results.report import warnings_of
+
     table = result.summary()
     if as_json:
         rows = json.loads(table.to_json(orient="index"))
         facts = {"status": result.status, "guarantee": str(result.guarantee), "why": result.why}
+        facts["warnings"] = warnings_of(result)
         print(json.dumps({**facts, "cost": _strict(result.cost()), "summary": rows}, indent=1, allow_nan=False))
     else:
         print(table)
+        if result.why.startswith("auto chose"):
+            print(result.why)
     if plots is not None:
         plots.mkdir(parents=True, exist_ok=True)
         for kind in ("trace", "marginals", "cost"):
@@ -346,13 +376,19 @@ def _strict(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _warn(message: Warning | str, category: type[Warning], *where: Any, **line: Any) -> None:
+    """A warning in one line, without the place in our code that gave it."""
+    print(f"tallbayes: warning: {message}", file=sys.stderr)
+
+
 def main() -> None:
     """Entry point: errors in one line with the remedy, exit code 1; 130 after Ctrl-C."""
     from tallbayes.errors import TallbayesError
 
+    warnings.showwarning = _warn
     try:
         app(standalone_mode=True)
-    except TallbayesError as error:
+    except (TallbayesError, OSError) as error:  # of the system: a full disk, a folder that may not be written
         print(f"tallbayes: {error}", file=sys.stderr)
         sys.exit(1)
     except (KeyboardInterrupt, SystemExit) as stop:  # typer turns Ctrl-C into the exit code alone

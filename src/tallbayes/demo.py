@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tallbayes import api
+from tallbayes.errors import OptionError
 from tallbayes.progress import Progress
 
 _CHUNK = 100_000
@@ -48,6 +49,8 @@ def write_rows(path: Path, rows: int, seed: int, progress: bool = True) -> None:
 
 def run(folder: Path, rows: int, seed: int, progress: bool = True) -> None:
     """Everything `tallbayes demo` does."""
+    if rows < 1:
+        raise OptionError(f"the demo needs at least one row; got --rows {rows}.")
     path = folder / "clicks.parquet"
     print(f"1. {rows:,} rows of made-up clicks -> {path}")
     begun = time.perf_counter()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from types import TracebackType
 from typing import Any
 
 PATIENCE = 2.0  # seconds before a bar appears
+LINE_SECONDS = 30.0  # between two lines where bars cannot be drawn: a log file, a pipe
 
 
 class Progress:
@@ -26,6 +29,7 @@ class Progress:
         self._start = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
+        self._line = self._start
 
     def __enter__(self) -> Progress:
         return self
@@ -43,9 +47,19 @@ class Progress:
         """Redraw with the present count."""
         if not self.enabled or (self._bar is None and time.monotonic() - self._start < PATIENCE):
             return
+        if self._bar is None and not _drawable():
+            self._write(note)
+            return
         if self._bar is None:
             self._open()
-        self._bar.update(self._task, completed=self.done, note=note)
+        self._bar.update(self._task, completed=self.done, total=self.total, note=note)
+
+    def _write(self, note: str) -> None:
+        now = time.monotonic()
+        if now - self._line >= LINE_SECONDS:
+            self._line = now
+            share = f" {100.0 * self.done / self.total:.0f}%" if self.total else ""
+            print(f"{self.label}{share} after {now - self._start:.0f} s{', ' * bool(note)}{note}", file=sys.stderr, flush=True)
 
     def _open(self) -> None:
         from rich.console import Console
@@ -64,3 +78,50 @@ class Progress:
         )
         self._bar.start()
         self._task = self._bar.add_task(self.label, total=self.total, completed=self.done, note="")
+
+
+class Waiting:
+    """Says what a call that cannot report its progress is doing, once it has taken `PATIENCE` seconds.
+
+    >>> with Waiting("compiling", enabled=False):
+    ...     pass
+    """
+
+    def __init__(self, label: str, enabled: bool = True) -> None:
+        self._timer = threading.Timer(PATIENCE, self._show, [label]) if enabled else None
+        self._lock = threading.Lock()
+        self._status: Any = None
+        self._over = False
+
+    def __enter__(self) -> Waiting:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._lock:
+            self._over = True
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._status is not None:
+                self._status.stop()
+
+    def _show(self, label: str) -> None:
+        from rich.console import Console
+
+        with self._lock:
+            if self._over:
+                return
+            if _drawable():
+                self._status = Console(stderr=True).status(label)
+                self._status.start()
+            else:
+                print(label, file=sys.stderr, flush=True)
+
+
+def _drawable() -> bool:
+    """Whether standard error is a terminal or a notebook, where a bar can be drawn and erased."""
+    from rich.console import Console
+
+    return Console(stderr=True).is_terminal

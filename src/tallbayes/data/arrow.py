@@ -72,7 +72,8 @@ def numbers(batch: Any, name: str, first_row: int) -> np.ndarray:
     kind = column.type
     if kind_of(kind) != "number":
         raise DataError(
-            f"column {name!r} has type {kind}, not a number. Leave it out with columns= or a formula, or encode it as numbers."
+            f"column {name!r} has type {kind}, not a number. Leave it out with columns= or a formula, or encode it as numbers: "
+            "a response of two classes as 0 and 1."
         )
     if column.null_count:
         row = first_row + missing_row(column)

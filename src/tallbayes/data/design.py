@@ -23,6 +23,7 @@ from tallbayes.data.summaries import MOST_LEVELS, SUMMARIES
 from tallbayes.errors import DataError, StoreError, TallbayesError
 
 MOST_COLUMNS = 20_000
+FEWEST_IDENTIFIERS = 100  # levels from which a column that hardly repeats is refused
 CELLS = 1 << 23  # of a matrix at a time: 64 MB
 
 _STATES: dict[str, tuple[str, ...]] = {
@@ -89,6 +90,7 @@ def survey(general: General, batches: Iterable[Any]) -> tuple[dict[str, Any], in
     if n == 0:
         raise DataError("the source has no rows.")
     found_levels = {general.names[k]: _ordered(found) for k, found in levels.items()}
+    _refuse_identifiers(found_levels, n)
     _refuse_wide(general, found_levels)
     states = {named(text, general.names, quoted=True): summary.state() for text, summary in summaries.items()}
     text_columns = [general.names[f.level] for f in general.factors if f.level is not None and isinstance(f.tree, ast.Name)]
@@ -304,6 +306,16 @@ def _codes(batch: Any, name: str, levels: list[Any], first_row: int) -> np.ndarr
             "when the data were read. Leave such rows out, or read data that hold this level."
         )
     return codes
+
+
+def _refuse_identifiers(levels: dict[str, list[Any]], n: int) -> None:
+    """A column whose values hardly repeat names rows, not groups: it would make as many coefficients as there are rows."""
+    for name, found in levels.items():
+        if len(found) >= FEWEST_IDENTIFIERS and 2 * len(found) > n:
+            raise DataError(
+                f"column {name!r} has {len(found):,} levels in {n:,} rows: it identifies rows rather than groups. Leave it out "
+                f"of the formula (`.` takes all columns; `. - {name}` all but this one), or group its levels."
+            )
 
 
 def _refuse_wide(general: General, levels: dict[str, list[Any]]) -> None:

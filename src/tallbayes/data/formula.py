@@ -84,6 +84,8 @@ def _response(left: str, available: tuple[str, ...]) -> str:
     response = left.strip().strip("`")
     if response in available:
         return response
+    if not response:
+        raise DataError(f"the formula has no response; write it before ~, such as {available[0]} ~ .")
     if re.search(r"[()+*/-]", response):
         raise DataError(f"the response {response!r} must be a column; compute it as a column first.")
     raise DataError(str(unknown("response column", response, available)))

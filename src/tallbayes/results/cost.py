@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
+
+JUDGED = 400  # draws of a chain from which R-hat is more than noise
+DISAGREE = 1.1  # R-hat of chains that cannot have the same law
 
 
 def effective_sizes(theta: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
@@ -56,6 +60,41 @@ def r_hats(theta: np.ndarray) -> np.ndarray:
     if theta.shape[1] < 4 or theta.shape[0] < 2:
         return np.full(theta.shape[2], np.nan)
     return _by_coordinate("rhat", theta)
+
+
+def disagreement(theta: np.ndarray, names: Sequence[str]) -> str | None:
+    """What to say of chains that plainly describe different laws, or never moved; None if they do not, or are too short to tell.
+
+    A single chain is judged by its halves. R-hat above 1.01 calls for a longer run, which the summary says; above 1.1 after
+    hundreds of draws the means and intervals are wrong, whatever the guarantee of the sampler.
+
+    >>> draws = np.random.default_rng(0).standard_normal((2, 500, 1))
+    >>> disagreement(draws, ["x"]) is None
+    True
+    >>> print(disagreement(draws + np.array([0.0, 2.0])[:, None, None], ["x"])[:51])
+    the chains disagree about 'x' (R-hat 1.50): the dra
+    """
+    chains, draws, d = theta.shape
+    if draws < JUDGED:
+        return None
+    part = theta[:, :: max(1, draws // 1000)]
+    if chains == 1:
+        part = part[:, : part.shape[1] // 2 * 2].reshape(2, -1, d)
+    still = np.ptp(part, axis=1) == 0.0
+    if still.any():
+        worst = int(np.argmax(still.any(axis=0)))
+        return (
+            f"{names[worst]!r} never moved in at least one chain of {draws:,} draws: the draws do not describe the posterior. Use "
+            "another sampler such as 'nuts', or larger steps."
+        )
+    found = r_hats(part)
+    worst = int(np.nanargmax(found))
+    if not found[worst] > DISAGREE:
+        return None
+    return (
+        f"the chains disagree about {names[worst]!r} (R-hat {found[worst]:.2f}): the draws do not describe the posterior yet. Run "
+        "longer, or use another sampler such as 'nuts'."
+    )
 
 
 def _by_coordinate(name: str, theta: np.ndarray) -> np.ndarray:

@@ -113,9 +113,17 @@ def _cost(fit: Fit, most: int) -> Any:
         x = np.arange(0, evals.shape[1], step)
         left.plot(x, evals[c, ::step], ".", ms=2, alpha=0.5, color=_CHAIN_COLOURS[c % len(_CHAIN_COLOURS)])
     left.axhline(n, color="#333333", lw=0.8, ls="--")
-    left.annotate("n: one pass over the data", (0.01, n), xycoords=("axes fraction", "data"), fontsize=7, va="bottom")
+    left.annotate(
+        "n: one pass over the data",
+        (0.01, n),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 2),
+        textcoords="offset points",
+        fontsize=7,
+        va="bottom",
+    )
     left.set_yscale("symlog", linthresh=1.0)
-    left.set_ylim(0, max(2.0 * n, 2.0 * evals.max()))
+    left.set_ylim(0, max(5.0 * n, 2.0 * evals.max()))
     left.set_xlabel("draw", fontsize=8)
     left.set_ylabel("evaluations in the iteration", fontsize=8)
     cost = fit.cost()
@@ -124,7 +132,9 @@ def _cost(fit: Fit, most: int) -> Any:
         "warm-up": cost["warmup"]["evals"],
         "draws": cost["draws"]["evals"],
     }
-    right.barh(list(bars)[::-1], [v / n for v in bars.values()][::-1], color=["#2a6fbb", "#d1603d", "#3d8f5f"])
+    drawn = right.barh(list(bars)[::-1], [v / n for v in bars.values()][::-1], color=["#2a6fbb", "#d1603d", "#3d8f5f"])
+    right.bar_label(drawn, [f"{v / n:,.3g}" for v in bars.values()][::-1], padding=3, fontsize=7)
+    right.margins(x=0.15)
     right.set_xlabel("passes over the data (evaluations / n)", fontsize=8)
     for axis in (left, right):
         _small_ticks(axis)

@@ -123,7 +123,9 @@ def warnings_of(fit: Fit) -> list[str]:
     divergent = int(fit.stats["diverging"].sum()) if "diverging" in fit.stats else 0
     if divergent:
         found.append(f"{divergent:,} diverging transitions: the draws may miss a part of the posterior; raise acceptance=.")
-    if fit.status not in ("complete", "ess limit"):
+    if fit.status == "ess limit":
+        found.append("The effective sample size asked for by until_ess= was not reached; the sampler mixes too slowly.")
+    elif fit.status != "complete":
         found.append(f"The run stopped early ({fit.status}).")
     if fit.guarantee.kind == "HEURISTIC":
         found.append("The sampler offers no guarantee: compare its draws with those of an exact one.")

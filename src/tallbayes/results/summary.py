@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -98,7 +98,7 @@ def _header(fit: Fit) -> list[str]:
     default = " (the default)" if meta.get("default_prior") else ""
     divergent = int(fit.stats["diverging"].sum()) if "diverging" in fit.stats else 0
     lines = [
-        f"{meta['model']['family']} model of {meta['rows']:,} rows, prior {meta['prior']}{default}",
+        f"{_family(meta['model'])} model of {meta['rows']:,} rows, prior {meta['prior']}{default}",
         f"{meta['sampler_name']}: {fit.guarantee}",
         f"{chains} chains x {draws:,} draws, {fit.status}; {cost['draws']['evals_per_iteration']:,.3g} evaluations an iteration, "
         f"{cost['evals_per_ess']:,.3g} for an effective draw; {cost['seconds']:.3g} s",
@@ -109,7 +109,15 @@ def _header(fit: Fit) -> list[str]:
         )
     if divergent:
         lines.append(f"{divergent} diverging transitions: the draws may miss a part of the posterior; raise acceptance=.")
+    if fit.status == "ess limit":
+        lines.append(f"until_ess= was not reached: the smallest ess is {cost['ess_min']:,.0f}; another sampler may mix better.")
     lines += meta.get("warnings", [])
     if np.nanmax(fit.r_hat, initial=0.0) > 1.01:
         lines.append(f"largest R-hat {np.nanmax(fit.r_hat):.3f} > 1.01: the chains disagree; run longer.")
     return lines
+
+
+def _family(described: dict[str, Any]) -> str:
+    """The family with the numbers it was given, which are assumptions: negbin(size=1)."""
+    given = {k: v for k, v in described["options"].items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    return described["family"] + (f"({', '.join(f'{k}={v:g}' for k, v in given.items())})" if given else "")

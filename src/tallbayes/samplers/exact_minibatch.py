@@ -37,6 +37,7 @@ from tallbayes.proxies.sufficient import gaussian_moments
 from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
 from tallbayes.samplers.base import Guarantee, Sampler, Setup, init, step
 from tallbayes.samplers.proposals import ProposalPolicy
+from tallbayes.samplers.tails import heavy_tails
 from tallbayes.target import BOUND_EXCEEDED, Certified, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
 
 
@@ -265,6 +266,11 @@ class ExactMinibatch(Sampler):
             certified = Certified(whitening, taylor(mode), bound)
             why = f"exact minibatch ({self.rate}) with bound {name}"
         return Setup(model, policy, certified, model.data.n, why)
+
+    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+        """Tails that proposals and first stage rarely reach."""
+        remedy = "Use 'nuts', or ExactMinibatch(move=random_walk(), two_stage=False) and many draws."
+        return heavy_tails(setup.proxy.whitening, theta, remedy)
 
 
 RATES: dict[str, Any] = {"mh-ss": lambda chi: MHSS(), "smh": lambda chi: SMH(), "tuna": Tuna}

@@ -10,6 +10,7 @@ from tallbayes.data.arrow import Source
 from tallbayes.data.sources import csv as _csv
 from tallbayes.data.sources import ipc as _ipc
 from tallbayes.data.sources import parquet as _parquet
+from tallbayes.data.sources.files import require_file
 from tallbayes.data.sources.folder import folder
 from tallbayes.data.sources.sqlite import PREFIX, sqlite
 from tallbayes.data.sources.stream import stream
@@ -53,6 +54,8 @@ def _file(path: Path) -> Source:
     for suffix, reader in FILES.items():
         if path.name.lower().endswith(suffix):
             return reader(path)
+    if not path.suffix:
+        require_file(path)
     raise DataError(
         f"{path}: cannot tell the format. Understood are {', '.join(FILES)}, folders and patterns of such files, "
         "sqlite:path.db::table, packed stores, and objects with __arrow_c_stream__ (polars, pandas, pyarrow, duckdb)."
