@@ -86,9 +86,9 @@ def _counts(density: Density, rng: np.random.Generator, eta: np.ndarray, scale: 
             )
     out, left = np.full(eta.size, -1.0), rng.random(eta.size)
     todo = np.arange(eta.size)
-    flat, tau = eta.ravel(), scale.ravel()
+    flat, scales = eta.ravel(), scale.ravel()
     for y in range(_MOST):
-        left[todo] -= np.exp(density(flat[todo], tau[todo], float(y)))
+        left[todo] -= np.exp(density(flat[todo], scales[todo], float(y)))
         done = left[todo] < 0.0
         out[todo[done]] = y
         todo = todo[~done]
