@@ -1,7 +1,7 @@
 """Families from one expression: exact minibatch on a million rows, the same posterior as NUTS, and the speed of generated code.
 
-Two models that are in no list of families, complementary log-log regression and a zero-inflated count, each written in one
-line. Then the logistic family from its expression beside the built-in one, kernel by kernel.
+Three models that are in no list of families, complementary log-log regression, a zero-inflated count and Student-t errors of
+unknown scale, each written in one line. Then the logistic family from its expression beside the built-in one, kernel by kernel.
 
     python -m experiments.expression_families [--quick] [--write]
 """
@@ -22,6 +22,7 @@ from tallbayes.results.cost import effective_sizes
 
 CLOGLOG = "y*log(1 - exp(-exp(eta))) - (1 - y)*exp(eta)"
 ZERO_INFLATED = "where(y == 0, log(p + (1 - p)*exp(-exp(eta))), log(1 - p) + y*eta - exp(eta))"
+STUDENT = "-log_scale - (nu + 1)/2*log(1 + ((y - eta)/exp(log_scale))**2/nu)"
 LOGISTIC = "y*eta - log(1 + exp(eta))"
 COLUMNS = 5
 
@@ -43,6 +44,11 @@ def zero_inflated(n: int) -> tuple[str, tb.Dataset, dict[str, Any]]:
     return ZERO_INFLATED, tb.Dataset.from_arrays(X, y), {"support": "count", "constants": {"p": 0.3}}
 
 
+def unknown_scale(n: int) -> tuple[str, tb.Dataset, dict[str, Any]]:
+    X, eta, rng = design(n, 4)
+    return STUDENT, tb.Dataset.from_arrays(X, eta + 0.5 * rng.standard_t(4.0, n)), {"constants": {"nu": 4.0}}
+
+
 def sampled(name: str, make: Callable, n: int, checked: int, draws: int) -> dict[str, Any]:
     """One model: its cost on n rows, and its agreement with NUTS on `checked` rows."""
     text, data, options = make(n)
@@ -61,7 +67,7 @@ def sampled(name: str, make: Callable, n: int, checked: int, draws: int) -> dict
     return {
         "model": name,
         "n": n,
-        "d": COLUMNS,
+        "d": model.dim,
         "build and certify, s": built,
         "rows an iteration": float(fit.stats["rows"].mean()),
         "us an iteration": 1e6 * fit.seconds["draws"] / (2 * draws),
@@ -127,7 +133,8 @@ def main() -> None:
     arguments = parser.parse_args()
     n, checked, draws = (20_000, 5_000, 500) if arguments.quick else (1_000_000, 100_000, 5_000)
     rows: list[dict[str, Any]] = []
-    for name, make in {"cloglog": cloglog, "zero-inflated count": zero_inflated}.items():
+    examples = {"cloglog": cloglog, "zero-inflated count": zero_inflated, "Student-t, unknown scale": unknown_scale}
+    for name, make in examples.items():
         if arguments.part in ("all", "models"):
             rows.append(sampled(name, make, n, checked, draws))
             report.show("Models written as one expression", rows, mark="expressions" if arguments.write else None)

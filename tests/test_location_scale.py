@@ -122,9 +122,10 @@ def test_residuals_are_right_where_a_difference_cancels(student):
             assert vector_residual(student.member, base, np.array(shift), y) == pytest.approx(exact, rel=1e-9)
 
 
-def test_exact_minibatch_samples_a_law_of_unknown_scale(student):
+@pytest.mark.parametrize("sampler", ["exact-minibatch", "zigzag"])
+def test_exact_samplers_on_a_law_of_unknown_scale(student, sampler):
     posterior = exact_posterior(student)
-    fit = tb.sample(student, "exact-minibatch", draws=4000, warmup=300, chains=2, seed=2, progress=False)
+    fit = tb.sample(student, sampler, draws=4000, warmup=300, chains=2, seed=2, progress=False)
     assert "T10" in fit.why and fit.guarantee.kind == "EXACT" and fit.evals.mean() < 400
     for power in (1, 2):
         centred = (fit.theta - posterior.mean) ** power

@@ -103,7 +103,7 @@ class Program:
             return there - base - along - 0.5 * (step @ second), slope - first - second
 
         def residual_rows(theta: Any, reference: Any, parts: Any, order: int) -> tuple[Any, Any]:
-            return jax.vmap(lambda x, y, offset, weight: residual_slope(theta, reference, x, y, offset, weight, order))(*parts)
+            return jax.vmap(lambda x, y, z, w: residual_slope(theta, reference, x, y, z, w, order))(*parts)
 
         def curvature(theta: Any, block: Any, factors: Any) -> tuple[Any, Any, Any]:
             value, gradient = jax.value_and_grad(total)(theta, block, factors)

@@ -43,14 +43,14 @@ def _coordinate(prior, theta, j):
     return total
 
 
-@generic(leaf=True)
+@generic
 @declared
 def prior_value(prior: Any, theta: np.ndarray) -> float:
     """Log prior density up to a constant."""
     raise TypeError
 
 
-@generic(leaf=True)
+@generic
 @declared
 def prior_gradient(prior: Any, theta: np.ndarray, gradient: np.ndarray) -> float:
     """Log prior density; its gradient is added to `gradient`."""

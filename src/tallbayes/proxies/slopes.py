@@ -3,7 +3,8 @@
 In whitened coordinates the gradient of a row's residual is c_i = rho_i'(s_i) a_i, and |rho_i'(s)| <= m_i s^2 / 2 with
 s_i = a_i . w, so that |c_i| <= 3 lambda_i |w|^2 with lambda_i = m_i |a_i|^3 / 6: the weights of the tables of bound T6. Where a
 family is self-concordant, |rho_i'(s)| <= |f_i''*| psi(S) s^2 / 2 for |s| <= S gives the same with the weights of T9, for |w|
-up to a `reach`. The centred constant of softmax serves as well, its third derivative being bounded as a form.
+up to a `reach`. The centred constant of softmax serves as well, its third derivative being bounded as a form, and so do the
+weights of T10, within its radii.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from tallbayes.compile import declared, generic
 from tallbayes.proxies.bounds import Classed, Separable, Zero
+from tallbayes.proxies.interval import Ranged
 from tallbayes.proxies.pairs import OVERFLOW, psi
 
 
@@ -33,6 +35,19 @@ def _zero(bound, reach, rates):
 def _separable(bound, reach, rates):
     rates[0] = 1.0
     return bound.table.cumulative[-1]
+
+
+@slope_rate.register(Ranged)
+def _ranged(bound, reach, rates):
+    rates[0] = 1.0
+    if reach <= bound.radius[0]:
+        rates[1] = 0.0
+        return bound.near.cumulative[-1]
+    if reach <= bound.radius[1]:
+        rates[1] = 1.0
+        return bound.far.cumulative[-1]
+    rates[1] = 2.0
+    return bound.globally.cumulative[-1] if bound.bounded else np.inf
 
 
 @slope_rate.register(Classed)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import inlinable, leaf
+from tallbayes.compile import generic, inlinable, leaf
 from tallbayes.engine.residuals import slope_count
-from tallbayes.models.priors import prior_gradient, prior_value
+from tallbayes.models.priors import PriorTerms, prior_gradient, prior_value
 from tallbayes.moves.base import log_density_gradient
 from tallbayes.proxies.difference import combine, fresh_rows, proxy_sum, proxy_sum_gradient, refreshed_rows
 from tallbayes.proxies.taylor import whiten
@@ -48,8 +48,18 @@ def assemble(target, estimator, rows, theta, gradient, marks):
     factors = np.empty(rows.values.size)
     log_likelihood = _estimate(target.proxy, estimator, rows, theta, gradient, factors, marks)
     add_control_gradient(target, rows.indices, rows.slopes, factors, gradient)
-    prior = prior_gradient(target.prior, theta, gradient)
-    return log_likelihood + prior
+    return log_likelihood + _add_prior(target.prior, theta, gradient)
+
+
+@generic(leaf=True)
+def _add_prior(prior, theta, gradient):
+    """`prior_gradient`, compiled for interpreted callers where it can be: set-up calls it too seldom to pay for that."""
+    return prior_gradient(prior, theta, gradient)
+
+
+@_add_prior.register(PriorTerms)
+def _add_terms(prior, theta, gradient):
+    return prior_gradient(prior, theta, gradient)
 
 
 @leaf
