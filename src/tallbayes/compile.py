@@ -47,8 +47,11 @@ STRICT: Any = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
 SUMS: Any = {**STRICT, "fastmath": {"reassoc", "contract", "nsz"}}
 """Options of dot products and sums: they may be reordered for vector registers; NaN and infinity keep their meaning."""
 
-SCALAR: Any = {**STRICT, "forceinline": True}
-"""Options of functions of one number: a call that LLVM declines to inline stops its loop from being vectorised."""
+INLINED: Any = {"forceinline": True}
+"""Added to the options of a helper in a hot loop that LLVM declines to inline: its call may cost a tenth of an iteration."""
+
+SCALAR: Any = {**STRICT, **INLINED}
+"""Options of functions of one number: a call that is not inlined stops its loop from being vectorised."""
 
 
 @functools.cache

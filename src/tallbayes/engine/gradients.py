@@ -34,23 +34,21 @@ def control_gradient(
 @control_gradient.register(SingleIndex)
 def _single(rows, index, factors, theta, reference, order, gradient):
     records, d = rows.records, rows.columns
-    base, shift, y, scale = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    base, shift, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
     change = theta - reference
     for start in range(0, index.size, TILE):
         size = min(TILE, index.size - start)
-        shift_tile(records, d, index, start, size, reference, change, base, shift, y, scale)
-        for j in range(size):
-            scale[j] *= factors[start + j]
+        shift_tile(records, d, index, start, size, reference, change, base, shift, y, weight)
         if order == 2:
             for j in range(size):
-                shift[j] = scale[j] * slope_residual(rows.family, base[j], y[j], shift[j])
+                shift[j] = factors[start + j] * weight[j] * slope_residual(rows.family, base[j], y[j], shift[j])
         elif order == 1:
             for j in range(size):
                 there = jet1(rows.family, base[j] + shift[j], y[j])[1]
-                shift[j] = scale[j] * (there - jet1(rows.family, base[j], y[j])[1])
+                shift[j] = factors[start + j] * weight[j] * (there - jet1(rows.family, base[j], y[j])[1])
         else:
             for j in range(size):
-                shift[j] = scale[j] * jet1(rows.family, base[j] + shift[j], y[j])[1]
+                shift[j] = factors[start + j] * weight[j] * jet1(rows.family, base[j] + shift[j], y[j])[1]
         fours = size // 4 * 4
         for j in range(0, fours, 4):
             x0, x1 = records[index[start + j]], records[index[start + j + 1]]

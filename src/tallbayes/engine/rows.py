@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import SUMS, declared, generic, inlinable
+from tallbayes.compile import INLINED, SUMS, declared, generic, inlinable
 from tallbayes.engine.arithmetic import elements_per_line, prefetch
 from tallbayes.engine.family import jet1, jet2, residual, value
 
@@ -135,7 +135,7 @@ def scan_tile(records, d, start, size, theta, eta, y, weight):
         weight[j] = x[d + 2]
 
 
-@inlinable(options=SUMS)
+@inlinable(options={**SUMS, **INLINED})
 def shift_tile(records, d, index, start, size, reference, change, base, shift, y, weight):
     """Linear predictors at a reference, their change, responses and weights of `size` indexed rows, each row read once."""
     for j in range(size):

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import declared, generic, inlinable, jit
+from tallbayes.compile import INLINED, STRICT, declared, generic, inlinable, jit
 from tallbayes.errors import OptionError
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode, mode_at
@@ -114,7 +114,7 @@ def noise_variance(sums, n):
     return n * (n - t) / t * max(0.0, sums[2] / t - mean * mean) * t / max(t - 1.0, 1.0)
 
 
-@inlinable
+@inlinable(options={**STRICT, **INLINED})
 def read_until(rng, target, pair, sizes, limit, sums):
     """Look by look, until the estimated noise of the log ratio has at most the variance `limit`; rows read, and that variance."""
     start, variance = 0, 0.0
