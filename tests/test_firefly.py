@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from functools import cache
 from typing import NamedTuple
 
@@ -483,10 +484,13 @@ def test_a_loose_bound_is_warned_of(small):
 def test_lights_that_stick_are_warned_of():
     """The lognormal sample of Bardenet et al. under their bound: L/B - 1 of every row is far above a small rate."""
     model = tb.models.normal(np.random.default_rng(5).lognormal(sigma=2.0, size=2000))
-    with pytest.warns(TallbayesWarning, match=r"a bright row stays bright for .* Raise rate"):
+    with pytest.warns(TallbayesWarning) as caught:
         sampler = Firefly(bound="taylor-uniform", rate=1e-5)
         fit = tb.sample(model, sampler, draws=2000, warmup=200, chains=2, seed=1, progress=False)
-    assert fit.meta["notes"]["iterations_bright"] > 40 and len(fit.meta["warnings"]) == 1
+    stays, slow = (str(w.message) for w in caught)
+    assert re.match(r"a bright row stays bright for .* Raise rate", stays)
+    assert re.match(r"one effective draw takes .* of the same move on all rows .* Raise rate", slow)
+    assert fit.meta["notes"]["iterations_bright"] > 40 and fit.meta["warnings"] == [stays, slow]
 
 
 def test_options_are_checked_and_survive_json():

@@ -111,9 +111,10 @@ def _add_gaps(rows, kind, reference, index, theta, out):
             shift[j] = dot(x, change, d)
             y[j] = x[d]
             weight[j] = x[d + 2]
+        part = out[start : start + size]
         for j in range(size):
-            gap = out[start + j] + weight[j] * lower_gap(kind, rows.family, base[j], shift[j], y[j])
-            out[start + j] = gap if weight[j] > 0.0 else 0.0
+            gap = part[j] + weight[j] * lower_gap(kind, rows.family, base[j], shift[j], y[j])
+            part[j] = gap if weight[j] > 0.0 else 0.0
 
 
 @add_log_odds_gradient.register(SingleIndex)

@@ -116,6 +116,17 @@ def find_mode(
     >>> mode.laplace().sd.round(1)
     array([0.9, 0.5])
     """
+    mode = _search(model, seed, progress, cores, tolerance)
+    warn_of_collinear(mode)
+    return mode
+
+
+def mode_of_part(model: Model, cores: int | None, tolerance: float) -> Mode:
+    """The same for a part of the rows, which need not tell all columns apart: without the warning."""
+    return _search(model, 0, False, cores, tolerance)
+
+
+def _search(model: Model, seed: int, progress: bool, cores: int | None, tolerance: float) -> Mode:
     theta = start(model)
     n, subsample = model.data.n, _subsample_size(model)
     with Progress("finding the mode", None, progress) as bar:
@@ -146,7 +157,6 @@ def converge(
     widest, culprit = _widest(mode)
     if widest > _RUNAWAY:
         raise ModelError(no_maximum(model, culprit))
-    _warn_of_collinear(mode)
     mode.passes = count
     return mode
 
@@ -315,7 +325,7 @@ def _require_definite(model: Model, precision: np.ndarray) -> None:
         name_flat_direction(model, scale * vectors[:, 0])
 
 
-def _warn_of_collinear(mode: Mode) -> None:
+def warn_of_collinear(mode: Mode) -> None:
     """A sentence on columns that the rows cannot tell apart under a proper prior: along them the posterior is the prior."""
     model = mode.model
     if not model.linear or model.unusual or model.predictors > 1 or model.dim >= model.data.n:
@@ -334,7 +344,7 @@ def _warn_of_collinear(mode: Mode) -> None:
     warnings.warn(
         f"{what}: along that combination the posterior is the prior. Drop a column unless that is meant.",
         TallbayesWarning,
-        stacklevel=4,
+        stacklevel=3,
     )
 
 

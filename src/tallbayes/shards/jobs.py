@@ -17,7 +17,7 @@ from tallbayes.data.split import take, to_power
 from tallbayes.engine import passes
 from tallbayes.errors import OptionError, StoreError
 from tallbayes.models.base import Model
-from tallbayes.models.mode import find_mode
+from tallbayes.models.mode import mode_of_part
 from tallbayes.models.priors import Prior, PriorTerms
 from tallbayes.results.fit import Fit
 from tallbayes.run.checkpoint import Checkpoint
@@ -116,7 +116,7 @@ def shard_densities(job: Job, theta: np.ndarray) -> np.ndarray:
 def shard_site(job: Job) -> tuple[np.ndarray, np.ndarray, int]:
     """Second-order expansion of the log-likelihood of a shard at the mode of its sub-posterior, as r and Q, and the passes it took."""
     model = job.model()
-    mode = find_mode(model, progress=False, cores=_cores(), tolerance=1e-3)
+    mode = mode_of_part(model, _cores(), 1e-3)
     _, gradient = passes.total_gradient(model.rows, mode.reference, _cores())
     return gradient - mode.hessian @ mode.reference, -mode.hessian, mode.passes + 1
 

@@ -28,7 +28,7 @@ from tallbayes.data.split import exchangeable, merged
 from tallbayes.engine import passes
 from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.models.base import Model
-from tallbayes.models.mode import TOLERANCE, Mode, converge, find_mode, start
+from tallbayes.models.mode import TOLERANCE, Mode, converge, mode_of_part, start, warn_of_collinear
 from tallbayes.models.priors import Prior, PriorTerms
 from tallbayes.progress import Progress
 from tallbayes.proxies.pairs import OVERFLOW, angular, psi
@@ -211,7 +211,9 @@ class Partitions:
                 _mode_of, [(self.files[0], self.spec, self.prior, self.model.prior_terms)], self.client, label="mode"
             )[0]
             theta = start(self.model) if first is None else first
-            return converge(self.model, self.total_hessian, theta, tolerance, bar)
+            mode = converge(self.model, self.total_hessian, theta, tolerance, bar)
+        warn_of_collinear(mode)
+        return mode
 
     def largest_norm(self, mode: Mode) -> float:
         """Largest |L'x_i| of all rows: one pass."""
@@ -342,7 +344,7 @@ def _mode_of(files: list[str], spec: Spec, prior: Prior | None, terms: PriorTerm
     with partition(files, spec.plan, spec.dtype) as data:
         try:
             model = spec.model(data, models.priors.weakly_informative() if prior is None else prior, terms)
-            return find_mode(model, progress=False, cores=_cores(), tolerance=1e-3).reference
+            return mode_of_part(model, _cores(), 1e-3).reference
         except ModelError:
             return None
 
