@@ -234,8 +234,8 @@ def _collect(
     found = sampler.diagnose(setup, theta, stats)
     for sentence in found:
         warnings.warn(sentence, TallbayesWarning, stacklevel=4)
-    if (sentence := disagreement(theta, model.names)) is not None:  # the summary says so from the draws: not kept
-        warnings.warn(sentence, TallbayesWarning, stacklevel=4)
+    if (apart := disagreement(theta, model.names)) is not None:  # the summary says so from the draws: not kept
+        warnings.warn(apart, TallbayesWarning, stacklevel=4)
     assert model.prior is not None
     meta = {
         **{k: description[k] for k in ("model", "sampler", "seed", "thin")},
