@@ -302,3 +302,8 @@ def test_prediction_reads_what_fit_reads(rows, tmp_path):
     (tmp_path / "new.csv").write_text("x\n0.5\n-0.5\n")
     made = json.loads(invoke("predict", tmp_path / "fit.nc", tmp_path / "new.csv", "--json").stdout)
     assert len(made) == 2 and made[0]["mean"] > made[1]["mean"]
+
+
+def test_a_run_that_stopped_early_says_how_to_go_on(rows, tmp_path):
+    options = (*SMALL, "--draws", 10_000_000, "--max-seconds", 0.2, "--checkpoint", tmp_path / "run")
+    assert f"continue the run with: tallbayes resume {tmp_path / 'run'}" in invoke("fit", rows, "-f", "y ~ x", *options).stdout

@@ -433,7 +433,8 @@ def test_a_skewed_posterior_that_the_laplace_fit_misses():
     edge = posterior.probability.copy()
     edge[2:-2, 2:-2] = 0.0
     assert edge.sum() < 1e-6
-    fit = tb.sample(model, ExactMinibatch(two_stage=False), draws=25_000, warmup=1000, seed=4, progress=False)
+    with pytest.warns(tb.TallbayesWarning, match="outside the region that holds 99.99 % of the normal law"):
+        fit = tb.sample(model, ExactMinibatch(two_stage=False), draws=25_000, warmup=1000, seed=4, progress=False)
     error, scale = errors_of(fit, posterior)
     assert (np.abs(error) < THRESHOLD * scale).all()
     laplace = np.concatenate([fit.laplace_mean, np.diag(fit.laplace_factor @ fit.laplace_factor.T)])

@@ -546,7 +546,7 @@ def test_a_flipped_bit_in_saved_draws_is_refused(tmp_path):
 
 def test_chains_that_disagree_are_warned_of():
     """Two modes far apart: each chain stays at its own, and only together do they show it."""
-    data = tb.Dataset.from_arrays(np.ones((40, 1)), np.repeat([-40.0, 40.0], 20) + np.linspace(-1.0, 1.0, 40))
+    data = tb.Dataset.from_arrays(np.ones((40, 1)), np.repeat([-40.0, 40.0], [25, 15]) + np.linspace(-1.0, 1.0, 40))
     model = tb.models.student_t(data, tb.priors.flat(), nu=4.0, scale=1.0)
     common = {"warmup": 100, "chains": 2, "seed": 1, "init": [[-40.0], [40.0]], "progress": False}
     with pytest.warns(tb.TallbayesWarning, match=r"the chains disagree about 'x0' \(R-hat \d.*Run longer, or use another"):

@@ -5,7 +5,9 @@ import pytest
 
 import tallbayes as tb
 from tallbayes.proxies.taylor import Whitening
+from tallbayes.samplers.exact_minibatch import _excess
 from tallbayes.samplers.tails import heavy_tails
+from tallbayes.testing import THRESHOLD
 
 
 def leverage_model(size):
@@ -13,16 +15,31 @@ def leverage_model(size):
     rng = np.random.default_rng(5)
     x, u = rng.standard_normal(500), rng.random(500)
     y = (u < 1.0 / (1.0 + np.exp(0.5 - x))).astype(float)
-    x[:4], y[:4] = np.array([1.0, -1.0, 0.7, -0.4]) * size, [1.0, 0.0, 1.0, 0.0]
+    x[:4], y[:4] = np.array([1.0, -1.0, 0.7, -0.4]) * size, [1.0, 0.0, 0.0, 0.0]
     return tb.models.logistic(tb.Dataset.from_arrays(np.column_stack([np.ones(500), x]), y), tb.priors.normal(2.0))
 
 
-def test_a_posterior_with_heavier_tails_than_its_proposals_is_warned_of():
-    with pytest.warns(tb.TallbayesWarning, match=r"% of the draws are outside the region that holds 99.99 %.*Use 'nuts'"):
-        fit = tb.sample(leverage_model(1e3), "exact-minibatch", draws=2000, seed=1, progress=False)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_posterior_with_heavier_tails_than_its_proposals_is_warned_of(seed):
+    with pytest.warns(tb.TallbayesWarning, match=r"proposals from that law rarely reach or leave such tails.*Use 'nuts'"):
+        fit = tb.sample(leverage_model(1e3), "exact-minibatch", draws=2000, seed=seed, progress=False)
     assert fit.r_hat.max() < 1.1 and len(fit.meta["warnings"]) == 1
     assert fit.meta["warnings"][0] in repr(fit.summary())
-    tb.sample(leverage_model(2.0), "exact-minibatch", draws=2000, seed=1, progress=False)
+    tb.sample(leverage_model(2.0), "exact-minibatch", draws=2000, seed=seed, progress=False)
+
+
+@pytest.mark.parametrize("rows", [400, 1000])
+def test_the_excess_is_estimated_without_bias_and_counted(rows):
+    model = leverage_model(1e3)
+    mode = tb.find_mode(model, progress=False)
+    setup = tb.samplers.ExactMinibatch().setup(model, mode, 0, False)
+    white, before = np.array([0.5, 4.0]), setup.evaluations
+    theta = mode.reference + mode.factor @ white
+    exact = model.log_posterior(theta) - model.log_posterior(mode.reference) + 0.5 * white @ white
+    found, error = _excess(setup, white, rows)
+    assert exact > 3.0 and abs(found - exact) < max(THRESHOLD * error, 1e-6)
+    assert setup.evaluations - before == 2 * min(rows, 500)
+    assert (error > 0.0) == (rows == 400)
 
 
 def test_the_share_of_tails_is_that_of_the_normal_law():
@@ -31,9 +48,12 @@ def test_the_share_of_tails_is_that_of_the_normal_law():
     white = rng.standard_normal((2, 5000, 2))
 
     def said(part):
-        return heavy_tails(whitening, whitening.reference + part @ whitening.factor.T, "Rest.")
+        return heavy_tails(whitening, whitening.reference + part @ whitening.factor.T, lambda w: (excess, 0.1), "Rest.")
 
+    excess = 3.6
     assert said(white) == []
+    excess = 3.8
+    assert said(white)[0].startswith("at a draw 4.") and "45 times that of the normal law" in said(white)[0]
     white[:, :50] *= 30.0
     assert said(white)[0].startswith("1 % of the draws") and said(white)[0].endswith("too optimistic. Rest.")
     assert said(white[:, 45:54]) == []  # too few to say anything

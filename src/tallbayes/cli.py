@@ -124,6 +124,8 @@ def fit(
         progress=not quiet,
     )
     _show(result, out, plots, as_json)
+    if checkpoint is not None and result.status in ("interrupted", "time limit") and not as_json:
+        print(f"continue the run with: tallbayes resume {checkpoint}")
 
 
 @app.command()

@@ -37,8 +37,7 @@ from tallbayes.proxies.sufficient import gaussian_moments
 from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
 from tallbayes.samplers.base import Guarantee, Sampler, Setup, init, step
 from tallbayes.samplers.proposals import ProposalPolicy
-from tallbayes.samplers.tails import heavy_tails
-from tallbayes.target import BOUND_EXCEEDED, Certified, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
+from tallbayes.target import BOUND_EXCEEDED, EVALS, Certified, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
 
 
 class State(NamedTuple):
@@ -253,6 +252,13 @@ class ExactMinibatch(Sampler):
         """What a step reports."""
         return INFO
 
+    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+        """Tails that proposals and first stage rarely reach."""
+        from tallbayes.samplers.tails import heavy_tails
+
+        remedy = "Use 'nuts', or ExactMinibatch(move=random_walk(), two_stage=False) and many draws."
+        return heavy_tails(setup.proxy.whitening, theta, lambda white: _excess(setup, white), remedy)
+
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Whiten, certify all rows (one pass), build the tables."""
         move, rate = as_proposal(self.move), RATES[self.rate](0.1 if self.chi is None else self.chi)
@@ -267,11 +273,6 @@ class ExactMinibatch(Sampler):
             why = f"exact minibatch ({self.rate}) with bound {name}"
         return Setup(model, policy, certified, model.data.n, why)
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
-        """Tails that proposals and first stage rarely reach."""
-        remedy = "Use 'nuts', or ExactMinibatch(move=random_walk(), two_stage=False) and many draws."
-        return heavy_tails(setup.proxy.whitening, theta, remedy)
-
 
 RATES: dict[str, Any] = {"mh-ss": lambda chi: MHSS(), "smh": lambda chi: SMH(), "tuna": Tuna}
 
@@ -285,3 +286,30 @@ def replay(rng, target, options, white, other_white, out):
     unwhiten(target.proxy.whitening, other_white, other)
     for k in range(out.size):
         out[k] = _residual_ratio(rng, target, options, theta, other, white, other_white, info)
+
+
+def _excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[float, float]:
+    """Log of the posterior over the Laplace fit, both 1 at the reference, and its standard error: from rows drawn under the bound.
+
+    The residuals of all rows add up to Lambda E[residual / lambda] for a row drawn with probability lambda / Lambda. What is read
+    counts as preparation.
+    """
+    target, certified = setup.target(), setup.proxy
+    reference, theta = certified.whitening.reference, np.empty(white.size)
+    unwhiten(certified.whitening, white, theta)
+    proxies = proxy_value(certified.proxy, white) - proxy_value(certified.proxy, np.zeros(white.size))
+    known = proxies + log_prior(target, theta) - log_prior(target, reference) + 0.5 * float(white @ white)
+    rates = np.zeros(rate_count(certified.bound))
+    total = total_rate(certified.bound, np.zeros(white.size), white, rates)
+    residual, error = 0.0, 0.0
+    if not total < row_total(target) or row_total(target) <= rows:
+        residual = log_likelihood_gap(target, reference, theta) - proxies
+    elif total > 0.0:
+        rng = np.random.default_rng(0)
+        drawn = [draw_row(rng, certified.bound, rates, total) for _ in range(rows)]
+        gaps = np.empty(rows)
+        residual_gaps(target, np.array([i for i, _ in drawn], np.int64), reference, theta, gaps)
+        ratios = gaps / np.array([limit for _, limit in drawn])
+        residual, error = total * float(ratios.mean()), total * float(ratios.std()) / math.sqrt(rows)
+    setup.evaluations += int(target.counters[EVALS])
+    return known + residual, error

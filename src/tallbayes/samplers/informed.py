@@ -289,9 +289,11 @@ class Informed(Sampler):
                 f"{100 * setup.notes['startup']:.2g} % of the start of a window's recursion is left at the window; give the model a "
                 "longer lead=."
             )
-        if self.scaled and ratio > _WIDE:
+        expected = 1.0 if self.scaled else setup.model.data.n / setup.notes["subsample"]
+        if ratio > _WIDE * expected:
+            known = "" if self.scaled else f", where sub-posteriors that are not scaled to all rows have {expected:.3g} times"
             found.append(
-                f"the draws have up to {ratio:.3g} times the variance of the Laplace fit: subsets shift the posterior; raise "
+                f"the draws have up to {ratio:.3g} times the variance of the Laplace fit{known}: subsets shift the posterior; raise "
                 "subsample or inverse_temperature."
             )
         return found

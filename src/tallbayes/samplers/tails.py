@@ -1,12 +1,15 @@
-"""Tails of the draws beside those of the normal law at the mode, from which independent proposals come.
+"""Tails of the posterior beside those of the normal law at the mode, from which independent proposals come.
 
 A proposal w' ~ N(0, I), and a first stage that decides by the quadratic proxy, seldom leave a point where the posterior is much
 larger than both: the chain stays for exp(log posterior - log normal) iterations, and visits such points as seldom. Means of
-finite runs then miss the tails, and effective sizes and R-hat, which know only what was visited, look good. What is visited
-still shows it: of a normal posterior one draw in 10,000 is outside the region that holds 99.99 % of it.
+finite runs then miss the tails, and effective sizes and R-hat, which know only what was visited, look good. Two things show it:
+draws outside the region that holds 99.99 % of the normal law, and the density at the most extreme draws.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -15,26 +18,46 @@ from scipy.special import chdtri
 from tallbayes.proxies.taylor import Whitening
 
 REGION = 1e-4  # probability of the normal law outside the region
-FEWEST = 20  # draws outside before anything is said
 HEAVY = 50.0  # times that share: integrated autocorrelation times are near 2 below 10 times and above 10 beyond 50
+FEWEST = 20  # draws outside before anything is said
+JUDGED = 400  # draws in all before densities are looked at
+EXTREMES = 3  # draws whose density is looked at
+EXCESS = 3.5  # log of posterior over normal density, less two standard errors: stays of thirty iterations
 
 
-def heavy_tails(whitening: Whitening, theta: np.ndarray, remedy: str) -> list[str]:
-    """A sentence if draws (chains, draws, dim) are outside the region far more often than those of the normal law.
+def heavy_tails(
+    whitening: Whitening, theta: np.ndarray, excess: Callable[[np.ndarray], tuple[float, float]], remedy: str
+) -> list[str]:
+    """A sentence if draws (chains, draws, dim) show heavier tails than the normal law.
+
+    `excess` estimates the log of the posterior over the normal density at a whitened point, both 1 at the mode, with its error.
 
     >>> white = np.random.default_rng(0).standard_t(3, (4, 1000, 2))
-    >>> heavy_tails(Whitening(np.zeros(2), np.eye(2)), white, "Use 'nuts'.")[0][:57]
+    >>> law = Whitening(np.zeros(2), np.eye(2))
+    >>> heavy_tails(law, white, lambda w: (0.0, 0.0), "Use 'nuts'.")[0][:57]
     '5 % of the draws are outside the region that holds 99.99 '
-    >>> heavy_tails(Whitening(np.zeros(2), np.eye(2)), white / 4, "Use 'nuts'.")
+    >>> heavy_tails(law, white / 4, lambda w: (0.0, 0.0), "Use 'nuts'.")
     []
+    >>> heavy_tails(law, white / 4, lambda w: (4.0, 0.1), "Use 'nuts'.")[0][:62]
+    'at a draw 10.9 standard deviations from the mode the posterior'
     """
     d = theta.shape[2]
-    white = solve_triangular(whitening.factor, (theta.reshape(-1, d) - whitening.reference).T, lower=True)
-    outside = (white**2).sum(0) > chdtri(d, REGION)
+    white = solve_triangular(whitening.factor, (theta.reshape(-1, d) - whitening.reference).T, lower=True).T
+    square = (white**2).sum(1)
+    outside = square > chdtri(d, REGION)
     share = float(outside.mean())
-    if outside.sum() < FEWEST or share <= HEAVY * REGION:
+    consequence = f"proposals from that law rarely reach or leave such tails, and effective sizes are too optimistic. {remedy}"
+    if outside.sum() >= FEWEST and share > HEAVY * REGION:
+        region = f"the region that holds {100.0 * (1.0 - REGION):.4g} % of the normal law at the mode"
+        return [f"{100.0 * share:.2g} % of the draws are outside {region}: {consequence}"]
+    if square.size < JUDGED:
         return []
-    return [
-        f"{100.0 * share:.2g} % of the draws are outside the region that holds {100.0 * (1.0 - REGION):.4g} % of the normal law at "
-        f"the mode: proposals from that law rarely reach or leave such tails, and effective sizes are too optimistic. {remedy}"
-    ]
+    _, first = np.unique(square, return_index=True)
+    for place in first[::-1][:EXTREMES]:
+        found, error = excess(np.ascontiguousarray(white[place]))
+        if found - 2.0 * error > EXCESS:
+            return [
+                f"at a draw {math.sqrt(square[place]):.1f} standard deviations from the mode the posterior density is about "
+                f"{math.exp(min(found, 100.0)):.2g} times that of the normal law there: {consequence}"
+            ]
+    return []
