@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
 JUDGED = 400  # draws of a chain from which R-hat is more than noise
-DISAGREE = 1.1  # R-hat of chains that cannot have the same law
+DISAGREE = 1.2  # R-hat of chains that cannot be taken for draws of one law, however few were asked for
 
 
 def effective_sizes(theta: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
@@ -65,7 +65,7 @@ def r_hats(theta: np.ndarray) -> np.ndarray:
 def disagreement(theta: np.ndarray, names: Sequence[str]) -> str | None:
     """What to say of chains that plainly describe different laws, or never moved; None if they do not, or are too short to tell.
 
-    A single chain is judged by its halves. R-hat above 1.01 calls for a longer run, which the summary says; above 1.1 after
+    A single chain is judged by its halves. R-hat above 1.01 calls for a longer run, which the summary says; above 1.2 after
     hundreds of draws the means and intervals are wrong, whatever the guarantee of the sampler.
 
     >>> draws = np.random.default_rng(0).standard_normal((2, 500, 1))
