@@ -1,11 +1,27 @@
-"""What options of the command line mean: a family, or an expression in its place, and a prior."""
+"""Options of the command line that describe a model, and what they mean: a family, or an expression in its place, and a prior."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from tallbayes.errors import OptionError, unknown
+
+FamilyName = Annotated[
+    str | None, typer.Option("--family", help="A family by name, such as poisson, gaussian, gamma; logistic by default.")
+]
+Expression = Annotated[
+    str | None, typer.Option(help="Instead of a family, the log-likelihood of a row, such as 'y*eta - exp(eta)'.")
+]
+Constant = Annotated[list[str] | None, typer.Option(help="A constant of the expression, such as p=0.3; may be repeated.")]
+Mean = Annotated[str | None, typer.Option(help="Mean of the response by an expression of eta, for predictions.")]
+Support = Annotated[str | None, typer.Option(help="Responses of the expression: real, binary, count or positive.")]
+Sigma = Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")]
+FamilyOption = Annotated[
+    list[str] | None, typer.Option("--option", help="An option of the family, such as shape=2 or classes=3; may be repeated.")
+]
 
 
 def family_of(

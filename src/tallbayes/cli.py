@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tallbayes.arguments import family_of, prior_of
+from tallbayes.arguments import Constant, Expression, FamilyName, FamilyOption, Mean, Sigma, Support, family_of, prior_of
 
 app = typer.Typer(
     help="Bayesian posteriors over tall data, reading only the rows each iteration needs.",
@@ -27,19 +27,6 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save the fit as a
 Plots = Annotated[Path | None, typer.Option(help="Folder for plots of traces, marginals and cost.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary and the cost as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")]
-FamilyName = Annotated[
-    str | None, typer.Option("--family", help="A family by name, such as poisson, gaussian, gamma; logistic by default.")
-]
-Expression = Annotated[
-    str | None, typer.Option(help="Instead of a family, the log-likelihood of a row, such as 'y*eta - exp(eta)'.")
-]
-Constant = Annotated[list[str] | None, typer.Option(help="A constant of the expression, such as p=0.3; may be repeated.")]
-Mean = Annotated[str | None, typer.Option(help="Mean of the response by an expression of eta, for predictions.")]
-Support = Annotated[str | None, typer.Option(help="Responses of the expression: real, binary, count or positive.")]
-Sigma = Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")]
-FamilyOption = Annotated[
-    list[str] | None, typer.Option("--option", help="An option of the family, such as shape=2 or classes=3; may be repeated.")
-]
 
 
 def _version(asked: bool) -> None:

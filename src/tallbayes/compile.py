@@ -154,7 +154,8 @@ class _HelperCompiler(Compiler):
         return super().compile_extra(func)
 
 
-HELPER: Any = {"pipeline_class": _HelperCompiler}
+HELPER: Any = {"pipeline_class": _HelperCompiler} if hasattr(JITCodeLibrary, "_finalize_final_module") else {}
+"""Options of helpers. The method is Numba's own affair: without it everything works, and the first run compiles for longer."""
 
 
 class Entry:
