@@ -176,9 +176,7 @@ def mutated(function, change=None, **replaced):
     return namespace[function.__name__]
 
 
-HALF_KICK = """    upper_times(factor, gradient, scratch)
-    for j in range(theta.size):
-        momentum[j] += 0.5 * step * scratch[j]
+HALF_KICK = """    kick(factor, step, gradient, momentum, scratch)
     return value
 """
 CHECK = ("if not _subtrees_straight(momenta, sums, leaf):", "if False:")

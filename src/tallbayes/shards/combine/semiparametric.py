@@ -23,6 +23,7 @@ from tallbayes.shards.combine.nonparametric import KernelProduct, reported
 class Semiparametric(KernelProduct):
     """Draws of the product of normal fits with kernel corrections; `bandwidth` fixes h (in sub-posterior sds).
 
+    >>> from tallbayes.shards.combine.base import Convention
     >>> rng = np.random.default_rng(0)
     >>> sub = SubPosteriors(rng.standard_normal((2, 500, 1)), Convention.PRODUCT)
     >>> Semiparametric()(sub, draws=200).theta.shape
