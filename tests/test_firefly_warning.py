@@ -62,11 +62,14 @@ def autoregressive(inefficiency, draws, dim, seed=0):
 
 
 @pytest.mark.parametrize(
-    "times, draws, warned", [(1.0, 20_000, False), (3.0, 20_000, False), (12.0, 20_000, True), (12.0, 300, False)]
+    "times, draws, thin, warned",
+    [(1.0, 20_000, 1, False), (3.0, 20_000, 1, False), (12.0, 20_000, 1, True), (12.0, 300, 1, False), (3.0, 20_000, 4, True)],
 )
-def test_more_than_five_times_the_inefficiency_is_warned_of(times, draws, warned):
+def test_more_than_five_times_the_inefficiency_is_warned_of(times, draws, thin, warned):
+    """In iterations: with every fourth kept, three times as many draws are twelve times as many iterations."""
     model, sampler = logistic(500), Firefly()
     setup = sampler.setup(model, tb.find_mode(model, progress=False), 0, False)
+    setup.thin = thin
     theta = autoregressive(times * normal_inefficiency(sampler.move, 2), draws, 2)
     rng = np.random.default_rng(2)
     stats = {"bright": rng.poisson(5.0, (2, draws)).astype(float), "seen": np.full((2, draws), 400.0)}

@@ -28,7 +28,7 @@ from tallbayes.compile import inlinable
 from tallbayes.errors import OptionError, unknown
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode
-from tallbayes.moves import Move, as_proposal, from_dict, random_walk
+from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
 from tallbayes.samplers.acceptance import INFO, AcceptancePolicy, check_rows, costs_more, draw_rows, proxy_at
@@ -223,13 +223,3 @@ class DelayedAcceptance(Sampler):
                     "rows for nothing: raise order or subsample."
                 )
         return found
-
-    def as_dict(self) -> dict[str, Any]:
-        """Class and options in JSON types."""
-        options = {k: getattr(self, k) for k in ("form", "order", "subsample", "batches")}
-        return {"class": "DelayedAcceptance", **options, "move": self.move.as_dict()}
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any]) -> DelayedAcceptance:
-        """The inverse of `as_dict`."""
-        return cls(**{**options, "move": from_dict(options["move"])})

@@ -28,7 +28,7 @@ from tallbayes.errors import OptionError, unknown
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode, mode_at
 from tallbayes.models.priors import prior_gradient
-from tallbayes.moves import MOVE_INFO, Move, from_dict, random_walk
+from tallbayes.moves import MOVE_INFO, Move, random_walk
 from tallbayes.moves.base import Point, log_density, log_density_gradient, move
 from tallbayes.moves.reference import least_inefficiency, normal_inefficiency
 from tallbayes.proxies import lower_bounds
@@ -290,7 +290,7 @@ class Firefly(Sampler):
         """Inefficiency of theta against that of the same move on a normal density, which all rows would give: no row is read."""
         from arviz_stats.base import array_stats
 
-        total, dim = theta.shape[0] * theta.shape[1], theta.shape[2]
+        total, dim = theta.shape[0] * theta.shape[1] * setup.thin, theta.shape[2]  # iterations
         moving = [theta[:, :, j] for j in range(dim) if np.ptp(theta[:, :, j]) > 0]
         if not moving:
             return []
@@ -317,16 +317,6 @@ class Firefly(Sampler):
         """Gaps of all rows at a few draws, against the likelihood."""
         facts, problems = replay_gaps(self.bound, self.xi, model, fit, pairs, rng)
         return {**facts, "bright rows in the run": float(fit.stats["bright"].mean())}, problems
-
-    def as_dict(self) -> dict[str, Any]:
-        """Class and options in JSON types."""
-        names = ("bound", "resample", "xi", "rate", "excess", "fraction")
-        return {"class": "Firefly", **{k: getattr(self, k) for k in names}, "move": self.move.as_dict()}
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any]) -> Firefly:
-        """The inverse of `as_dict`."""
-        return cls(**{**options, "move": from_dict(options["move"])})
 
 
 def replay_gaps(

@@ -30,7 +30,7 @@ from tallbayes.engine.residuals import slope_count
 from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.models.base import Model
 from tallbayes.models.mode import Mode, mode_at
-from tallbayes.moves import MOVE_INFO, Move, from_dict, hmc, tuning
+from tallbayes.moves import MOVE_INFO, Move, hmc, tuning
 from tallbayes.moves.base import Point, move
 from tallbayes.moves.hmc import Hamiltonian
 from tallbayes.moves.linear import inverse_factor
@@ -377,13 +377,3 @@ class HMCECS(Sampler):
     ) -> tuple[dict[str, Any], list[str]]:
         """Estimates against the full data at random draws."""
         return ecs_checks.audit(model, fit, pairs, rng)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Class and options in JSON types."""
-        options = {k: v for k, v in self.__dict__.items() if k != "move"}
-        return {"class": "HMCECS", **options, "move": self.move.as_dict()}
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any]) -> HMCECS:
-        """The inverse of `as_dict`."""
-        return cls(**{**options, "move": from_dict(options["move"])})
