@@ -79,7 +79,7 @@ def test_more_than_five_times_the_inefficiency_is_warned_of(times, draws, thin, 
     if warned:
         assert "of the same move on all rows" in found[0] and "Raise excess" in found[0]
     if draws == 20_000:
-        assert setup.notes["theta_IF"] == pytest.approx(times * normal_inefficiency(sampler.move, 2), rel=0.5)
+        assert setup.notes["theta_IF"] == pytest.approx(thin * times * normal_inefficiency(sampler.move, 2), rel=0.5)
         assert ("normal_IF" in setup.notes) == (setup.notes["theta_IF"] > 20.0)
 
 
