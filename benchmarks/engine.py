@@ -37,7 +37,7 @@ from benchmarks import report
 from tallbayes.data import records as packed
 from tallbayes.engine import passes
 from tallbayes.engine.rows import SingleIndex
-from tallbayes.models.logistic import Logistic
+from tallbayes.families.logistic import Logistic
 
 KERNELS = ("residuals", "value", "gradient", "hessian")
 CONTENDERS = ("C", "tallbayes", "numpy", "jax")

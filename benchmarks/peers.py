@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import tallbayes as tb
-from tallbayes.models.priors import NORMAL, STUDENT
+from tallbayes.priors import NORMAL, STUDENT
 
 clock = time.perf_counter  # or time.process_time, where other work competes for the cores
 

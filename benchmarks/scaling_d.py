@@ -13,7 +13,7 @@ import tallbayes as tb
 from benchmarks.problems import synthetic
 from benchmarks.report import show
 from tallbayes import auto
-from tallbayes.proxies.bounds import rate_count, total_rate
+from tallbayes.bounds.tables import rate_count, total_rate
 
 
 def main() -> None:

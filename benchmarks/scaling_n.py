@@ -22,7 +22,7 @@ import tallbayes as tb
 from benchmarks.report import show
 from tallbayes.data import records
 from tallbayes.data.dataset import Packer
-from tallbayes.data.store import Writer, open_store
+from tallbayes.data.packed_store import Writer, open_store
 
 D = 10
 CHUNK = 1 << 20

@@ -18,7 +18,7 @@ from typing import Any
 import tallbayes as tb
 from tallbayes import testing
 from tallbayes.compare import Comparison
-from tallbayes.models import logistic, mode
+from tallbayes.mode import laplace
 from tallbayes.moves import Move
 from tallbayes.results import audit
 from tallbayes.samplers import KINDS, SAMPLERS, Sampler
@@ -79,7 +79,7 @@ def layers() -> str:
 
 def family_file() -> str:
     """The source of the logistic family."""
-    return f"```python\n{Path(inspect.getfile(logistic)).read_text().rstrip()}\n```"
+    return f"```python\n{Path(inspect.getfile(tb.models.logistic)).read_text().rstrip()}\n```"
 
 
 def reference() -> str:
@@ -98,7 +98,7 @@ def reference() -> str:
         ("Families", "tb.models", _named(tb.models, (*tb.models.FAMILIES, "build", "Model", "Family"))),
         ("Models written by users", "tb.models", _named(tb.models, WRITTEN)),
         ("Model", "model", _members(tb.models.Model)),
-        ("Mode", "mode", [*_members(mode.Mode), *((f"laplace().{k}", v) for k, v in _members(mode.Laplace))]),
+        ("Mode", "mode", [*_members(laplace.Mode), *((f"laplace().{k}", v) for k, v in _members(laplace.Laplace))]),
         ("Priors", "tb.priors", _named(tb.priors, _made_here(tb.priors, tb.priors.Prior))),
         ("Samplers", "tb.samplers", _named(tb.samplers, sorted(tb.samplers.CLASSES))),
         ("Moves", "tb.moves", _named(tb.moves, (*tb.moves.MOVES, *tb.moves.PROPOSALS))),
@@ -112,7 +112,7 @@ def reference() -> str:
         ("Errors", "tb", _named(tb, [k for k in tb.__all__ if k.endswith(("Error", "Warning"))])),
         ("Testing", "tallbayes.testing", _named(testing, [k for k in testing.__all__ if callable(getattr(testing, k))])),
     ]
-    fields = {"Data": tb.Dataset, "Model": tb.models.Model, "Mode": mode.Mode, "Fit": tb.Fit, "Audit": audit.Audit}
+    fields = {"Data": tb.Dataset, "Model": tb.models.Model, "Mode": laplace.Mode, "Fit": tb.Fit, "Audit": audit.Audit}
     fields["Comparison"] = Comparison
     parts = []
     for title, prefix, members in groups:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 import tallbayes as tb
-from tallbayes.moves.base import Move, Point, log_density, move, start
+from tallbayes.moves.move import Move, Point, log_density, move, start
 
 
 class BlockKernel(NamedTuple):

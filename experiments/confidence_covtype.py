@@ -12,7 +12,7 @@ import numpy as np
 import tallbayes as tb
 from benchmarks.report import show
 from experiments.acceptance_tools import arguments, covtype_gamma, covtype_logistic, percent, run, save, share_by_chain
-from tallbayes.models.mode import Mode
+from tallbayes.mode.laplace import Mode
 from tallbayes.results.cost import r_hats
 from tallbayes.samplers import Confidence
 

@@ -15,7 +15,7 @@ import numpy as np
 import tallbayes as tb
 from benchmarks.report import show
 from experiments.shapes import dataset
-from tallbayes.proxies import pilot as pilots
+from tallbayes.diagnostics import subsample_pilot as pilots
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ import tallbayes as tb
 from benchmarks import hmc_ecs as peer
 from benchmarks.report import show
 from experiments.shapes import dataset
-from tallbayes.models.mode import Mode
+from tallbayes.mode.laplace import Mode
 from tallbayes.run.chain import Chain
 
 

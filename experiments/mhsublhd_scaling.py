@@ -15,8 +15,8 @@ from benchmarks.report import show
 from experiments.acceptance_tools import arguments, covtype_columns, percent, run, save, standardised
 from experiments.confidence_scaling import two_classes
 from tallbayes.engine import passes
-from tallbayes.proxies import concentration
 from tallbayes.samplers import MHSubLhd
+from tallbayes.schemes import sequential_tests
 
 DELTA, P, GAMMA = 0.01, 2.0, 2.0
 CHECKED = 20_000  # rows on which errors of classification are measured
@@ -85,7 +85,7 @@ def share_at_equilibrium(n: float, iterations: int, rng: np.random.Generator, sp
                 break
             level = (P - 1.0) * DELTA / (P * look**P)
             deviation = abs(gap) * spread * math.sqrt(rng.chisquare(max(t - 1.0, 1.0)) / t) if t > 1 else 0.0
-            width = concentration.empirical_bernstein_serfling(deviation, 2.0 * limit, t, n, level)
+            width = sequential_tests.empirical_bernstein_serfling(deviation, 2.0 * limit, t, n, level)
             if abs(estimate - psi) >= width:
                 break
             size = math.ceil(GAMMA * t)
@@ -99,7 +99,7 @@ def proposition(model: tb.models.Model, distances: list[float], pairs: int) -> l
     """Measured T of Hoeffding's test beside (18), at pairs at given distances from the mode in posterior sds."""
     rng, n, mode = np.random.default_rng(3), model.data.n, tb.find_mode(model, progress=False)
     x, _, _, _ = passes.block(model.rows, 0, n)
-    longest, test = float(np.sqrt((x**2).sum(1)).max()), concentration.make_test("hoeffding-serfling", DELTA, GAMMA, 1, P)
+    longest, test = float(np.sqrt((x**2).sum(1)).max()), sequential_tests.make_test("hoeffding-serfling", DELTA, GAMMA, 1, P)
     table = []
     for distance in distances:
         measured, bounds = [], []
@@ -114,7 +114,7 @@ def proposition(model: tb.models.Model, distances: list[float], pairs: int) -> l
             relative = abs(gaps.mean() - psi) / (2.0 * limit)
             inner = P * math.log(4.0 * P / relative**2) + math.log(2.0 * P / (DELTA * (P - 1.0)))
             bounds.append(max(1.0, 4.0 / relative**2 * inner))
-            measured.append(concentration.decide_values(rng, test, gaps, psi, -limit, limit, False)[1])
+            measured.append(sequential_tests.decide_values(rng, test, gaps, psi, -limit, limit, False)[1])
         within = np.mean(np.array(measured) <= np.minimum(n, GAMMA * np.array(bounds)))
         table.append(
             {

@@ -18,8 +18,8 @@ from scipy.stats import t as student
 
 import tallbayes as tb
 from benchmarks.report import show
+from tallbayes.diagnostics.pair_pilot import Pilot, anderson_darling
 from tallbayes.errors import TallbayesWarning
-from tallbayes.samplers.pilot import Pilot, anderson_darling
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 WALK = tb.moves.random_walk(acceptance=0.5)

@@ -10,8 +10,8 @@ import pytest
 from support import logistic_arrays, medium_model
 
 import tallbayes as tb
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode
+from tallbayes.mode.laplace import Mode
+from tallbayes.model import Model
 from tallbayes.testing import ExactPosterior, exact_posterior
 
 PRIOR = tb.priors.normal(2.0)

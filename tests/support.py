@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import tallbayes as tb
-from tallbayes.run.pack import flatten
+from tallbayes.run.flattening import flatten
 from tallbayes.samplers import advance
 
 

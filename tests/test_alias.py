@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from tallbayes.proxies.alias import CHUNK, build, draw_item
+from tallbayes.engine.random_rows import CHUNK, build, draw_item
 
 RNG = np.random.default_rng(20)
 SIZES = np.array([0, 1, 4, 4 + CHUNK, 4 + CHUNK + 900, 5000 + CHUNK + 900])

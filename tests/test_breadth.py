@@ -7,10 +7,10 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 import tallbayes as tb
+from tallbayes.bounds.catalogue import certify
+from tallbayes.bounds.tables import rate_count, row_rates, total_rate
 from tallbayes.engine import passes
 from tallbayes.errors import DataError, ModelError, OptionError
-from tallbayes.proxies.bounds import rate_count, row_rates, total_rate
-from tallbayes.proxies.remainder import certify
 from tallbayes.testing import THRESHOLD, exact_posterior, invariance_scores
 
 

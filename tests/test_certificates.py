@@ -8,13 +8,13 @@ import sympy as sp
 from flint import ctx
 
 import tallbayes as tb
-from tallbayes.engine.family import third_supremum, third_supremum_on
-from tallbayes.models.symbolic import balls
-from tallbayes.models.symbolic.certificate import Pieces, certify, is_affine, is_location, survey_responses
-from tallbayes.models.symbolic.functions import elementary
-from tallbayes.models.symbolic.grammar import ETA, Y, parse
-from tallbayes.models.symbolic.stable import stabilised
-from tallbayes.models.symbolic.tails import as_rational, never_positive
+from tallbayes.engine.family_functions import third_supremum, third_supremum_on
+from tallbayes.models.expressions import balls
+from tallbayes.models.expressions.asymptotes import as_rational, never_positive
+from tallbayes.models.expressions.certificate import Pieces, certify, is_affine, is_location, survey_responses
+from tallbayes.models.expressions.grammar import ETA, Y, parse
+from tallbayes.models.expressions.special_functions import elementary
+from tallbayes.models.expressions.stabilise import stabilised
 
 UNARY = (
     "exp({})",

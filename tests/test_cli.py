@@ -14,8 +14,9 @@ from support import logistic_arrays, start_python
 from typer.testing import CliRunner
 
 import tallbayes as tb
-from tallbayes import api, cli
-from tallbayes.arguments import family_of, prior_of
+from tallbayes import api
+from tallbayes.cli import commands
+from tallbayes.cli.arguments import family_of, prior_of
 
 SMALL = ("--sampler", "mh", "--draws", "40", "--warmup", "30", "--chains", "2", "--seed", "3", "--quiet")
 
@@ -29,7 +30,7 @@ def rows(tmp_path):
 
 
 def invoke(*arguments):
-    result = CliRunner().invoke(cli.app, [str(a) for a in arguments])
+    result = CliRunner().invoke(commands.app, [str(a) for a in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -39,7 +40,7 @@ def run_main(monkeypatch, capsys, *arguments):
     """Exit code and output of the program as installed."""
     monkeypatch.setattr(sys, "argv", ["tallbayes", *map(str, arguments)])
     with pytest.raises(SystemExit) as stopped:
-        cli.main()
+        commands.main()
     return stopped.value.code, capsys.readouterr()
 
 

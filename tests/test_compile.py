@@ -41,7 +41,7 @@ import numpy as np
 from tallbayes.compile import jit
 from tallbayes.data import Dataset
 from tallbayes.engine import passes
-from tallbayes.engine.family import value
+from tallbayes.engine.family_functions import value
 from tallbayes.engine.rows import SingleIndex
 
 class Mine(NamedTuple):

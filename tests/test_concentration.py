@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tallbayes.compile import jit
-from tallbayes.proxies import concentration as c
+from tallbayes.schemes import sequential_tests as c
 from tallbayes.testing import THRESHOLD
 
 N = 2000

@@ -8,18 +8,19 @@ import pytest
 from support import logistic_arrays, run_chunks
 
 import tallbayes as tb
+from tallbayes.bounds import uniform_ranges
+from tallbayes.bounds.catalogue import certify
 from tallbayes.engine import passes
-from tallbayes.engine.family import curvature_supremum, jet2, slope_supremum
+from tallbayes.engine.family_functions import curvature_supremum, jet2, slope_supremum
 from tallbayes.errors import CertificateError, ModelError, OptionError, TallbayesWarning
-from tallbayes.proxies import concentration, ranges
-from tallbayes.proxies.concentration import Betting
-from tallbayes.proxies.remainder import certify
 from tallbayes.proxies.taylor import whiten, whitening_of
 from tallbayes.samplers import Confidence, MHSubLhd
-from tallbayes.samplers.acceptance import Pair, replay
-from tallbayes.samplers.bounded_error import beside_delta
 from tallbayes.samplers.confidence import Weighted
-from tallbayes.samplers.moving import References, nearest, references_at
+from tallbayes.schemes import sequential_tests
+from tallbayes.schemes.acceptance import Pair, replay
+from tallbayes.schemes.bounded_error import beside_delta
+from tallbayes.schemes.references import References, nearest, references_at
+from tallbayes.schemes.sequential_tests import Betting
 from tallbayes.target import Seen
 from tallbayes.testing import THRESHOLD, invariance_scores
 
@@ -82,7 +83,7 @@ def test_ranges_hold_for_every_row(family, order, bound):
         for _ in range(10):
             white, other_white = spread * rng.standard_normal((2, model.dim))
             theta, other = mode.reference + mode.factor @ white, mode.reference + mode.factor @ other_white
-            low, high = ranges.gap_range(proxy.bound, proxy.whitening, order, theta, other, white, other_white)
+            low, high = uniform_ranges.gap_range(proxy.bound, proxy.whitening, order, theta, other, white, other_white)
             gaps = gaps_of_all_rows(model, mode.reference, order, theta, other)
             assert low - 1e-11 <= gaps.min() and gaps.max() <= high + 1e-11
             ratios.append(np.abs(gaps).max() / max(-low, high))
@@ -97,12 +98,12 @@ def test_a_collapsed_bound_is_the_largest_of_a_row(heavy):
     rng = np.random.default_rng(3)
     for name in ("T6", "T9"):
         bound, _ = certify(mode, name, indexed=True)
-        small = ranges.collapse(bound)
+        small = uniform_ranges.collapse(bound)
         white, other = rng.standard_normal((2, 3))
-        rates = np.zeros(ranges.rate_count(bound))
-        ranges.total_rate(bound, white, other, rates)
-        limits = [ranges.row_rate(bound, rates, row) for row in range(ROWS)]
-        largest = ranges.largest_rate(small, white, other, np.zeros(ranges.rate_count(small)))
+        rates = np.zeros(uniform_ranges.rate_count(bound))
+        uniform_ranges.total_rate(bound, white, other, rates)
+        limits = [uniform_ranges.row_rate(bound, rates, row) for row in range(ROWS)]
+        largest = uniform_ranges.largest_rate(small, white, other, np.zeros(uniform_ranges.rate_count(small)))
         if name == "T6":
             np.testing.assert_allclose(largest, max(limits), rtol=1e-9)
         assert 0.0 < largest <= max(limits) * (1 + 1e-9)  # T9 may take the other table of a class than the sum would
@@ -177,7 +178,7 @@ def test_a_rule_that_spends_more_than_its_level_is_caught(heavy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", ["uniform", "weighted"])
-@pytest.mark.parametrize("test", concentration.NAMES)
+@pytest.mark.parametrize("test", sequential_tests.NAMES)
 def test_ten_thousand_stored_decisions(test, rows, heavy):
     sampler = Confidence(delta=0.1, test=test, rows=rows)
     assert flips(sampler, *heavy, 100, 100, 9, True).sum() <= most(10_000, 0.1)

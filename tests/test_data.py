@@ -19,7 +19,7 @@ from tallbayes.data import read as read_function
 from tallbayes.data.arrow import BATCH
 from tallbayes.data.formula import Terms, parse
 from tallbayes.data.moments import Moments
-from tallbayes.data.store import Writer, open_store
+from tallbayes.data.packed_store import Writer, open_store
 from tallbayes.errors import DataError, OptionError, StoreError
 
 MANY = BATCH + 4464
@@ -374,7 +374,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, stores, monkeypatch, erro
 def test_an_interrupted_rewrite_leaves_the_old_store(stores, monkeypatch):
     table = pa.table(columns_of(50, seed=1))
     first = read(table, "y ~ age", memory="disk")
-    monkeypatch.setattr("tallbayes.data.store.write_synced", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("tallbayes.data.packed_store.write_synced", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         read(pa.table(columns_of(50, seed=2)), "y ~ age", memory="disk")
     assert list(stores.iterdir()) == [first.store]
@@ -634,7 +634,7 @@ def test_the_fingerprint_knows_names_order_and_type():
 PACK = """
 import sys
 from tallbayes.data import read
-from tallbayes.data.store import Writer
+from tallbayes.data.packed_store import Writer
 
 def anonymous():
     with open("/proc/self/status") as file:

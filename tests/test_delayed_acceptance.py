@@ -10,13 +10,20 @@ from support import Scripted, logistic_arrays, named, run_chunks
 
 import tallbayes as tb
 from tallbayes import target as targets
+from tallbayes.contract import advance, init, step
 from tallbayes.errors import TallbayesWarning
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, whiten
 from tallbayes.samplers import delayed_acceptance
-from tallbayes.samplers.base import advance, init, step
 from tallbayes.samplers.naive_subsampling import State as NaiveState
-from tallbayes.testing import THRESHOLD, ExactPosterior, invariance_error, invariance_scores, irreducible, transition_matrix
+from tallbayes.testing import (
+    THRESHOLD,
+    ExactPosterior,
+    invariance_error,
+    invariance_scores,
+    irreducible,
+    transition_matrix,
+)
 from tallbayes.testing.invariance import moment_scores
 
 SAMPLERS = tb.samplers

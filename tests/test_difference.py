@@ -9,6 +9,8 @@ import pytest
 from support import logistic_arrays
 
 import tallbayes as tb
+from tallbayes.diagnostics import subsample_pilot as pilots
+from tallbayes.diagnostics.subsample_pilot import Sample
 from tallbayes.engine import passes
 from tallbayes.engine.residuals import (
     add_curvatures,
@@ -19,10 +21,9 @@ from tallbayes.engine.residuals import (
     slope_count,
 )
 from tallbayes.errors import ModelError, OptionError
-from tallbayes.models.mode import mode_at
-from tallbayes.moves.base import log_density_gradient
+from tallbayes.mode.search import mode_at
 from tallbayes.moves.linear import inverse_factor
-from tallbayes.proxies import pilot as pilots
+from tallbayes.moves.move import log_density_gradient
 from tallbayes.proxies.difference import (
     BlockPoisson,
     Penalty,
@@ -37,8 +38,7 @@ from tallbayes.proxies.difference import (
     refreshed_rows,
     row_scale,
 )
-from tallbayes.proxies.pilot import Sample
-from tallbayes.samplers.estimated import EstimatedPosterior, first_rows, renewed_rows
+from tallbayes.schemes.estimates import EstimatedPosterior, first_rows, renewed_rows
 from tallbayes.target import Target, counters
 from tallbayes.testing import THRESHOLD
 

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 import tallbayes as tb
-from tallbayes.cli import app
+from tallbayes.cli.commands import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "VISION.md", *sorted((ROOT / "docs").rglob("*.md"))]

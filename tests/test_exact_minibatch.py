@@ -14,18 +14,18 @@ from scipy.stats import binom
 from support import logistic_arrays, run_chunks
 
 import tallbayes as tb
+from tallbayes.bounds import pair_functions, tables
+from tallbayes.bounds.catalogue import certify
+from tallbayes.bounds.tables import rate_count, row_rate, row_rates, total_rate
 from tallbayes.compile import jit
+from tallbayes.contract import init, step
 from tallbayes.engine import passes
 from tallbayes.engine.rows import ALLOWANCE
-from tallbayes.models.base import Model
+from tallbayes.model import Model
 from tallbayes.moves.proposals import propose
-from tallbayes.proxies import bounds, pairs
-from tallbayes.proxies.bounds import rate_count, row_rate, row_rates, total_rate
-from tallbayes.proxies.remainder import certify
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
-from tallbayes.run.pack import flatten
+from tallbayes.run.flattening import flatten
 from tallbayes.samplers import ExactMinibatch, advance, exact_minibatch
-from tallbayes.samplers.base import init, step
 from tallbayes.samplers.exact_minibatch import MHSS, SMH, MinibatchOptions, Tuna, dominating, thin
 from tallbayes.target import BOUND_EXCEEDED, EVALS, ROW, STATUS, Target
 from tallbayes.testing import (
@@ -247,7 +247,9 @@ def anchored(first, second):
     along = second @ first / length
     across = math.sqrt(max(0.0, second @ second - along**2))
     angle = np.arange(48) * math.pi / 48
-    return pairs.PAD * np.abs((along * np.cos(angle) + across * np.sin(angle)) ** 3 - (length * np.cos(angle)) ** 3).max()
+    return (
+        pair_functions.PAD * np.abs((along * np.cos(angle) + across * np.sin(angle)) ** 3 - (length * np.cos(angle)) ** 3).max()
+    )
 
 
 @both_stages
@@ -256,7 +258,7 @@ def test_a_grid_anchored_at_the_current_position_fails(rate, two_stage, monkeypa
     """Its g is a valid bound, but 0.3 % larger one way than the other: no longer the same kernel seen from both ends."""
     case = enumerated("T6", 200)
     assert invariance_error(kernel(case, options_of(rate), two_stage, PROPOSALS["symmetric"]), case.law) < 1e-14
-    monkeypatch.setattr(bounds, "angular", anchored)
+    monkeypatch.setattr(tables, "angular", anchored)
     assert invariance_error(kernel(case, options_of(rate), two_stage, PROPOSALS["symmetric"]), case.law) > 1e-7
 
 

@@ -12,15 +12,15 @@ from scipy import stats
 
 import tallbayes as tb
 from tallbayes.compile import jit
-from tallbayes.engine.family import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
-from tallbayes.engine.multi import vector_gradient, vector_hessian, vector_value
-from tallbayes.models.gaussian import GaussianScale
-from tallbayes.models.symbolic.build import OWN_FIELDS, member_type
-from tallbayes.models.symbolic.functions import elementary
-from tallbayes.models.symbolic.generate import fields, quadrature, source
-from tallbayes.models.symbolic.grammar import ETA, FUNCTIONS, LOG_SCALE, Y, as_text, parse
-from tallbayes.models.symbolic.simulate import simulator
-from tallbayes.models.symbolic.stable import stabilised
+from tallbayes.engine.family_functions import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
+from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_value
+from tallbayes.families.gaussian import GaussianScale
+from tallbayes.models.expressions.builder import OWN_FIELDS, member_type
+from tallbayes.models.expressions.generate import fields, quadrature, source
+from tallbayes.models.expressions.grammar import ETA, FUNCTIONS, LOG_SCALE, Y, as_text, parse
+from tallbayes.models.expressions.simulate import simulator
+from tallbayes.models.expressions.special_functions import elementary
+from tallbayes.models.expressions.stabilise import stabilised
 from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import ExactMinibatch
 from tallbayes.testing import THRESHOLD, exact_posterior

@@ -10,7 +10,7 @@ import pytest
 import tallbayes as tb
 import tallbayes.models
 from tallbayes.compile import jit
-from tallbayes.engine.family import (
+from tallbayes.engine.family_functions import (
     jet1,
     jet2,
     residual,
@@ -20,7 +20,7 @@ from tallbayes.engine.family import (
     third_supremum_on,
     value,
 )
-from tallbayes.engine.multi import vector_gradient, vector_hessian, vector_value
+from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_value
 
 MODULES = [importlib.import_module(f"tallbayes.models.{m.name}") for m in pkgutil.iter_modules(tallbayes.models.__path__)]
 FAMILIES = [module.FAMILY for module in MODULES if hasattr(module, "FAMILY")]

@@ -15,7 +15,9 @@ from tallbayes.compile import jit
 from tallbayes.errors import ModelError, OptionError, TallbayesWarning
 from tallbayes.proxies.lower_bounds import bound_value, gaps_at
 from tallbayes.samplers import Firefly, PseudoMarginalFirefly, from_dict
-from tallbayes.samplers.bright import (
+from tallbayes.samplers.firefly import FireflyOptions
+from tallbayes.samplers.pseudo_marginal_firefly import lit_value, log_variance
+from tallbayes.schemes.lights import (
     SWEEP,
     WITH,
     WITHOUT,
@@ -33,8 +35,6 @@ from tallbayes.samplers.bright import (
     single_rate,
     with_room,
 )
-from tallbayes.samplers.firefly import FireflyOptions
-from tallbayes.samplers.pseudo_marginal_firefly import lit_value, log_variance
 from tallbayes.target import EVALS, lower_gaps
 from tallbayes.testing import THRESHOLD, exact_posterior, invariance_error, invariance_scores, irreducible
 

@@ -7,7 +7,7 @@ import pytest
 
 import tallbayes as tb
 from tallbayes.errors import TallbayesWarning
-from tallbayes.moves.reference import least_inefficiency, normal_inefficiency
+from tallbayes.moves.normal_benchmark import least_inefficiency, normal_inefficiency
 from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import Firefly
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tallbayes as tb
-from tallbayes.data import read, summaries
+from tallbayes.data import read, transform_state
 from tallbayes.data.arrow import BATCH
 from tallbayes.data.design import Matrices, design, survey
 from tallbayes.data.formula import expand
@@ -154,12 +154,12 @@ def test_poly_is_sound_for_sorted_columns_far_from_zero():
 
 
 def test_quantiles_come_from_a_sample_when_there_are_many_rows(monkeypatch):
-    monkeypatch.setattr(summaries, "EXACT_ROWS", 5000)
-    monkeypatch.setattr(summaries, "SAMPLED_ROWS", 1000)
+    monkeypatch.setattr(transform_state, "EXACT_ROWS", 5000)
+    monkeypatch.setattr(transform_state, "SAMPLED_ROWS", 1000)
     values = np.random.default_rng(2).normal(size=20_000)
     knots = []
     for size in (100, 999):
-        spline = summaries.Spline("bs(x, df=6)", {"df": 6}, "bs")
+        spline = transform_state.Spline("bs(x, df=6)", {"df": 6}, "bs")
         for start in range(0, values.size, size):
             spline.add(values[start : start + size])
         assert spline.kept <= 4 * 1000 + size

@@ -11,16 +11,16 @@ from support import logistic_arrays, run_chunks
 import tallbayes as tb
 from tallbayes.engine.residuals import control_residuals
 from tallbayes.errors import ModelError, OptionError, TallbayesWarning
-from tallbayes.models.mode import mode_at
-from tallbayes.moves.base import log_density_gradient, move, start
+from tallbayes.mode.search import mode_at
 from tallbayes.moves.hmc import Hamiltonian, leapfrog
+from tallbayes.moves.move import log_density_gradient, move, start
 from tallbayes.moves.nuts import NoUTurn
 from tallbayes.proxies.difference import Penalty, UniformRows, combine, difference, proxy_sum
 from tallbayes.results.cost import weighted_sizes
 from tallbayes.samplers import HMCECS, resolve
-from tallbayes.samplers.estimated import EstimatedPosterior, assemble, first_rows, inside, pulled_in
 from tallbayes.samplers.full_data import FullPosterior
 from tallbayes.samplers.hmc_ecs import SubsamplingOptions, _kernel
+from tallbayes.schemes.estimates import EstimatedPosterior, assemble, first_rows, inside, pulled_in
 from tallbayes.target import Target, control_slopes, counters
 from tallbayes.testing import THRESHOLD, exact_posterior, invariance_error, transition_matrix
 

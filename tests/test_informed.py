@@ -11,12 +11,12 @@ from support import run_chunks
 
 import tallbayes as tb
 from tallbayes import target as targets
+from tallbayes.contract import init
 from tallbayes.errors import ModelError, OptionError
-from tallbayes.proxies import statistics as summaries
 from tallbayes.samplers import from_dict
-from tallbayes.samplers.base import init
 from tallbayes.samplers.informed import Informed
-from tallbayes.samplers.subsets import Chosen, Swap, Window, Windows, choose, distance, propose_start, refresh
+from tallbayes.schemes import subset_statistics
+from tallbayes.schemes.subsets import Chosen, Swap, Window, Windows, choose, distance, propose_start, refresh
 from tallbayes.target import Target, counters
 from tallbayes.testing import THRESHOLD
 
@@ -36,7 +36,7 @@ FEATURES = np.array([[-1.0], [0.3], [0.1], [1.4], [-0.6], [-0.2]])
 
 def swapped(swaps, penalty, draws=6000, steps=6, wrong=False):
     """Subsets of 2 of 6 rows after some refreshes from exact draws, counted, and the law they should have."""
-    rng, target, scheme = np.random.default_rng(1), table_target(summaries.RowFeatures(FEATURES)), Swap(2, swaps)
+    rng, target, scheme = np.random.default_rng(1), table_target(subset_statistics.RowFeatures(FEATURES)), Swap(2, swaps)
     pairs = list(itertools.combinations(range(6), 2))
     squared = np.array([FEATURES[list(pair), 0].mean() ** 2 for pair in pairs])
     law = np.exp(-penalty * squared)
@@ -66,7 +66,7 @@ SQUARED = np.array([0.1, 2.0, 0.5, 0.0, 1.2, 0.9, 0.3])
 
 def test_windows_leave_their_law_invariant():
     rng, penalty = np.random.default_rng(2), 1.5
-    target, scheme = table_target(summaries.WindowDistances(SQUARED)), Windows(0, 7, 3, 0.7, 0.5)
+    target, scheme = table_target(subset_statistics.WindowDistances(SQUARED)), Windows(0, 7, 3, 0.7, 0.5)
     law = np.exp(-penalty * SQUARED)
     law /= law.sum()
     counts = np.zeros(7)
@@ -97,7 +97,7 @@ def test_the_proposal_of_windows_is_symmetric_and_has_its_law():
 
 @pytest.mark.parametrize("n, m", [(40, 3), (40, 30)])
 def test_chosen_subsets_are_uniform_and_without_repeats(n, m):
-    rng, target = np.random.default_rng(4), table_target(summaries.RowFeatures(np.arange(float(n))[:, None]))
+    rng, target = np.random.default_rng(4), table_target(subset_statistics.RowFeatures(np.arange(float(n))[:, None]))
     counts = np.zeros(n)
     for _ in range(4000):
         subset = choose(rng, Swap(m, 1), target)
@@ -109,20 +109,20 @@ def test_chosen_subsets_are_uniform_and_without_repeats(n, m):
 
 def test_statistics_that_slide_are_those_computed_afresh(monkeypatch):
     y = lfilter([1.0, 0.7], [1.0, -0.5], np.random.default_rng(5).standard_normal(400)) + 3.0
-    monkeypatch.setattr(summaries, "_RENEW", 64)
-    for name, (levels, lags) in summaries.SUMMARIES.items():
+    monkeypatch.setattr(subset_statistics, "_RENEW", 64)
+    for name, (levels, lags) in subset_statistics.SUMMARIES.items():
 
         def summary(w, levels=levels, lags=lags):
-            return np.concatenate([np.quantile(w, levels) if levels else [], summaries.autocorrelations(w, lags)])
+            return np.concatenate([np.quantile(w, levels) if levels else [], subset_statistics.autocorrelations(w, lags)])
 
         whole = summary(y)
         expected = [((summary(y[s : s + 50]) - whole) ** 2).sum() for s in range(1, 351)]
-        np.testing.assert_allclose(summaries.summary_windows(y, name, 1, 50).squared, expected, rtol=1e-9)
-        user = summaries.function_windows(y, lambda w, f=summary: np.array([f(v) for v in w]), 1, 50)
+        np.testing.assert_allclose(subset_statistics.summary_windows(y, name, 1, 50).squared, expected, rtol=1e-9)
+        user = subset_statistics.function_windows(y, lambda w, f=summary: np.array([f(v) for v in w]), 1, 50)
         np.testing.assert_allclose(user.squared, expected, rtol=1e-9)
     features = np.random.default_rng(6).standard_normal((300, 3))
     means = np.array([(features[s : s + 20].mean(0) ** 2).sum() for s in range(2, 281)])
-    np.testing.assert_allclose(summaries.feature_windows(features, 2, 20).squared, means, rtol=1e-9)
+    np.testing.assert_allclose(subset_statistics.feature_windows(features, 2, 20).squared, means, rtol=1e-9)
 
 
 def gaussian_mean(n=2000):

@@ -6,11 +6,11 @@ import pytest
 import sympy as sp
 
 import tallbayes as tb
-from tallbayes.engine.multi import vector_residual
-from tallbayes.models.symbolic.functions import elementary
-from tallbayes.models.symbolic.grammar import ETA, LOG_SCALE, Y, parse
-from tallbayes.models.symbolic.location_scale import certify_scale, is_location_scale
-from tallbayes.models.symbolic.stable import stabilised
+from tallbayes.engine.multi_index import vector_residual
+from tallbayes.models.expressions.grammar import ETA, LOG_SCALE, Y, parse
+from tallbayes.models.expressions.location_scale import certify_scale, is_location_scale
+from tallbayes.models.expressions.special_functions import elementary
+from tallbayes.models.expressions.stabilise import stabilised
 from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import ExactMinibatch
 from tallbayes.testing import THRESHOLD, exact_posterior

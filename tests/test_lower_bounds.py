@@ -8,11 +8,11 @@ from scipy.special import expit, logsumexp
 
 import tallbayes as tb
 from tallbayes.engine import passes
-from tallbayes.engine.lower import lower_gap, lower_jet, lower_slope, vector_lower_gap, vector_lower_slope
+from tallbayes.engine.lower_gaps import lower_gap, lower_jet, lower_slope, vector_lower_gap, vector_lower_slope
 from tallbayes.errors import ModelError, OptionError
-from tallbayes.models.logistic import Logistic
-from tallbayes.models.softmax import Softmax
-from tallbayes.models.student_t import StudentT
+from tallbayes.families.logistic import Logistic
+from tallbayes.families.softmax import Softmax
+from tallbayes.families.student_t import StudentT
 from tallbayes.proxies.lower_bounds import (
     MARGIN,
     _all_gaps,
@@ -25,7 +25,7 @@ from tallbayes.proxies.lower_bounds import (
     lower_bound,
     predicted_brightness,
 )
-from tallbayes.proxies.tangents import Boehning, JaakkolaJordan, StudentTangent
+from tallbayes.proxies.lower_tangents import Boehning, JaakkolaJordan, StudentTangent
 
 GRID = np.concatenate([np.linspace(-40, 40, 801), [-700.0, -200.0, 200.0, 700.0, 1e-3, -1e-3, 1e-6]])
 

@@ -8,8 +8,8 @@ from sklearn.linear_model import LogisticRegression
 
 import tallbayes as tb
 from tallbayes.engine import passes
-from tallbayes.models import corners
-from tallbayes.models.mode import find_mode, mode_at
+from tallbayes.mode import kinks
+from tallbayes.mode.search import find_mode, mode_at
 from tallbayes.proxies.difference import UniformRows, difference
 from tallbayes.proxies.taylor import taylor
 from tallbayes.samplers import ExactMinibatch
@@ -60,11 +60,11 @@ def test_a_step_satisfies_the_conditions_of_optimality(seed):
         root = rng.normal(size=(d + 2, d))
         precision = root.T @ root + 10.0 ** rng.uniform(-6, 0) * np.eye(d)
         where = np.sort(rng.permutation(d)[: rng.integers(0, d + 1)])
-        sharp = corners.Corners(where, rng.normal(size=where.size), 10.0 ** rng.uniform(-2, 2, where.size))
+        sharp = kinks.Corners(where, rng.normal(size=where.size), 10.0 ** rng.uniform(-2, 2, where.size))
         theta, gradient = rng.normal(size=d), rng.normal(size=d) * 10.0 ** rng.uniform(-1, 2)
         on = rng.random(where.size) < 0.3
         theta[where[on]] = sharp.location[on]
-        goal = corners.step(precision, gradient, sharp, theta)
+        goal = kinks.step(precision, gradient, sharp, theta)
         left, rate, sign = gradient - precision @ (goal - theta), np.zeros(d), np.zeros(d)
         rate[where], sign[where] = sharp.slope, sharp.signs(goal)
         flat = (rate > 0) & (sign == 0)
@@ -84,7 +84,7 @@ def test_moments_of_a_normal_times_a_corner_equal_quadrature(mean, variance, slo
     total = np.trapezoid(weight, grid)
     first = np.trapezoid(weight * grid, grid) / total
     second = np.trapezoid(weight * (grid - first) ** 2, grid) / total
-    found = corners._moments(*(np.array([v]) for v in (mean, variance, slope)))
+    found = kinks._moments(*(np.array([v]) for v in (mean, variance, slope)))
     np.testing.assert_allclose(np.concatenate(found), [first, second], rtol=1e-4, atol=1e-9)
 
 
@@ -229,7 +229,7 @@ def test_the_laplace_fit_at_a_corner_has_the_spread_of_the_posterior(scale):
 
 
 def test_a_search_without_end_says_how_far_it_came(monkeypatch):
-    monkeypatch.setattr("tallbayes.models.mode._MAX_STEPS", 2)
+    monkeypatch.setattr("tallbayes.mode.search._MAX_STEPS", 2)
     with pytest.raises(
         tb.errors.ModelError, match=r"did not converge in 2 steps: it is still about .* standard deviations away"
     ):

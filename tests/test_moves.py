@@ -14,7 +14,7 @@ from support import logistic_arrays, run_chunks
 import tallbayes as tb
 from tallbayes.compile import inlinable
 from tallbayes.moves import MOVES, PROPOSALS, Move
-from tallbayes.moves.base import log_density_gradient, move, start
+from tallbayes.moves.move import log_density_gradient, move, start
 from tallbayes.moves.proposals import propose
 from tallbayes.samplers import FullData
 from tallbayes.testing import THRESHOLD, invariance_scores

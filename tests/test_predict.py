@@ -13,7 +13,7 @@ from sklearn import calibration as sklearn_calibration
 from sklearn import metrics
 
 import tallbayes as tb
-from tallbayes.results import design, predict
+from tallbayes.results import new_rows, predict
 from tallbayes.samplers import Guarantee
 
 RUN = {"draws": 60, "warmup": 60, "chains": 2, "seed": 5, "progress": False}
@@ -147,7 +147,7 @@ def test_an_intercept_is_added_to_columns_by_name():
     pd.testing.assert_frame_equal(fit.predict({"x": X[:, 1], "Intercept": X[:, 0]}), fit.predict(X))
 
 
-@pytest.mark.parametrize("size", [1, design.BLOCK - 1, design.BLOCK, 2 * design.BLOCK + 3])
+@pytest.mark.parametrize("size", [1, new_rows.BLOCK - 1, new_rows.BLOCK, 2 * new_rows.BLOCK + 3])
 def test_blocks_cover_all_rows(size):
     fit = fitted("gaussian", {"sigma": 1.0}, draws=20)
     x = np.random.default_rng(0).standard_normal(size)

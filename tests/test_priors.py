@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tallbayes import priors
 from tallbayes.compile import jit
 from tallbayes.data import Dataset
 from tallbayes.errors import OptionError
-from tallbayes.models import gaussian, priors
-from tallbayes.models.priors import from_dict, prior_gradient, prior_precision, prior_value
+from tallbayes.models import gaussian
+from tallbayes.priors import from_dict, prior_gradient, prior_precision, prior_value
 
 SCALES, LOCATIONS = np.array([0.5, 2.0, 1.0, 3.0]), np.array([0.3, -1.0, 0.0, 2.0])
 

@@ -9,16 +9,16 @@ import pytest
 from scipy.stats import chi2
 
 import tallbayes as tb
+from tallbayes.bounds import tables
+from tallbayes.bounds.catalogue import NAMES, certify
+from tallbayes.bounds.interval import FAR, NEAR, Ranged
+from tallbayes.bounds.pair_functions import angular, psi
+from tallbayes.bounds.tables import EUCLID, Classed, Local, draw_row, rate_count, row_rate, row_rates, total_rate
 from tallbayes.compile import jit
 from tallbayes.engine import passes
+from tallbayes.engine.random_rows import CHUNK
 from tallbayes.engine.rows import ALLOWANCE
-from tallbayes.models.mode import Mode
-from tallbayes.proxies import bounds
-from tallbayes.proxies.alias import CHUNK
-from tallbayes.proxies.bounds import EUCLID, Classed, Local, draw_row, rate_count, row_rate, row_rates, total_rate
-from tallbayes.proxies.interval import FAR, NEAR, Ranged
-from tallbayes.proxies.pairs import angular, psi
-from tallbayes.proxies.remainder import NAMES, certify
+from tallbayes.mode.laplace import Mode
 from tallbayes.proxies.taylor import unwhiten, whitening_of
 
 ROWS = 120
@@ -236,7 +236,7 @@ def test_the_angular_bound_is_nearly_attained_and_needs_its_padding(monkeypatch)
     bound, _ = certify(circle(), "T6")
     ratios = circle_ratios(bound)
     assert min(ratios) > 0.993 and max(ratios) <= 1.0
-    monkeypatch.setattr("tallbayes.proxies.pairs.PAD", 1.0)
+    monkeypatch.setattr("tallbayes.bounds.pair_functions.PAD", 1.0)
     assert max(circle_ratios(bound)) > 1.0005
 
 
@@ -303,7 +303,7 @@ def test_poisson_far_from_the_reference_needs_psi(monkeypatch):
     bound, _ = certify(mode, "T9", indexed=True)
     white, other = np.array([3.0]), np.array([2.0])
     assert 0.3 < worst_ratio(mode, bound, white, other) <= 1.0
-    monkeypatch.setattr(bounds, "psi", lambda radius: 1.0)
+    monkeypatch.setattr(tables, "psi", lambda radius: 1.0)
     assert worst_ratio(mode, bound, white, other) > 1.5
 
 
@@ -415,7 +415,7 @@ def drawn(rng, bound, white, other, rates, rows, limits):
 @pytest.mark.parametrize("name", ["T4", "T6", "T7", "T9", "T10", "none"])
 def test_compiled_and_interpreted_draw_the_same_rows(name):
     mode, _ = problem("logistic", "heavy")
-    bound = bounds.Zero() if name == "none" else certify(mode, name)[0]
+    bound = tables.Zero() if name == "none" else certify(mode, name)[0]
     for size in (0.3, 3.0, 30.0):
         white, other = size * np.random.default_rng(1).standard_normal((2, mode.model.dim))
         out = []

@@ -9,10 +9,10 @@ from support import run_chunks
 
 import tallbayes as tb
 from tallbayes import target as targets
+from tallbayes.contract import Guarantee
 from tallbayes.run.chain import Chain
-from tallbayes.run.pack import flatten, unflatten
+from tallbayes.run.flattening import flatten, unflatten
 from tallbayes.samplers import KINDS, SAMPLERS, FullData, from_dict, resolve
-from tallbayes.samplers.base import Guarantee
 from tallbayes.target import COUNTED
 from tallbayes.testing import THRESHOLD, invariance_scores
 

@@ -15,15 +15,15 @@ import pytest
 from support import logistic_arrays
 
 import tallbayes as tb
+from tallbayes.bounds.catalogue import certify
 from tallbayes.data.moments import Moments
 from tallbayes.data.split import exchangeable, merged, take, to_power
 from tallbayes.errors import DataError, ModelError, OptionError, StoreError, TallbayesWarning
-from tallbayes.models.priors import prior_value
-from tallbayes.proxies.remainder import certify
+from tallbayes.priors import prior_value
 from tallbayes.results.distances import between
 from tallbayes.shards import Convention, Partitions, SubPosteriors, diagnose, pool
 from tallbayes.shards.combine import COMBINERS, Consensus, Nonparametric
-from tallbayes.shards.reading import forget, most_held
+from tallbayes.shards.partition_cache import forget, most_held
 from tallbayes.testing import THRESHOLD
 
 ROWS, SHARDS = 3000, 4
@@ -169,7 +169,7 @@ def test_powers_of_priors():
 
 
 def test_the_joint_normal_prior_has_its_derivatives_and_draws():
-    from tallbayes.models.priors import from_dict, prior_gradient, prior_precision
+    from tallbayes.priors import from_dict, prior_gradient, prior_precision
 
     mean, precision = np.array([0.5, -1.0]), np.array([[2.0, 0.7], [0.7, 1.0]])
     prior = tb.priors.multivariate_normal(mean, precision)
@@ -360,7 +360,7 @@ def assert_passes_agree(parts, model):
 
 def assert_totals_agree(totals, mode):
     """The totals of T9 class by class, and the rate of a pair, against the tables that one machine builds."""
-    from tallbayes.proxies.bounds import rate_count, total_rate
+    from tallbayes.bounds.tables import rate_count, total_rate
 
     bound, _ = certify(mode, "T9")
     sums = np.diff(bound.local.cumulative[bound.chunk])

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import tallbayes as tb
-from tallbayes.cli import app
+from tallbayes.cli.commands import app
 from tallbayes.data import read
 from tallbayes.data.arrow import BATCH
+from tallbayes.data.packed_store import Writer, open_store
 from tallbayes.data.read import from_recipe
 from tallbayes.data.sources import FILES, open_source
-from tallbayes.data.store import Writer, open_store
 from tallbayes.errors import DataError, StoreError, TallbayesError
 
 READ = sys.modules[read.__module__]
@@ -369,7 +369,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path, monkeypatch, stores, 
     if where == "write":
         monkeypatch.setattr(Writer, "write", lambda self, chunk, write=Writer.write: write(self, _Full(self)))
     elif where == "describe":
-        monkeypatch.setattr("tallbayes.data.store.write_synced", full)
+        monkeypatch.setattr("tallbayes.data.packed_store.write_synced", full)
     else:
         source, formula = make("reader", tmp_path, table), "y ~ group"
         monkeypatch.setattr(pa.ipc, "new_stream", full)

@@ -10,12 +10,14 @@ from support import Scripted, logistic_arrays, named, run_chunks
 
 import tallbayes as tb
 from tallbayes import target as targets
+from tallbayes.diagnostics import pair_pilot
 from tallbayes.errors import OptionError
 from tallbayes.proxies.taylor import proxy_value, unwhiten
-from tallbayes.samplers import acceptance, noise_exchange, pilot
-from tallbayes.samplers.acceptance import Pair, draw_rows, looks, replay
+from tallbayes.samplers import noise_exchange
 from tallbayes.samplers.minibatch_barker import correction
 from tallbayes.samplers.penalty import penalty_of
+from tallbayes.schemes import acceptance
+from tallbayes.schemes.acceptance import Pair, draw_rows, looks, replay
 from tallbayes.target import COUNTED, Seen
 from tallbayes.testing import THRESHOLD, invariance_error, invariance_scores, irreducible, transition_matrix
 
@@ -279,11 +281,11 @@ def test_austerity_underestimates_sigma_of_lognormal_data():
 
 def test_the_anderson_darling_test_has_its_level():
     rng = np.random.default_rng(1)
-    p = np.array([pilot.anderson_darling(rng.random(200))[1] for _ in range(4000)])
+    p = np.array([pair_pilot.anderson_darling(rng.random(200))[1] for _ in range(4000)])
     for level in (0.5, 0.1, 0.01):
         assert abs((p < level).mean() - level) < THRESHOLD * math.sqrt(level * (1 - level) / p.size) + 0.1 * level
-    assert pilot.anderson_darling(rng.random(200) ** 2)[1] < 1e-6
-    z = [pilot.anderson_darling(rng.random(200) ** power)[1] for power in np.linspace(1.4, 1.8, 30)]
+    assert pair_pilot.anderson_darling(rng.random(200) ** 2)[1] < 1e-6
+    z = [pair_pilot.anderson_darling(rng.random(200) ** power)[1] for power in np.linspace(1.4, 1.8, 30)]
     assert all(0.0 <= value <= 1.0 for value in z)
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import tallbayes as tb
+from tallbayes.diagnostics.tails import heavy_tails
 from tallbayes.proxies.taylor import Whitening
 from tallbayes.samplers.exact_minibatch import _excess
-from tallbayes.samplers.tails import heavy_tails
 from tallbayes.testing import THRESHOLD
 
 

@@ -8,14 +8,15 @@ from support import logistic_arrays
 from test_stochastic_gradient import made_up
 
 import tallbayes as tb
+from tallbayes.bounds.catalogue import certify
+from tallbayes.bounds.slopes import slope_rate
+from tallbayes.bounds.tables import rate_count, row_rates
 from tallbayes.errors import CertificateError, ModelError, OptionError
-from tallbayes.proxies.bounds import rate_count, row_rates
-from tallbayes.proxies.remainder import certify
-from tallbayes.proxies.slopes import slope_rate
 from tallbayes.results.cost import effective_sizes
-from tallbayes.samplers import ZigZag, advance, path
-from tallbayes.samplers.path import candidate_time, path_square, squared_radius
+from tallbayes.samplers import ZigZag, advance
 from tallbayes.samplers.zigzag import path_moments, prior_rows
+from tallbayes.schemes import paths
+from tallbayes.schemes.paths import candidate_time, path_square, squared_radius
 from tallbayes.target import STATUS, Certified, residual_gradient
 from tallbayes.testing import THRESHOLD, exact_posterior, invariance_scores, moment_scores
 
@@ -99,16 +100,16 @@ def test_the_interpreted_path_keeps_the_law_and_mutants_are_caught(monkeypatch):
         return scores is None or np.abs(scores).max() > THRESHOLD
 
     with monkeypatch.context() as patch:  # rows never read: the law is the Laplace fit
-        patch.setattr(path, "slope_rate", lambda bound, reach, rates: 0.0)
+        patch.setattr(paths, "slope_rate", lambda bound, reach, rates: 0.0)
         assert caught()
     with monkeypatch.context() as patch:  # the wrong half of the gradients turns
-        original = path.upper_times
+        original = paths.upper_times
 
         def reversed_sign(factor, vector, out):
             original(factor, vector, out)
             out *= -1.0
 
-        patch.setattr(path, "upper_times", reversed_sign)
+        patch.setattr(paths, "upper_times", reversed_sign)
         assert caught()
 
 
@@ -130,7 +131,7 @@ def test_coordinates_turn_at_their_rates_and_not_without_the_root_of_d(monkeypat
         exact += np.maximum(0.0, -velocity * (mode.factor.T @ raw))
     for j in range(d):
         part = np.empty(d)
-        path.prior_residual(options.prior, j, theta, part)
+        paths.prior_residual(options.prior, j, theta, part)
         exact += np.maximum(0.0, -velocity * part)
     rates, prior_rate = np.zeros(2), options.prior.weight.sum()
     data_rate = slope_rate(target.proxy.bound, 3.0, rates)
@@ -139,14 +140,14 @@ def test_coordinates_turn_at_their_rates_and_not_without_the_root_of_d(monkeypat
         rng, turned = np.random.default_rng(5), np.zeros(d)
         for _ in range(count):
             moved = velocity.copy()
-            path.turn(rng, target, options, rates, data_rate, prior_rate, white, moved, np.zeros(5))
+            paths.turn(rng, target, options, rates, data_rate, prior_rate, white, moved, np.zeros(5))
             turned += moved != velocity
-        whole = 3.0 * path.spread(d) * (data_rate + prior_rate) * (white @ white)
+        whole = 3.0 * paths.spread(d) * (data_rate + prior_rate) * (white @ white)
         share = exact / whole
         return np.abs((turned / count - share) / np.sqrt(share * (1 - share) / count)).max()
 
     assert worst() < THRESHOLD
-    monkeypatch.setattr(path, "spread", lambda d: 1.0)
+    monkeypatch.setattr(paths, "spread", lambda d: 1.0)
     assert worst() > THRESHOLD
 
 

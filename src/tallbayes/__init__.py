@@ -5,7 +5,7 @@
 ['mh', 'mala']
 """
 
-from tallbayes import auto, models, moves, results, samplers, shards, store
+from tallbayes import auto, models, moves, priors, results, samplers, shards, store
 from tallbayes.api import fit, resume, sample
 from tallbayes.compare import compare
 from tallbayes.data import Dataset, read
@@ -18,8 +18,7 @@ from tallbayes.errors import (
     TallbayesError,
     TallbayesWarning,
 )
-from tallbayes.models import priors
-from tallbayes.models.mode import find_mode
+from tallbayes.mode.search import find_mode
 from tallbayes.partial import partial_posteriors
 from tallbayes.results import Fit, load
 from tallbayes.shards import sample_shards

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes import auto, models, samplers
+from tallbayes import auto, models, priors, samplers
+from tallbayes.contract import KINDS, Sampler, Setup
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.read import from_recipe, read
 from tallbayes.errors import OptionError, StoreError, TallbayesWarning, unknown
-from tallbayes.models import priors
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode, find_mode
+from tallbayes.mode.laplace import Mode
+from tallbayes.mode.search import find_mode
+from tallbayes.model import Model
 from tallbayes.progress import Waiting
 from tallbayes.results.cost import disagreement, effective_sizes
 from tallbayes.results.fit import Fit
-from tallbayes.results.origin import origin
+from tallbayes.results.provenance import origin
 from tallbayes.run.chain import Chain
 from tallbayes.run.checkpoint import Checkpoint
 from tallbayes.run.driver import Limits, drive
-from tallbayes.samplers.base import KINDS, Sampler, Setup
 
 REFERENCE_TOLERANCE = 1e-3  # posterior sds between reference and mode: exactness needs a frozen reference, not the mode
 DISPERSION = 2.0  # chains start at Laplace draws with doubled standard deviations, so that R-hat can see disagreement

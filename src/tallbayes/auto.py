@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tallbayes.bounds.tables import rate_count, total_rate
+from tallbayes.contract import Sampler, Setup, advance
 from tallbayes.errors import ModelError, OptionError
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode
+from tallbayes.mode.laplace import Mode
+from tallbayes.model import Model
 from tallbayes.moves import nuts
 from tallbayes.progress import Waiting
-from tallbayes.proxies.bounds import rate_count, total_rate
 from tallbayes.samplers import HMCECS, KINDS, ExactMinibatch, FullData
-from tallbayes.samplers.base import Sampler, Setup, advance
 
 PAIRS = 50  # pairs of Laplace draws on which the rate is predicted
 PILOT = 400  # iterations of the method itself

@@ -13,12 +13,12 @@ import numpy as np
 
 from tallbayes import samplers as all_samplers
 from tallbayes.api import REFERENCE_TOLERANCE, sample
+from tallbayes.contract import Sampler
 from tallbayes.errors import ModelError, OptionError
-from tallbayes.models.base import Model
-from tallbayes.models.mode import find_mode
+from tallbayes.mode.search import find_mode
+from tallbayes.model import Model
 from tallbayes.results.distances import Distance, between, from_normal, noise_floor
 from tallbayes.results.fit import Fit
-from tallbayes.samplers.base import Sampler
 
 if TYPE_CHECKING:
     import pandas as pd

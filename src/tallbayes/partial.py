@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from tallbayes.api import sample
+from tallbayes.contract import Sampler
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import OptionError
-from tallbayes.models.base import Model
-from tallbayes.samplers.base import Sampler
+from tallbayes.model import Model
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tallbayes.data.store import default_folder
+from tallbayes.data.packed_store import default_folder
 from tallbayes.errors import DataError, StoreError, unknown
 
 _ABANDONED = 86_400.0  # seconds after which an unfinished store has no writer any more

@@ -23,7 +23,7 @@ from tallbayes.engine.rows import (
     weighted_gradient,
 )
 from tallbayes.engine.series import lead_rows
-from tallbayes.models.priors import PriorTerms, prior_gradient, prior_value
+from tallbayes.priors import PriorTerms, prior_gradient, prior_value
 from tallbayes.proxies.lower_bounds import gaps, log_odds_gradient
 from tallbayes.proxies.taylor import proxy_value
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from tallbayes.data import arrow
-from tallbayes.data.expression import ELEMENTWISE, evaluate, named, options, placeholder, stateful_calls, transform_of
+from tallbayes.data.factors import ELEMENTWISE, evaluate, named, options, placeholder, stateful_calls, transform_of
 from tallbayes.data.formula import Factor, General, expand
 from tallbayes.data.moments import check_finite
-from tallbayes.data.summaries import MOST_LEVELS, SUMMARIES
+from tallbayes.data.transform_state import MOST_LEVELS, SUMMARIES
 from tallbayes.errors import DataError, StoreError, TallbayesError
 
 MOST_COLUMNS = 20_000

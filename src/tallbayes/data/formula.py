@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tallbayes.data.expression import checked, named, number_of, placeholder
+from tallbayes.data.factors import checked, named, number_of, placeholder
 from tallbayes.errors import DataError, unknown
 
 _TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_][\w.]*|`[^`]+`)|(?P<number>[01])|(?P<sign>[+-])|(?P<all>\.)|(?P<other>\S))")

@@ -20,10 +20,10 @@ from tallbayes.data import formula as formulas
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, Packer, _float_type
 from tallbayes.data.design import Matrices, survey
+from tallbayes.data.packed_store import Writer, default_folder, open_store
 from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_double, wanted
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.ipc import ipc
-from tallbayes.data.store import Writer, default_folder, open_store
 from tallbayes.errors import DataError, StoreError, unknown
 from tallbayes.progress import Progress
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic
-from tallbayes.engine.family import jet1, slope_residual
-from tallbayes.engine.multi import MultiIndex, _add_gradient, _indices, _shifts, vector_gradient, vector_hessian
+from tallbayes.engine.family_functions import jet1, slope_residual
+from tallbayes.engine.multi_index import MultiIndex, _add_gradient, _indices, _shifts, vector_gradient, vector_hessian
 from tallbayes.engine.rows import AHEAD, TILE, SingleIndex, prefetch_row, shift_tile
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, jit
-from tallbayes.engine.family import jet1, jet2, residual
-from tallbayes.engine.multi import (
+from tallbayes.engine.family_functions import jet1, jet2, residual
+from tallbayes.engine.multi_index import (
     MultiIndex,
     _add_gradient,
     _add_hessian,

@@ -13,7 +13,7 @@ import numpy as np
 
 from tallbayes.compile import INLINED, SUMS, declared, generic, inlinable
 from tallbayes.engine.arithmetic import elements_per_line, prefetch
-from tallbayes.engine.family import jet1, jet2, residual, value
+from tallbayes.engine.family_functions import jet1, jet2, residual, value
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache

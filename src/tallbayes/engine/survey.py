@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic
-from tallbayes.engine.family import curvature_supremum, jet2, slope_supremum, third_supremum, third_supremum_on
+from tallbayes.engine.family_functions import (
+    curvature_supremum,
+    jet2,
+    slope_supremum,
+    third_supremum,
+    third_supremum_on,
+)
 from tallbayes.engine.rows import STRIDE, TILE, SingleIndex, dot, scan_tile, transpose_tile
 
 

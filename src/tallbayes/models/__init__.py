@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tallbayes import priors
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import unknown
-from tallbayes.models import priors
-from tallbayes.models.arma import arma
-from tallbayes.models.base import Family, Model
-from tallbayes.models.class_gaussian import class_gaussian
-from tallbayes.models.gamma import gamma
-from tallbayes.models.gaussian import gaussian
+from tallbayes.families.arma import arma
+from tallbayes.families.class_gaussian import class_gaussian
+from tallbayes.families.gamma import gamma
+from tallbayes.families.gaussian import gaussian
+from tallbayes.families.logistic import logistic
+from tallbayes.families.negbin import negbin
+from tallbayes.families.normal import normal
+from tallbayes.families.poisson import poisson
+from tallbayes.families.probit import probit
+from tallbayes.families.softmax import softmax
+from tallbayes.families.student_t import student_t
+from tallbayes.model import Family, Model
+from tallbayes.models.expressions import expression, family
 from tallbayes.models.jax_model import from_jax
-from tallbayes.models.logistic import logistic
-from tallbayes.models.negbin import negbin
-from tallbayes.models.normal import normal
 from tallbayes.models.numpyro_model import from_numpyro
-from tallbayes.models.poisson import poisson
-from tallbayes.models.probit import probit
-from tallbayes.models.softmax import softmax
-from tallbayes.models.student_t import student_t
-from tallbayes.models.symbolic import expression, family
 from tallbayes.models.transforms import interval, ordered, positive, real, simplex
 
 FAMILIES: dict[str, Callable[..., Model]] = {

@@ -21,9 +21,9 @@ import numpy as np
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.jax_rows import JaxRows, Program, import_jax
 from tallbayes.errors import CertificateError, DataError, ModelError, OptionError
-from tallbayes.models.base import Family, Model
-from tallbayes.models.priors import Prior, prior_gradient, prior_precision, prior_value
+from tallbayes.model import Family, Model
 from tallbayes.models.transforms import Parameters, parameters
+from tallbayes.priors import Prior, prior_gradient, prior_precision, prior_value
 
 FAMILY_NAME = "jax"
 _CHECKED = 1000  # rows on which a new likelihood is tried

@@ -15,7 +15,7 @@ import numpy as np
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import DataError, ModelError, OptionError
-from tallbayes.models.base import Model
+from tallbayes.model import Model
 from tallbayes.models.jax_model import assemble
 from tallbayes.models.transforms import Parameters, Transform, interval, ordered, positive, simplex
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tallbayes.errors import unknown
-from tallbayes.moves.base import MOVE_INFO, Move
 from tallbayes.moves.hmc import hmc
 from tallbayes.moves.mala import mala
+from tallbayes.moves.move import MOVE_INFO, Move
 from tallbayes.moves.nuts import nuts
 from tallbayes.moves.proposals import AutoregressiveMove, ProposalMove, as_proposal, independence, pcn
 from tallbayes.moves.random_walk import random_walk

@@ -14,8 +14,8 @@ import numpy as np
 
 from tallbayes.compile import inlinable, leaf
 from tallbayes.errors import OptionError, unknown
-from tallbayes.moves.base import Move, Point, log_density_gradient, move, start
 from tallbayes.moves.linear import dot, lower_times, normal_vector, upper_times
+from tallbayes.moves.move import Move, Point, log_density_gradient, move, start
 
 DIVERGENCE = 1000.0  # an energy error this large means that the step is outside the stable region
 

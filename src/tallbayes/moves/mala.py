@@ -12,9 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.errors import OptionError
-from tallbayes.moves.base import Move, Point, log_density_gradient, move, start
 from tallbayes.moves.hmc import start_with_gradient
 from tallbayes.moves.linear import lower_times, normal_vector, upper_times
+from tallbayes.moves.move import Move, Point, log_density_gradient, move, start
 
 
 class Langevin(NamedTuple):

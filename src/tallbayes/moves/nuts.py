@@ -16,9 +16,9 @@ import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.errors import OptionError, unknown
-from tallbayes.moves.base import Move, Point, move, start
 from tallbayes.moves.hmc import DIVERGENCE, leapfrog, mass_factor, start_with_gradient
 from tallbayes.moves.linear import dot, fill, normal_vector
+from tallbayes.moves.move import Move, Point, move, start
 
 
 class NoUTurn(NamedTuple):

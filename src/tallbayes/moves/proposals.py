@@ -14,8 +14,8 @@ import numpy as np
 
 from tallbayes.compile import declared, generic, inlinable
 from tallbayes.errors import OptionError
-from tallbayes.moves.base import Move, Point, log_density, move, start
 from tallbayes.moves.linear import lower_times
+from tallbayes.moves.move import Move, Point, log_density, move, start
 from tallbayes.moves.random_walk import RandomWalkMove
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.errors import OptionError
-from tallbayes.moves.base import Move, Point, log_density, move, start
+from tallbayes.moves.move import Move, Point, log_density, move, start
 
 
 class RandomWalk(NamedTuple):

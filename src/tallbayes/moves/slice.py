@@ -14,8 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.errors import OptionError
-from tallbayes.moves.base import Move, Point, log_density, move, start
 from tallbayes.moves.linear import dot, lower_times, normal_vector
+from tallbayes.moves.move import Move, Point, log_density, move, start
 
 
 class Slice(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.moves.base import Move
+from tallbayes.moves.move import Move
 
 _GAIN, _OFFSET, _DECAY = 0.05, 10.0, 0.75  # gamma, t0, kappa of Hoffman and Gelman
 _RELEARN = (0.3, 0.6, 0.85)  # shares of warm-up at which the covariance is renewed

@@ -1,1 +1,1 @@
-"""Cheap stand-ins for the log-likelihood of a row, with proven bounds on what they leave out."""
+"""Cheap stand-ins for the log-likelihood of a row: Taylor, difference estimator, sufficient statistics, lower bounds."""

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, inlinable, leaf
-from tallbayes.models.mode import Mode
-from tallbayes.models.priors import prior_gradient, prior_value
-from tallbayes.proxies.alias import AliasTable, draw_item
+from tallbayes.engine.random_rows import AliasTable, draw_item
+from tallbayes.mode.laplace import Mode
+from tallbayes.priors import prior_gradient, prior_value
 from tallbayes.proxies.taylor import Whitening, whitening_of
 
 

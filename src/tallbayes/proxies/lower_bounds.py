@@ -23,16 +23,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tallbayes.bounds.catalogue import certify
 from tallbayes.compile import SUMS, inlinable, jit
 from tallbayes.engine import passes
-from tallbayes.engine.lower import Lower, add_gaps, add_log_odds_gradient
+from tallbayes.engine.lower_gaps import Lower, add_gaps, add_log_odds_gradient
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.models.gaussian import GaussianScale
-from tallbayes.models.logistic import Logistic
-from tallbayes.models.mode import Mode
-from tallbayes.models.softmax import Softmax
-from tallbayes.models.student_t import StudentT
-from tallbayes.proxies.penalties import (
+from tallbayes.families.gaussian import GaussianScale
+from tallbayes.families.logistic import Logistic
+from tallbayes.families.softmax import Softmax
+from tallbayes.families.student_t import StudentT
+from tallbayes.mode.laplace import Mode
+from tallbayes.proxies.lower_penalties import (
     CubicPenalty,
     NoPenalty,
     ScalePenalty,
@@ -42,8 +43,7 @@ from tallbayes.proxies.penalties import (
     penalty_terms,
     penalty_totals,
 )
-from tallbayes.proxies.remainder import certify
-from tallbayes.proxies.tangents import Boehning, JaakkolaJordan, StudentTangent, TaylorKind
+from tallbayes.proxies.lower_tangents import Boehning, JaakkolaJordan, StudentTangent, TaylorKind
 
 MARGIN = 1e-10  # far above rounding of a gap, and n times it far below one bright row
 UNTUNED_XI = 1.5  # of the paper, for logistic rows

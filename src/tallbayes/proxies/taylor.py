@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, leaf
-from tallbayes.models.mode import Mode
+from tallbayes.mode.laplace import Mode
 
 
 class Whitening(NamedTuple):
@@ -88,7 +88,7 @@ def taylor(mode: Mode, order: int = 2) -> Taylor:
     >>> round(float(proxy_value(taylor(mode), np.array([1.0, 1.0]))), 6)  # the likelihood is quadratic: -|w|^2 / 2
     -1.0
     """
-    from tallbayes.models.priors import prior_gradient
+    from tallbayes.priors import prior_gradient
 
     likelihood_gradient = mode.gradient.copy()
     prior_part = np.zeros(mode.gradient.size)

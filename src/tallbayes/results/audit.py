@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallbayes import samplers
+from tallbayes.bounds.catalogue import certify
+from tallbayes.bounds.tables import Zero, rate_count, row_rates, total_rate
 from tallbayes.engine import passes
 from tallbayes.errors import StoreError
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Laplace, Mode, mode_at
+from tallbayes.mode.laplace import Laplace, Mode
+from tallbayes.mode.search import mode_at
+from tallbayes.model import Model
 from tallbayes.moves.proposals import propose
-from tallbayes.proxies.bounds import Zero, rate_count, row_rates, total_rate
-from tallbayes.proxies.remainder import certify
 from tallbayes.samplers.exact_minibatch import ExactMinibatch, Tuna, dominating, replay
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from tallbayes.contract import Guarantee
 from tallbayes.errors import StoreError
 from tallbayes.models.transforms import Parameters
 from tallbayes.results import cost as costs
-from tallbayes.samplers.base import Guarantee
 
 FORMAT = "tallbayes-fit-1"
 DERIVED = {"log_sigma": "sigma"}  # parameters also reported after exp

@@ -15,7 +15,7 @@ from scipy.special import gammaln, logsumexp
 
 from tallbayes.engine import passes
 from tallbayes.errors import OptionError, StoreError
-from tallbayes.models.base import Model
+from tallbayes.model import Model
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit

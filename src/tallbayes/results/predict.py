@@ -21,7 +21,7 @@ import pandas as pd
 from tallbayes.engine.jax_rows import Program, import_jax
 from tallbayes.errors import ModelError, OptionError, StoreError, unknown
 from tallbayes.models.transforms import Parameters
-from tallbayes.results.design import BLOCK, design_blocks
+from tallbayes.results.new_rows import BLOCK, design_blocks
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -170,9 +170,9 @@ def _predicted(fit: Fit, new: Any, kind: str, prob: float, count: int, seed: int
 
 def _responses(fit: Fit, new: Any, prob: float, draws: Draws, seed: int, offset: Any) -> Iterator[pd.DataFrame]:
     """Responses of a family from an expression, which is their log density; their mean is its `mean`, or else their average."""
-    from tallbayes.models import symbolic
+    from tallbayes.models import expressions
 
-    draw, levels = symbolic.simulator(draws.options), (0.5 - prob / 2, 0.5 + prob / 2)
+    draw, levels = expressions.simulator(draws.options), (0.5 - prob / 2, 0.5 + prob / 2)
     mean_of = mean_function("expression", draws.options) if draws.options.get("mean") else None
     scale = np.zeros(draws.weights.size) if draws.scale is None else np.log(draws.scale)
     for k, (x, shift) in enumerate(design_blocks(fit, new, offset)):
@@ -238,12 +238,12 @@ def _classes(
 
 def mean_function(family: str, options: dict[str, Any] | None = None) -> Callable[[np.ndarray], np.ndarray]:
     """E[y | eta] of a family by name; one from an expression has its mean among its options."""
-    from tallbayes.models import FAMILIES, symbolic
+    from tallbayes.models import FAMILIES, expressions
 
     if family not in FAMILIES:
         raise unknown("family of the fit", family, FAMILIES)
     if family == "expression":
-        return symbolic.mean_function(options or {})
+        return expressions.mean_function(options or {})
     return importlib.import_module(FAMILIES[family].__module__).FAMILY.mean
 
 

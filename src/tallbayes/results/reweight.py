@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tallbayes.contract import Guarantee
 from tallbayes.engine import passes
 from tallbayes.errors import ModelError, OptionError, StoreError
-from tallbayes.models.base import Model
-from tallbayes.samplers.base import Guarantee
+from tallbayes.model import Model
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tallbayes.errors import OptionError, StoreError
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Laplace
+from tallbayes.mode.laplace import Laplace
+from tallbayes.model import Model
 from tallbayes.progress import Progress
 
 if TYPE_CHECKING:

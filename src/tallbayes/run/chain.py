@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.run.pack import flatten, unflatten
-from tallbayes.samplers.base import Sampler, Setup, advance
+from tallbayes.contract import Sampler, Setup, advance
+from tallbayes.run.flattening import flatten, unflatten
 from tallbayes.target import EVALS, RUNNING, STATUS
 
 CHUNK_SECONDS = 0.2  # so that progress, Ctrl-C and checkpoints are prompt

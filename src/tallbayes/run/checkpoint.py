@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes.compile import source_stamp
-from tallbayes.data.store import write_synced
+from tallbayes.data.packed_store import write_synced
 from tallbayes.errors import StoreError
 from tallbayes.run.chain import Chain
 from tallbayes.version import __version__

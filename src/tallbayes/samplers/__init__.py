@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tallbayes import moves
+from tallbayes.contract import KINDS, Guarantee, Sampler, Setup, advance
 from tallbayes.errors import OptionError, unknown
 from tallbayes.samplers.austerity import Austerity
-from tallbayes.samplers.base import KINDS, Guarantee, Sampler, Setup, advance
 from tallbayes.samplers.block_pseudo_marginal import BlockPseudoMarginal
 from tallbayes.samplers.confidence import Confidence
 from tallbayes.samplers.delayed_acceptance import DelayedAcceptance

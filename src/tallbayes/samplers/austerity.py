@@ -18,12 +18,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tallbayes.contract import Guarantee, Setup
+from tallbayes.diagnostics.pair_pilot import normality, not_normal, pilot
 from tallbayes.errors import OptionError
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode
-from tallbayes.samplers.acceptance import OWN, SubsampledAcceptance, check_looks, decide, looks, read_more
-from tallbayes.samplers.base import Guarantee, Setup
-from tallbayes.samplers.pilot import normality, not_normal, pilot
+from tallbayes.mode.laplace import Mode
+from tallbayes.model import Model
+from tallbayes.schemes.acceptance import OWN, SubsampledAcceptance, check_looks, decide, looks, read_more
 from tallbayes.target import row_total
 
 

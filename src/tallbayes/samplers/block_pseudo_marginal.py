@@ -18,19 +18,20 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tallbayes.contract import Guarantee, Sampler, Setup, init, step
+from tallbayes.diagnostics import likelihood_estimates
+from tallbayes.diagnostics import subsample_pilot as pilots
 from tallbayes.errors import OptionError, unknown
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode
+from tallbayes.mode.laplace import Mode
+from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence
 from tallbayes.moves.proposals import ProposalMove, propose
-from tallbayes.proxies import pilot as pilots
 from tallbayes.proxies.difference import Penalty, combine, difference, fresh_rows, proxy_sum, refreshed_rows
 from tallbayes.proxies.taylor import unwhiten, whiten
-from tallbayes.samplers import ecs_checks, learned_rows
-from tallbayes.samplers.base import Guarantee, Sampler, Setup, init, step
-from tallbayes.samplers.estimated import at_wall, inside, pulled_in
-from tallbayes.samplers.learned_rows import LearnedOptions, LearnedState
-from tallbayes.samplers.proposals import ProposalPolicy
+from tallbayes.schemes import learned_rows
+from tallbayes.schemes.estimates import at_wall, inside, pulled_in
+from tallbayes.schemes.learned_rows import LearnedOptions, LearnedState
+from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import NOT_FINITE, control_values, log_prior, stop_run
 
 INFO = ("accepted", "acceptance_rate", "component", "u_accepted", "log_likelihood", "variance", "wall")
@@ -245,10 +246,10 @@ class BlockPseudoMarginal(Sampler):
 
     def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
         """Variance and bias of the estimate at draws, and the wall."""
-        return ecs_checks.check(setup, theta, stats, "'exact-minibatch'")
+        return likelihood_estimates.check(setup, theta, stats, "'exact-minibatch'")
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
     ) -> tuple[dict[str, Any], list[str]]:
         """Estimates against the full data at random draws."""
-        return ecs_checks.audit(model, fit, pairs, rng)
+        return likelihood_estimates.audit(model, fit, pairs, rng)

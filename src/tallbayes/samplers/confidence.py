@@ -22,15 +22,31 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tallbayes.bounds.catalogue import NAMES, certify
+from tallbayes.bounds.tables import draw_row, rate_count, total_rate
+from tallbayes.bounds.uniform_ranges import (
+    FREE_OF_REFERENCE,
+    Extremes,
+    Oracle,
+    collapse,
+    extremes,
+    gap_range,
+    lipschitz,
+    published_gamma,
+)
 from tallbayes.compile import generic
+from tallbayes.contract import Guarantee, Setup
 from tallbayes.engine.rows import rounding
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.models.base import Model
-from tallbayes.models.gaussian import GaussianScale
-from tallbayes.models.mode import Mode
+from tallbayes.families.gaussian import GaussianScale
+from tallbayes.mode.laplace import Mode
+from tallbayes.model import Model
 from tallbayes.moves.proposals import as_proposal
-from tallbayes.proxies.bounds import draw_row, rate_count, total_rate
-from tallbayes.proxies.concentration import (
+from tallbayes.proxies.taylor import taylor, whitening_of
+from tallbayes.schemes.acceptance import OWN, AcceptancePolicy, SubsampledAcceptance, check_rows, decide, draw_rows
+from tallbayes.schemes.bounded_error import beside_delta, check_test, summarise
+from tallbayes.schemes.references import MovingPolicy, references_at
+from tallbayes.schemes.sequential_tests import (
     ACCEPT,
     EVIDENCE,
     EXHAUSTED,
@@ -41,22 +57,6 @@ from tallbayes.proxies.concentration import (
     next_draws,
     open_test,
 )
-from tallbayes.proxies.ranges import (
-    FREE_OF_REFERENCE,
-    Extremes,
-    Oracle,
-    collapse,
-    extremes,
-    gap_range,
-    lipschitz,
-    published_gamma,
-)
-from tallbayes.proxies.remainder import NAMES, certify
-from tallbayes.proxies.taylor import taylor, whitening_of
-from tallbayes.samplers.acceptance import OWN, AcceptancePolicy, SubsampledAcceptance, check_rows, decide, draw_rows
-from tallbayes.samplers.base import Guarantee, Setup
-from tallbayes.samplers.bounded_error import beside_delta, check_test, summarise
-from tallbayes.samplers.moving import MovingPolicy, references_at
 from tallbayes.target import (
     BOUND_EXCEEDED,
     ORACLE,
@@ -183,7 +183,7 @@ class Confidence(SubsampledAcceptance):
     `delta` bounds the probability of a wrong decision. `bound` is "auto" or one of T1 to T9 (order 2), "lipschitz" (orders 0 and
     1), "extremes" (normal samples), "oracle" (the true range, for studies: its passes are listed apart in
     `fit.meta["notes"]`) or "published" (that of the paper, logistic and gamma). `test` is one of
-    `tallbayes.proxies.concentration.NAMES`; `first` rows are drawn at first and `growth` times as many at each look; `power`
+    `tallbayes.schemes.sequential_tests.NAMES`; `first` rows are drawn at first and `growth` times as many at each look; `power`
     is p of the levels of looks, 0 for delta / (j (j + 1)). `rows` are "weighted" (with replacement), "uniform" (without) or
     "auto". `refresh=k` puts the reference at the current state every k iterations, which read everything; `references` gives
     several points in advance, the nearest of which is used. `zero_draws=False` forbids decisions from the range alone.

@@ -25,14 +25,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
+from tallbayes.contract import Guarantee, Sampler, Setup, init, step
 from tallbayes.errors import OptionError, unknown
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode
+from tallbayes.mode.laplace import Mode
+from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
-from tallbayes.samplers.acceptance import INFO, AcceptancePolicy, check_rows, costs_more, draw_rows, proxy_at
-from tallbayes.samplers.base import Guarantee, Sampler, Setup, init, step
+from tallbayes.schemes.acceptance import INFO, AcceptancePolicy, check_rows, costs_more, draw_rows, proxy_at
 from tallbayes.target import Seen, log_posterior, log_prior, row_total, subsample_gaps, subsample_values
 
 FORMS = ("product", "surrogate")

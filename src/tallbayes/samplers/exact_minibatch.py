@@ -23,22 +23,31 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tallbayes.bounds.catalogue import NAMES, certify
+from tallbayes.bounds.tables import Zero, draw_row, rate_count, total_rate
 from tallbayes.compile import declared, generic, inlinable, jit
+from tallbayes.contract import Guarantee, Sampler, Setup, init, step
 from tallbayes.engine import passes
 from tallbayes.engine.rows import rounding
 from tallbayes.errors import OptionError, unknown
-from tallbayes.models.base import Model
-from tallbayes.models.gaussian import GaussianScale
-from tallbayes.models.mode import Mode
+from tallbayes.families.gaussian import GaussianScale
+from tallbayes.mode.laplace import Mode
+from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence
 from tallbayes.moves.proposals import ProposalMove, propose
-from tallbayes.proxies.bounds import Zero, draw_row, rate_count, total_rate
-from tallbayes.proxies.remainder import NAMES, certify
-from tallbayes.proxies.sufficient import gaussian_moments
+from tallbayes.proxies.sufficient_statistics import gaussian_moments
 from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
-from tallbayes.samplers.base import Guarantee, Sampler, Setup, init, step
-from tallbayes.samplers.proposals import ProposalPolicy
-from tallbayes.target import BOUND_EXCEEDED, EVALS, Certified, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
+from tallbayes.schemes.proposal_policy import ProposalPolicy
+from tallbayes.target import (
+    BOUND_EXCEEDED,
+    EVALS,
+    Certified,
+    log_likelihood_gap,
+    log_prior,
+    residual_gaps,
+    row_total,
+    stop_run,
+)
 
 
 class State(NamedTuple):
@@ -206,7 +215,7 @@ class MinibatchPolicy(ProposalPolicy):
 class ExactMinibatch(Sampler):
     """Exact minibatch Metropolis-Hastings.
 
-    `rate` is "mh-ss", "tuna" (with `chi`) or "smh"; `bound` a name of `tallbayes.proxies.remainder` or "auto"; `move` any
+    `rate` is "mh-ss", "tuna" (with `chi`) or "smh"; `bound` a name of `tallbayes.bounds.catalogue` or "auto"; `move` any
     with a known proposal ratio. Gaussian models use sufficient statistics and read no rows at all.
 
     >>> import numpy as np, tallbayes as tb
@@ -255,7 +264,7 @@ class ExactMinibatch(Sampler):
 
     def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
         """Tails that proposals and first stage rarely reach."""
-        from tallbayes.samplers.tails import heavy_tails
+        from tallbayes.diagnostics.tails import heavy_tails
 
         remedy = "Use 'nuts', or ExactMinibatch(move=random_walk(), two_stage=False) and many draws."
         return heavy_tails(setup.proxy.whitening, theta, lambda white: _excess(setup, white), remedy)

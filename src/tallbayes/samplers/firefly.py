@@ -23,20 +23,21 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
+from tallbayes.contract import Guarantee, Policy, Sampler, Setup, init, step
 from tallbayes.engine import passes
 from tallbayes.errors import OptionError, unknown
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode, mode_at
-from tallbayes.models.priors import prior_gradient
+from tallbayes.mode.laplace import Mode
+from tallbayes.mode.search import mode_at
+from tallbayes.model import Model
 from tallbayes.moves import MOVE_INFO, Move, random_walk
-from tallbayes.moves.base import Point, log_density, log_density_gradient, move
-from tallbayes.moves.reference import least_inefficiency, normal_inefficiency
+from tallbayes.moves.move import Point, log_density, log_density_gradient, move
+from tallbayes.moves.normal_benchmark import least_inefficiency, normal_inefficiency
+from tallbayes.priors import prior_gradient
 from tallbayes.proxies import lower_bounds
 from tallbayes.proxies.lower_bounds import MARGIN, bound_gradient, bound_value
-from tallbayes.samplers import bright
-from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
-from tallbayes.samplers.bright import Lights, first_lights, log_odds, no_lights, renew_gaps, resample, shuffles
 from tallbayes.samplers.full_data import MovePolicy
+from tallbayes.schemes import lights
+from tallbayes.schemes.lights import Lights, first_lights, log_odds, no_lights, renew_gaps, resample, shuffles
 from tallbayes.target import NOT_FINITE, Target, bright_gradient, changed_gradient, log_prior, lower_gaps, stop_run
 
 RESAMPLE = ("implicit", "explicit", "explicit-without", "sweep")
@@ -248,13 +249,13 @@ class Firefly(Sampler):
         share = lower_bounds.brightness(mode, bound, _DRAWS, seed)
         expected = float(share.sum())
         if self.resample != "implicit":
-            scheme: Any = bright.Explicit(math.ceil(self.fraction * n), RESAMPLE.index(self.resample) - 1)
+            scheme: Any = lights.Explicit(math.ceil(self.fraction * n), RESAMPLE.index(self.resample) - 1)
         elif self.rate is not None:
-            scheme = bright.single_rate(self.rate, n)
+            scheme = lights.single_rate(self.rate, n)
         else:
             excess = self.excess or _EXCESS[self.move.name in GRADIENT_MOVES]
             floor = max(_FLOOR, 0.1 * excess * expected) / n
-            scheme = bright.classes_of(np.clip(excess * share, min(floor, 1.0), 1.0))
+            scheme = lights.classes_of(np.clip(excess * share, min(floor, 1.0), 1.0))
         why = f"Firefly with {label} bounds, {expected:.3g} of {n:,} rows expected bright"
         notes = {"bound": label, "expected_bright": expected}
         return Setup(model, FireflyPolicy(self.move, mode, scheme), bound, (_DRAWS + 1) * n, why, notes)

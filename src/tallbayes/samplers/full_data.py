@@ -10,12 +10,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode
+from tallbayes.contract import Guarantee, Policy, Sampler, Setup, init, step
+from tallbayes.mode.laplace import Mode
+from tallbayes.model import Model
 from tallbayes.moves import MOVE_INFO, Move, nuts, tuning
-from tallbayes.moves.base import Point, log_density, log_density_gradient, move, start
+from tallbayes.moves.move import Point, log_density, log_density_gradient, move, start
 from tallbayes.moves.proposals import Located, ProposalMove
-from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
 from tallbayes.target import NOT_FINITE, Target, log_posterior, log_posterior_gradient, stop_run
 
 

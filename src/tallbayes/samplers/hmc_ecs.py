@@ -26,20 +26,21 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import declared, generic, inlinable
+from tallbayes.contract import Guarantee, Policy, Sampler, Setup, advance, init, step
+from tallbayes.diagnostics import likelihood_estimates
+from tallbayes.diagnostics import subsample_pilot as pilots
 from tallbayes.engine.residuals import slope_count
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode, mode_at
+from tallbayes.mode.laplace import Mode
+from tallbayes.mode.search import mode_at
+from tallbayes.model import Model
 from tallbayes.moves import MOVE_INFO, Move, hmc, tuning
-from tallbayes.moves.base import Point, move
 from tallbayes.moves.hmc import Hamiltonian
 from tallbayes.moves.linear import inverse_factor
+from tallbayes.moves.move import Point, move
 from tallbayes.moves.nuts import NoUTurn
-from tallbayes.proxies import pilot as pilots
 from tallbayes.proxies.difference import BlockPoisson, Penalty, UniformRows, difference, draw_rows
-from tallbayes.samplers import ecs_checks
-from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, advance, init, step
-from tallbayes.samplers.estimated import (
+from tallbayes.schemes.estimates import (
     BEYOND,
     LIKELIHOOD,
     SIGN,
@@ -180,10 +181,11 @@ class SubsamplingPolicy(Policy):
         """Step size only. Gives up where signs are too mixed to be worth anything."""
         if "weight" in info and end == warmup and draws.shape[0] >= 20:
             positive = float((info["weight"] > 0).mean())
-            if positive < ecs_checks.LEAST_POSITIVE:
+            if positive < likelihood_estimates.LEAST_POSITIVE:
                 raise ModelError(
                     f"only {100 * positive:.0f} % of the likelihood estimates are positive at the end of warm-up, below "
-                    f"{100 * ecs_checks.LEAST_POSITIVE:.0f} %: signed averages would be noise. Raise products= or batch=, or use 'hmc-ecs'."
+                    f"{100 * likelihood_estimates.LEAST_POSITIVE:.0f} %: signed "
+                    "averages would be noise. Raise products= or batch=, or use 'hmc-ecs'."
                 )
         wall = float((info["wall"] > 0).mean())
         if 2 * end > warmup and draws.shape[0] >= 10 and wall > _ABORT:
@@ -370,10 +372,10 @@ class HMCECS(Sampler):
 
     def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
         """Variance and bias of the estimate at draws, the wall, and signs."""
-        return ecs_checks.check(setup, theta, stats, "'nuts'")
+        return likelihood_estimates.check(setup, theta, stats, "'nuts'")
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
     ) -> tuple[dict[str, Any], list[str]]:
         """Estimates against the full data at random draws."""
-        return ecs_checks.audit(model, fit, pairs, rng)
+        return likelihood_estimates.audit(model, fit, pairs, rng)

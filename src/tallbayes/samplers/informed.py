@@ -21,16 +21,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tallbayes.contract import Guarantee, Sampler, Setup, init, step
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.models.arma import SeriesModel
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Laplace, Mode
+from tallbayes.families.arma import SeriesModel
+from tallbayes.mode.laplace import Laplace, Mode
+from tallbayes.model import Model
 from tallbayes.moves import MOVE_INFO, Move, from_dict, random_walk
-from tallbayes.moves.base import Point, move, start
-from tallbayes.proxies import statistics as summaries
-from tallbayes.samplers.base import Guarantee, Sampler, Setup, init, step
+from tallbayes.moves.move import Point, move, start
 from tallbayes.samplers.full_data import MovePolicy
-from tallbayes.samplers.subsets import Swap, Windows, blank_subset, choose, density_of, distance, refresh
+from tallbayes.schemes import subset_statistics
+from tallbayes.schemes.subsets import Swap, Windows, blank_subset, choose, density_of, distance, refresh
 from tallbayes.target import NOT_FINITE, stop_run
 
 INFO = (*MOVE_INFO, "refreshed", "distance")
@@ -169,9 +169,9 @@ class Informed(Sampler):
 
     def __post_init__(self) -> None:
         if not (callable(self.statistics) or isinstance(self.statistics, Lost)) and (
-            self.statistics != "score" and self.statistics not in summaries.SUMMARIES
+            self.statistics != "score" and self.statistics not in subset_statistics.SUMMARIES
         ):
-            raise unknown("statistics", self.statistics, ["score", *summaries.SUMMARIES])
+            raise unknown("statistics", self.statistics, ["score", *subset_statistics.SUMMARIES])
         if self.subset not in SUBSETS:
             raise unknown("subset", self.subset, SUBSETS)
         if self.rows not in ROWS:
@@ -219,11 +219,13 @@ class Informed(Sampler):
         n = model.data.n - first
         m = self._size(n, model.dim)
         scheme: Any = Windows(first, n - m + 1, m, self.local, self.rate) if window else Swap(m, min(self.swaps, m, n - m))
-        table: Any = self._windows(model, mode, first, m) if window else summaries.RowFeatures(self._features(model, mode))
+        table: Any = (
+            self._windows(model, mode, first, m) if window else subset_statistics.RowFeatures(self._features(model, mode))
+        )
         penalty = self._penalty(table)
         notes: dict[str, Any] = {"subsample": m, "rows": "window" if window else "swap"}
         if window:
-            effective, squared = summaries.effective_windows(table, penalty)
+            effective, squared = subset_statistics.effective_windows(table, penalty)
             notes |= {"windows": scheme.starts, "effective_windows": effective}
         else:
             squared = model.dim / (2.0 * penalty + 1.0 / (n / m - 1.0)) if self.statistics == "score" else math.nan
@@ -247,19 +249,19 @@ class Informed(Sampler):
 
     def _features(self, model: Model, mode: Mode) -> np.ndarray:
         if self.statistics == "score":
-            return summaries.score_features(mode)
+            return subset_statistics.score_features(mode)
         if isinstance(self.statistics, str):
             raise OptionError(f"statistics={self.statistics!r} are of a series; for independent rows use 'score' or f(x, y).")
-        return summaries.row_features(model, self.statistics)
+        return subset_statistics.row_features(model, self.statistics)
 
-    def _windows(self, model: Model, mode: Mode, first: int, m: int) -> summaries.WindowDistances:
+    def _windows(self, model: Model, mode: Mode, first: int, m: int) -> subset_statistics.WindowDistances:
         if model.independent_rows:
-            return summaries.feature_windows(self._features(model, mode), 0, m)
+            return subset_statistics.feature_windows(self._features(model, mode), 0, m)
         if self.statistics == "score":
-            return summaries.feature_windows(summaries.score_features(mode, first), first, m)
+            return subset_statistics.feature_windows(subset_statistics.score_features(mode, first), first, m)
         if isinstance(self.statistics, str):
-            return summaries.summary_windows(model.data.y, self.statistics, first, m)
-        return summaries.function_windows(model.data.y, self.statistics, first, m)
+            return subset_statistics.summary_windows(model.data.y, self.statistics, first, m)
+        return subset_statistics.function_windows(model.data.y, self.statistics, first, m)
 
     def _penalty(self, table: Any) -> float:
         if self.subset != "informed":
@@ -268,8 +270,8 @@ class Informed(Sampler):
             return 0.5 / self.bandwidth**2
         if self.inverse_temperature is not None:
             return float(self.inverse_temperature)
-        if isinstance(table, summaries.WindowDistances):
-            return summaries.mildest(table, EFFECTIVE * table.squared.size, COLD)
+        if isinstance(table, subset_statistics.WindowDistances):
+            return subset_statistics.mildest(table, EFFECTIVE * table.squared.size, COLD)
         return COLD
 
     def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:

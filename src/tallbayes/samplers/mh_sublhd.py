@@ -20,16 +20,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tallbayes.bounds.uniform_ranges import Oracle, collapse, extremes, lipschitz
+from tallbayes.contract import Guarantee, Setup
 from tallbayes.errors import OptionError, unknown
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode
-from tallbayes.proxies.concentration import make_test
-from tallbayes.proxies.ranges import Oracle, collapse, extremes, lipschitz
+from tallbayes.mode.laplace import Mode
+from tallbayes.model import Model
 from tallbayes.proxies.taylor import taylor, whitening_of
-from tallbayes.samplers.acceptance import AcceptancePolicy, SubsampledAcceptance, check_rows
-from tallbayes.samplers.base import Guarantee, Setup
-from tallbayes.samplers.bounded_error import beside_delta, check_test, summarise
 from tallbayes.samplers.confidence import OWN_INFO, Uniform
+from tallbayes.schemes.acceptance import AcceptancePolicy, SubsampledAcceptance, check_rows
+from tallbayes.schemes.bounded_error import beside_delta, check_test, summarise
+from tallbayes.schemes.sequential_tests import make_test
 from tallbayes.target import Certified
 
 BOUNDS = ("hoeffding-serfling", "empirical-bernstein", "empirical-bernstein-serfling")

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode
-from tallbayes.samplers.acceptance import OWN, SubsampledAcceptance, check_looks, decide, looks, read_until
-from tallbayes.samplers.base import Guarantee, Setup
+from tallbayes.contract import Guarantee, Setup
+from tallbayes.mode.laplace import Mode
+from tallbayes.model import Model
+from tallbayes.schemes.acceptance import OWN, SubsampledAcceptance, check_looks, decide, looks, read_until
 from tallbayes.target import row_total
 
 BERRY_ESSEEN = 0.4748  # Shevtsova's constant: sup |F - Phi| <= 0.4748 rho_3 / (sigma^3 sqrt(b)) for independent summands

@@ -17,11 +17,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tallbayes.contract import Guarantee, Setup
+from tallbayes.diagnostics.pair_pilot import pilot
 from tallbayes.errors import OptionError
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode
+from tallbayes.mode.laplace import Mode
+from tallbayes.model import Model
 from tallbayes.moves import tuning
-from tallbayes.samplers.acceptance import (
+from tallbayes.schemes.acceptance import (
     OWN,
     AcceptanceOptions,
     AcceptancePolicy,
@@ -30,8 +32,6 @@ from tallbayes.samplers.acceptance import (
     decide,
     proxy_at,
 )
-from tallbayes.samplers.base import Guarantee, Setup
-from tallbayes.samplers.pilot import pilot
 from tallbayes.target import row_total, subsample_gaps
 
 LOGISTIC = 1.702  # the factor at which a logistic law is nearest to the normal one

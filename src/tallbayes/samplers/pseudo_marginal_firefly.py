@@ -23,16 +23,16 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
+from tallbayes.contract import Guarantee, Policy, Sampler, Setup, init, step
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode
+from tallbayes.mode.laplace import Mode
+from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence, tuning
 from tallbayes.moves.proposals import ProposalMove, propose
 from tallbayes.proxies import lower_bounds
 from tallbayes.proxies.lower_bounds import LowerBound, bound_value, gaps_at
 from tallbayes.proxies.taylor import Whitening, unwhiten, whiten, whitening_of
-from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup, init, step
-from tallbayes.samplers.bright import Implicit, classes_of, log_odds, marked_rows
+from tallbayes.schemes.lights import Implicit, classes_of, log_odds, marked_rows
 from tallbayes.target import NOT_FINITE, log_prior, lower_gaps, row_total, stop_run
 
 LARGEST_VARIANCE = 10.0

@@ -22,16 +22,16 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
+from tallbayes.contract import Guarantee, Sampler, Setup, init, step
+from tallbayes.diagnostics import subsample_pilot as pilots
 from tallbayes.errors import ModelError, OptionError
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode
+from tallbayes.mode.laplace import Mode
+from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence
 from tallbayes.moves.proposals import ProposalMove, propose
-from tallbayes.proxies import pilot as pilots
 from tallbayes.proxies.difference import UniformRows, difference, proxy_sum
 from tallbayes.proxies.taylor import unwhiten, whiten
-from tallbayes.samplers.base import Guarantee, Sampler, Setup, init, step
-from tallbayes.samplers.proposals import ProposalPolicy
+from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import NOT_FINITE, control_values, log_prior, stop_run, subsample_values
 
 INFO = ("accepted", "acceptance_rate", "component", "log_likelihood", "terms")

@@ -21,12 +21,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tallbayes.contract import Guarantee, init, step
 from tallbayes.errors import OptionError
 from tallbayes.moves.linear import dot, normal_vector
 from tallbayes.proxies.taylor import unwhiten, whiten
-from tallbayes.samplers.base import Guarantee, init, step
-from tallbayes.samplers.minibatch_gradient import noisy_gradient
-from tallbayes.samplers.stochastic_gradient import (
+from tallbayes.schemes.minibatch_gradient import noisy_gradient
+from tallbayes.schemes.stochastic_gradient import (
     REMOVED,
     StochasticGradient,
     add_noise,

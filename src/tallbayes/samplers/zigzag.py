@@ -21,19 +21,20 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.engine.family import third_supremum
+from tallbayes.bounds.catalogue import certify
+from tallbayes.bounds.slopes import slope_rate
+from tallbayes.bounds.tables import rate_count
+from tallbayes.contract import Guarantee, Policy, Sampler, Setup
+from tallbayes.engine.family_functions import third_supremum
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode, find_mode, mode_at
-from tallbayes.models.priors import LAPLACE, STUDENT
-from tallbayes.models.student_t import StudentT
+from tallbayes.families.student_t import StudentT
+from tallbayes.mode.laplace import Mode
+from tallbayes.mode.search import find_mode, mode_at
+from tallbayes.model import Model
 from tallbayes.moves import tuning as windows
-from tallbayes.proxies.bounds import rate_count
-from tallbayes.proxies.remainder import certify
-from tallbayes.proxies.slopes import slope_rate
+from tallbayes.priors import LAPLACE, STUDENT
 from tallbayes.proxies.taylor import taylor, whitening_of
-from tallbayes.samplers.base import Guarantee, Policy, Sampler, Setup
-from tallbayes.samplers.path import INFO, PriorRows, State, ZigZagOptions, candidates, integrate, prior_residual
+from tallbayes.schemes.paths import INFO, PriorRows, State, ZigZagOptions, candidates, integrate, prior_residual
 from tallbayes.target import EVALS, STATUS, Certified
 
 CORRELATION = 0.5  # of successive draws that warm-up aims at

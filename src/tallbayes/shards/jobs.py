@@ -16,13 +16,13 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.data.split import take, to_power
 from tallbayes.engine import passes
 from tallbayes.errors import OptionError, StoreError
-from tallbayes.models.base import Model
-from tallbayes.models.mode import mode_of_part
-from tallbayes.models.priors import Prior, PriorTerms
+from tallbayes.mode.search import mode_of_part
+from tallbayes.model import Model
+from tallbayes.priors import Prior, PriorTerms
 from tallbayes.results.fit import Fit
 from tallbayes.run.checkpoint import Checkpoint
+from tallbayes.shards.partition_cache import partition
 from tallbayes.shards.partitions import Spec, _cores
-from tallbayes.shards.reading import partition
 
 
 @dataclass(frozen=True, eq=False)

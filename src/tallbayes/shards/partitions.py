@@ -19,22 +19,23 @@ import numpy as np
 
 from tallbayes import models
 from tallbayes.api import check_family
+from tallbayes.bounds.catalogue import half_octave
+from tallbayes.bounds.pair_functions import OVERFLOW, angular, psi
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, _float_type
+from tallbayes.data.file_partitions import files_of, plan_of
 from tallbayes.data.moments import Moments
-from tallbayes.data.parts import files_of, plan_of
 from tallbayes.data.plan import plan_names
 from tallbayes.data.split import exchangeable, merged
 from tallbayes.engine import passes
 from tallbayes.errors import DataError, ModelError, OptionError
-from tallbayes.models.base import Model
-from tallbayes.models.mode import TOLERANCE, Mode, converge, mode_of_part, start, warn_of_collinear
-from tallbayes.models.priors import Prior, PriorTerms
+from tallbayes.mode.laplace import Mode
+from tallbayes.mode.search import TOLERANCE, converge, mode_of_part, start, warn_of_collinear
+from tallbayes.model import Model
+from tallbayes.priors import Prior, PriorTerms
 from tallbayes.progress import Progress
-from tallbayes.proxies.pairs import OVERFLOW, angular, psi
-from tallbayes.proxies.remainder import half_octave
+from tallbayes.shards.partition_cache import most_held, partition
 from tallbayes.shards.pool import connect, gather
-from tallbayes.shards.reading import most_held, partition
 
 CLASSES = 41  # half-octaves of the whitened norm, as in bound T9
 _CHUNK = 1 << 16

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.data.parts import files_of, joined
+from tallbayes.data.file_partitions import files_of, joined
 from tallbayes.errors import DataError, OptionError
 from tallbayes.progress import Progress
 

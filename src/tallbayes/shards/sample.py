@@ -10,23 +10,32 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes import samplers
+from tallbayes import priors, samplers
 from tallbayes.api import REFERENCE_TOLERANCE
-from tallbayes.data.parts import files_of
+from tallbayes.contract import Sampler
+from tallbayes.data.file_partitions import files_of
+from tallbayes.data.packed_store import write_synced
 from tallbayes.data.split import exchangeable, take
-from tallbayes.data.store import write_synced
 from tallbayes.errors import DataError, OptionError, StoreError
-from tallbayes.models import priors
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode, find_mode
-from tallbayes.models.priors import FLAT, NORMAL, Prior, PriorTerms
+from tallbayes.mode.laplace import Mode
+from tallbayes.mode.search import find_mode
+from tallbayes.model import Model
+from tallbayes.priors import FLAT, NORMAL, Prior, PriorTerms
 from tallbayes.results.fit import Fit
-from tallbayes.samplers.base import Sampler
-from tallbayes.shards.combine import Combined, Combiner, Convention, Importance, MomentSharing, Natural, SubPosteriors, resolve
-from tallbayes.shards.fit import ShardFit, collect, effective_size
+from tallbayes.shards.combine import (
+    Combined,
+    Combiner,
+    Convention,
+    Importance,
+    MomentSharing,
+    Natural,
+    SubPosteriors,
+    resolve,
+)
 from tallbayes.shards.jobs import Chosen, Files, Job, Sent, sample_shard, shard_densities, shard_site, travelling
 from tallbayes.shards.partitions import Partitions
 from tallbayes.shards.pool import connect, gather
+from tallbayes.shards.shard_fit import ShardFit, collect, effective_size
 
 SHARDS = 8
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode, find_mode
+from tallbayes.mode.laplace import Mode
+from tallbayes.mode.search import find_mode
+from tallbayes.model import Model
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallbayes.models.base import Model
-from tallbayes.models.mode import Mode, find_mode
-from tallbayes.samplers.base import Sampler, advance
+from tallbayes.contract import Sampler, advance
+from tallbayes.mode.laplace import Mode
+from tallbayes.mode.search import find_mode
+from tallbayes.model import Model
 from tallbayes.testing.quadrature import ExactPosterior
 
 THRESHOLD = 4.9  # two-sided probability 1e-6 under normality

@@ -8,8 +8,8 @@ import numpy as np
 
 from tallbayes.engine import passes
 from tallbayes.errors import OptionError
-from tallbayes.models.base import Model
-from tallbayes.models.mode import find_mode
+from tallbayes.mode.search import find_mode
+from tallbayes.model import Model
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from tallbayes.errors import unknown
-from tallbayes.shards.combine.base import Combined, Combiner, Convention, SubPosteriors, shares_of
+from tallbayes.shards.combine.subposteriors import Combined, Combiner, Convention, SubPosteriors, shares_of
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from tallbayes.errors import DataError, OptionError
-from tallbayes.shards.combine.base import (
+from tallbayes.shards.combine.subposteriors import (
     Combined,
     Combiner,
     Convention,

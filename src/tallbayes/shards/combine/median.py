@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from tallbayes.errors import OptionError
-from tallbayes.shards.combine.base import Combined, Combiner, Convention, SubPosteriors, whitened
+from tallbayes.shards.combine.subposteriors import Combined, Combiner, Convention, SubPosteriors, whitened
 
 _TOLERANCE, _MOST = 1e-8, 2000
 

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.errors import DataError, OptionError
-from tallbayes.shards.combine.base import (
+from tallbayes.shards.combine.subposteriors import (
     Combined,
     Combiner,
     Convention,

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from tallbayes.errors import OptionError
-from tallbayes.shards.combine.base import Combined, Combiner, Convention, SubPosteriors, whitened
+from tallbayes.shards.combine.subposteriors import Combined, Combiner, Convention, SubPosteriors, whitened
 
 COLLAPSED = 0.02  # acceptance below which the indices hardly move
 

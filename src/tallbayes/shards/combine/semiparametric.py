@@ -15,15 +15,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from tallbayes.shards.combine.base import Combined, SubPosteriors, product_of_normals, whitened
 from tallbayes.shards.combine.nonparametric import KernelProduct, reported
+from tallbayes.shards.combine.subposteriors import Combined, SubPosteriors, product_of_normals, whitened
 
 
 @dataclass(frozen=True)
 class Semiparametric(KernelProduct):
     """Draws of the product of normal fits with kernel corrections; `bandwidth` fixes h (in sub-posterior sds).
 
-    >>> from tallbayes.shards.combine.base import Convention
+    >>> from tallbayes.shards.combine.subposteriors import Convention
     >>> rng = np.random.default_rng(0)
     >>> sub = SubPosteriors(rng.standard_normal((2, 500, 1)), Convention.PRODUCT)
     >>> Semiparametric()(sub, draws=200).theta.shape

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from tallbayes.errors import OptionError, unknown
-from tallbayes.shards.combine.base import Combined, Combiner, Convention, SubPosteriors, symmetric, whitened
+from tallbayes.shards.combine.subposteriors import Combined, Combiner, Convention, SubPosteriors, symmetric, whitened
 
 METHODS = ("gaussian", "quantile", "discrete")
 

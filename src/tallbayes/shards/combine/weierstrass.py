@@ -19,8 +19,16 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from tallbayes.errors import DataError, OptionError, unknown
-from tallbayes.shards.combine.base import Combined, Combiner, Convention, SubPosteriors, normal_draws, symmetric, whitened
 from tallbayes.shards.combine.nonparametric import check_bandwidth
+from tallbayes.shards.combine.subposteriors import (
+    Combined,
+    Combiner,
+    Convention,
+    SubPosteriors,
+    normal_draws,
+    symmetric,
+    whitened,
+)
 
 _BATCHES = 400  # of pairs tried before a level of the tree is given up
 WIDE = 1.0  # bandwidth, in standard deviations, from which on smoothing dominates

@@ -1,0 +1,93 @@
+"""A remainder bound that the user gives for a model of their own: |l_i'''(theta)[v, v, v]| <= b_i(r) |v|^3 for |theta - theta*| <= r.
+
+The gradient of the residual at distance |h| from the reference is at most b |h|^2 / 2, and the segment between two points stays
+within the larger of their distances, so the residual changes by at most
+
+    lambda_i = b_i(r) / 6 |h' - h| (|h|^2 + |h'|^2 + h . h'),    r = max(|h|, |h'|).
+
+b_i is tabulated at a ladder of radii. Beyond the last there is no bound, and the sampler reads all rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.bounds.pair_functions import cubic
+from tallbayes.bounds.tables import draw_row, row_rate, total_rate
+from tallbayes.engine import passes
+from tallbayes.engine.random_rows import CHUNK, AliasTable, build, draw_item
+from tallbayes.errors import ModelError
+from tallbayes.mode.laplace import Mode
+from tallbayes.models.jax_model import UserModel
+
+LADDER = 1.5 ** np.arange(8)  # radii, in units of the root mean square distance of posterior draws from the reference
+
+
+class Given(NamedTuple):
+    """Tables of b_i / 6 at increasing radii."""
+
+    radius: np.ndarray
+    tables: tuple[AliasTable, ...]
+    factor: np.ndarray  # h = factor w
+
+
+@total_rate.register(Given)
+def _given_total(bound, white, other, rates):
+    here, there = bound.factor @ white, bound.factor @ other
+    reach = max(np.linalg.norm(here), np.linalg.norm(there))
+    k = int(np.searchsorted(bound.radius, reach))
+    if k == bound.radius.size:
+        return np.inf
+    rates[0], rates[1] = cubic(here, there), k
+    return bound.tables[k].cumulative[-1] * rates[0]
+
+
+@draw_row.register(Given)
+def _given_draw(rng, bound, rates, total):
+    table = bound.tables[int(rates[1])]
+    row = draw_item(rng, table, 0, table.start.size - 1)
+    return row, table.weight[row] * rates[0]
+
+
+@row_rate.register(Given)
+def _given_row(bound, rates, row):
+    return bound.tables[int(rates[1])].weight[row] * rates[0]
+
+
+def given(mode: Mode) -> Given:
+    """The user's bound over all rows of a model, at the radii where draws will be."""
+    model: Any = mode.model
+    if not isinstance(model, UserModel) or model.bound is None:
+        raise ModelError(
+            f"there is no certified bound for this {model.family.name} model: give third_derivative_bound=, or use a sampler that "
+            "needs none, such as 'nuts' or 'hmc-ecs'."
+        )
+    n = model.data.n
+    assert model.program is not None
+    typical = float(np.sqrt(np.trace(mode.covariance)))
+    radius = typical * LADDER
+    everywhere = _tabulate(model, np.inf)
+    first = _tabulate(model, float(radius[0]))
+    if np.isfinite(everywhere).all() and (everywhere <= first * (1.0 + 1e-12)).all():
+        radius, weights = np.array([np.inf]), [everywhere]
+    else:
+        weights = [first, *(_tabulate(model, float(r)) for r in radius[1:])]
+        finite = [bool(np.isfinite(w).all()) for w in weights]
+        if not finite[0]:
+            raise ModelError(
+                f"third_derivative_bound is not finite within radius {radius[0]:.3g} of the mode; no row could be skipped."
+            )
+        last = finite.index(False) if False in finite else len(finite)
+        radius, weights = radius[:last], weights[:last]
+    values = np.concatenate(
+        [passes.values_at(model.rows, np.arange(a, min(n, a + CHUNK)), mode.reference) for a in range(0, n, CHUNK)]
+    )
+    model.program.scale = max(1.0, float(np.abs(values).max()))
+    return Given(radius, tuple(build(w / 6.0) for w in weights), np.ascontiguousarray(mode.factor))
+
+
+def _tabulate(model: UserModel, radius: float) -> np.ndarray:
+    n = model.data.n
+    return np.concatenate([model.third_bounds(np.arange(a, min(n, a + CHUNK)), radius) for a in range(0, n, CHUNK)])

@@ -1,0 +1,86 @@
+"""Options of the command line that describe a model, and what they mean: a family, or an expression in its place, and a prior."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from tallbayes.errors import OptionError, unknown
+
+FamilyName = Annotated[
+    str | None, typer.Option("--family", help="A family by name, such as poisson, gaussian, gamma; logistic by default.")
+]
+Expression = Annotated[
+    str | None, typer.Option(help="Instead of a family, the log-likelihood of a row, such as 'y*eta - exp(eta)'.")
+]
+Constant = Annotated[list[str] | None, typer.Option(help="A constant of the expression, such as p=0.3; may be repeated.")]
+Mean = Annotated[str | None, typer.Option(help="Mean of the response by an expression of eta, for predictions.")]
+Support = Annotated[str | None, typer.Option(help="Responses of the expression: real, binary, count or positive.")]
+Sigma = Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")]
+FamilyOption = Annotated[
+    list[str] | None, typer.Option("--option", help="An option of the family, such as shape=2 or classes=3; may be repeated.")
+]
+
+
+def family_of(
+    family: str | None,
+    sigma: float | None,
+    further: list[str] | None,
+    expression: str | None,
+    constants: list[str] | None,
+    mean: str | None,
+    support: str | None,
+) -> tuple[str, dict[str, Any]]:
+    """Name and options of the family that the options of a command describe."""
+    given = {"expression": expression, "mean": mean, "support": support, "sigma": sigma}
+    options: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+    if constants:
+        options["constants"] = dict(_constant(text) for text in constants)
+    if expression is not None and family not in (None, "expression"):
+        raise OptionError(f"--expression is a family of its own; leave out --family {family}.")
+    if expression is None and set(options) - {"sigma"}:
+        raise OptionError("--constant, --mean and --support belong to a model from an expression; give --expression, too.")
+    for text in further or []:
+        key, value = _option(text)
+        if key in options:
+            raise OptionError(f"{key} is given twice.")
+        options[key] = value
+    return "expression" if expression is not None else family or "logistic", options
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """An option of a family from text such as "shape=2"; numbers become numbers."""
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not (name and equals and value):
+        raise OptionError(f"cannot read --option {text!r}; write it like shape=2.")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _constant(text: str) -> tuple[str, float]:
+    name, _, number = text.partition("=")
+    try:
+        return name.strip(), float(number)
+    except ValueError:
+        raise OptionError(f"cannot read the constant {text!r}; write it like p=0.3.") from None
+
+
+def prior_of(text: str) -> Any:
+    """A prior from text such as normal:10; None for the default."""
+    from tallbayes import priors
+
+    if not text:
+        return None
+    name, _, rest = text.partition(":")
+    makers = {k: getattr(priors, k) for k in ("flat", "normal", "laplace", "cauchy", "student_t", "weakly_informative")}
+    if name not in makers:
+        raise unknown("prior", name, makers)
+    try:
+        numbers = [float(v) for v in rest.split(",")] if rest else []
+        return makers[name](*numbers)
+    except (ValueError, TypeError):
+        raise OptionError(f"cannot read the prior {text!r}; write it like normal:10 or student_t:4,2.5.") from None

@@ -1,0 +1,401 @@
+"""The command line: `tallbayes fit`, `shards`, `resume`, `summary`, `predict`, `report`, `compare`, `store` and `demo`."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tallbayes.cli.arguments import (
+    Constant,
+    Expression,
+    FamilyName,
+    FamilyOption,
+    Mean,
+    Sigma,
+    Support,
+    family_of,
+    prior_of,
+)
+
+app = typer.Typer(
+    help="Bayesian posteriors over tall data, reading only the rows each iteration needs.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+
+stores = typer.Typer(help="Packed stores: list them, delete them.", no_args_is_help=True)
+app.add_typer(stores, name="store")
+
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save the fit as a netCDF file.")]
+Plots = Annotated[Path | None, typer.Option(help="Folder for plots of traces, marginals and cost.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the summary and the cost as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from tallbayes.version import __version__
+
+        print(f"tallbayes {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def fit(
+    source: Annotated[
+        str,
+        typer.Argument(help="A .parquet, .csv or .arrow file, a folder or pattern of them, sqlite:path.db::table, or a store."),
+    ],
+    formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + C(group)' or 'y ~ .'.")],
+    family: FamilyName = None,
+    expression: Expression = None,
+    constant: Constant = None,
+    mean: Mean = None,
+    support: Support = None,
+    sampler: Annotated[str, typer.Option(help="A sampler by name, or auto.")] = "auto",
+    prior: Annotated[str, typer.Option(help="Such as normal:10, cauchy:2.5, flat; the default is weakly_informative.")] = "",
+    sigma: Sigma = None,
+    option: FamilyOption = None,
+    draws: Annotated[int, typer.Option(help="Draws of each chain.")] = 1000,
+    warmup: Annotated[int, typer.Option(help="Warm-up iterations of each chain.")] = 1000,
+    chains: Annotated[int, typer.Option(help="Number of chains.")] = 4,
+    seed: Annotated[int | None, typer.Option(help="Seed; the draws depend on nothing else.")] = None,
+    thin: Annotated[int, typer.Option(help="Iterations for each draw.")] = 1,
+    cores: Annotated[int | None, typer.Option(help="Threads; all cores by default.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop sampling after this time.")] = None,
+    until_ess: Annotated[float | None, typer.Option(help="Go on until this effective sample size.")] = None,
+    guarantee: Annotated[str | None, typer.Option(help="Refuse methods weaker than this, such as exact.")] = None,
+    offset: Annotated[str | None, typer.Option(help="Column added to the linear predictor, or log(column).")] = None,
+    weights: Annotated[str | None, typer.Option(help="Column of row weights.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Folder for packed rows.")] = None,
+    memory: Annotated[str, typer.Option(help="auto, ram or disk.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="float64 or float32 rows.")] = "float64",
+    checkpoint: Annotated[Path | None, typer.Option(help="Folder from which the run can be resumed.")] = None,
+    out: Out = None,
+    plots: Plots = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a model to a file and print the posterior."""
+    from tallbayes import api
+
+    name, options = family_of(family, sigma, option, expression, constant, mean, support)
+    result = api.fit(
+        formula,
+        source,
+        name,
+        prior_of(prior),
+        sampler,
+        family_options=options,
+        draws=draws,
+        warmup=warmup,
+        chains=chains,
+        seed=seed,
+        thin=thin,
+        cores=cores,
+        max_seconds=max_seconds,
+        until_ess=until_ess,
+        guarantee=guarantee,
+        offset=offset,
+        weights=weights,
+        store=store,
+        memory=memory,
+        dtype=dtype,
+        checkpoint=checkpoint,
+        progress=not quiet,
+    )
+    _show(result, out, plots, as_json)
+    if checkpoint is not None and result.status in ("interrupted", "time limit") and not as_json:
+        print(f"continue the run with: tallbayes resume {checkpoint}")
+
+
+@app.command()
+def shards(
+    source: Annotated[str, typer.Argument(help="A folder or pattern of files, each a random part of the rows.")],
+    formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + C(group)' or 'y ~ .'.")],
+    family: FamilyName = None,
+    expression: Expression = None,
+    constant: Constant = None,
+    mean: Mean = None,
+    support: Support = None,
+    sampler: Annotated[str, typer.Option(help="A sampler by name, or auto; for every shard.")] = "auto",
+    combine: Annotated[
+        str, typer.Option(help="A combination by name, such as consensus, gaussian, importance, median.")
+    ] = "consensus",
+    prior: Annotated[
+        str, typer.Option(help="Such as normal:10 or laplace:1; products need one whose power is proper.")
+    ] = "normal:10",
+    option: FamilyOption = None,
+    number: Annotated[
+        int | None, typer.Option("--shards", help="Join files to this many shards; one a file by default.")
+    ] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, such as tcp://host:8786.")] = None,
+    draws: Annotated[int, typer.Option(help="Draws of each chain of a shard.")] = 1000,
+    warmup: Annotated[int, typer.Option(help="Warm-up iterations of each chain.")] = 1000,
+    chains: Annotated[int, typer.Option(help="Chains of each shard.")] = 2,
+    seed: Annotated[int | None, typer.Option(help="Seed; the draws depend on nothing else.")] = None,
+    offset: Annotated[str | None, typer.Option(help="Column added to the linear predictor, or log(column).")] = None,
+    weights: Annotated[str | None, typer.Option(help="Column of row weights.")] = None,
+    dtype: Annotated[str, typer.Option(help="float64 or float32 rows.")] = "float64",
+    checkpoint: Annotated[Path | None, typer.Option(help="Folder from which the run can go on; shared by all workers.")] = None,
+    out: Out = None,
+    plots: Plots = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Divide and conquer: sample every file as a shard, on threads or a Dask cluster, and combine."""
+    from tallbayes.shards import sample_shards
+
+    name, options = family_of(family, None, option, expression, constant, mean, support)
+    result = sample_shards(
+        source,
+        sampler,
+        number,
+        combine=combine,
+        formula=formula,
+        family=name,
+        family_options=options,
+        prior=prior_of(prior),
+        offset=offset,
+        weights=weights,
+        dtype=dtype,
+        draws=draws,
+        warmup=warmup,
+        chains=chains,
+        seed=seed,
+        client=scheduler,
+        checkpoint=checkpoint,
+        progress=not quiet,
+    )
+    _show(result, out, plots, as_json)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The checkpoint folder of a run.")],
+    draws: Annotated[int | None, typer.Option(help="Extend a finished run to this many draws of each chain.")] = None,
+    out: Out = None,
+    plots: Plots = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Continue a run that was killed, or extend a finished one."""
+    from tallbayes import api
+
+    _show(api.resume(folder, draws=draws, progress=not quiet), out, plots, as_json)
+
+
+@app.command()
+def summary(
+    path: Annotated[Path, typer.Argument(help="A fit saved with --out.")], plots: Plots = None, as_json: Json = False
+) -> None:
+    """Print the posterior of a saved fit."""
+    from tallbayes.results import load
+
+    _show(load(path), None, plots, as_json)
+
+
+@app.command()
+def predict(
+    path: Annotated[Path, typer.Argument(help="A fit saved with --out.")],
+    new: Annotated[str, typer.Argument(help="Rows with the columns of the model: what `tallbayes fit` reads.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the predictions to this Parquet file, as they come.")
+    ] = None,
+    kind: Annotated[str, typer.Option(help="mean (of the response, given the row) or response (with its noise).")] = "mean",
+    prob: Annotated[float, typer.Option(help="Probability of the interval.")] = 0.89,
+    draws: Annotated[int, typer.Option(help="Posterior draws used.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of draws and of simulated responses.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Predict the rows of a file from a saved fit."""
+    from tallbayes.results import load
+
+    made = load(path).predict(new, kind, prob, draws, seed, out=out)
+    if out is not None:
+        print(json.dumps({"out": str(made), "kind": kind}) if as_json else f"saved to {made}")
+    elif as_json:
+        print(made.to_json(orient="records", double_precision=12))
+    else:
+        print(made.to_string(max_rows=20))
+
+
+@app.command()
+def report(
+    path: Annotated[Path, typer.Argument(help="A fit saved with --out.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The HTML page; the name of the fit by default.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write one self-contained HTML page about a saved fit."""
+    from tallbayes.results import load
+    from tallbayes.results.report import warnings_of
+
+    result = load(path)
+    written = result.report(path.with_suffix(".html") if out is None else out)
+    found = warnings_of(result)
+    if as_json:
+        print(json.dumps({"out": str(written), "warnings": found}, indent=1))
+    else:
+        print("\n".join([f"saved to {written}", *(f"warning: {w}" for w in found)]))
+
+
+@app.command()
+def compare(
+    source: Annotated[str, typer.Argument(help="Rows: what `tallbayes fit` reads.")],
+    formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + x2' or 'y ~ .'.")],
+    family: FamilyName = None,
+    expression: Expression = None,
+    constant: Constant = None,
+    mean: Mean = None,
+    support: Support = None,
+    samplers: Annotated[str, typer.Option(help="Names with commas between; all that accept the model by default.")] = "",
+    prior: Annotated[str, typer.Option(help="Such as normal:10, cauchy:2.5, flat; the default is weakly_informative.")] = "",
+    sigma: Sigma = None,
+    option: FamilyOption = None,
+    draws: Annotated[int, typer.Option(help="Draws of each chain.")] = 1000,
+    warmup: Annotated[int, typer.Option(help="Warm-up iterations of each chain.")] = 1000,
+    chains: Annotated[int, typer.Option(help="Number of chains.")] = 4,
+    reference_draws: Annotated[
+        int | None, typer.Option(help="Draws of each chain of the reference; five times --draws.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed; the draws depend on nothing else.")] = 0,
+    cores: Annotated[int | None, typer.Option(help="Threads; all cores by default.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop each sampler after this time.")] = None,
+    offset: Annotated[str | None, typer.Option(help="Column added to the linear predictor, or log(column).")] = None,
+    weights: Annotated[str | None, typer.Option(help="Column of row weights.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare what samplers cost on a file, and how far their draws are from a long exact run."""
+    import tallbayes as tb
+    from tallbayes import api
+
+    name, options = family_of(family, sigma, option, expression, constant, mean, support)
+    api.check_family(name, options)
+    data = tb.read(source, formula, offset=offset, weights=weights, progress=not quiet)
+    model = tb.models.build(name, data, prior_of(prior), **options)
+    named = [name.strip() for name in samplers.split(",") if name.strip()] or None
+    done = tb.compare(
+        model,
+        named,
+        draws,
+        seed,
+        warmup=warmup,
+        chains=chains,
+        reference_draws=reference_draws,
+        cores=cores,
+        max_seconds=max_seconds,
+        progress=not quiet,
+    )
+    print(json.dumps(done.as_dict(), indent=1, allow_nan=False) if as_json else done)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where the demo puts its file, its fit and its plots.")] = Path("demo"),
+    rows: Annotated[int, typer.Option(help="Rows of the made-up file.")] = 1_000_000,
+    seed: Annotated[int, typer.Option(help="Seed of data and draws.")] = 1,
+    quiet: Quiet = False,
+) -> None:
+    """Make a file of a million rows, fit it from the file, and show what came out and what it cost."""
+    from tallbayes.cli.demo import run
+
+    run(folder, rows, seed, not quiet)
+
+
+@stores.command("list")
+def list_stores(as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False) -> None:
+    """List the packed stores: name, rows, bytes and source."""
+    from tallbayes import store
+
+    found = store.list()
+    if as_json:
+        print(json.dumps([entry.as_dict() for entry in found], indent=1))
+        return
+    for entry in found:
+        rows = "damaged" if entry.rows is None else f"{entry.rows:,} rows"
+        print(f"{entry.name}  {rows}  {entry.bytes / 1e6:,.1f} MB  {entry.source or 'a stream'}")
+    print(f"{len(found)} stores in {store.folder()}")
+
+
+@stores.command("clear")
+def clear_stores(
+    name: Annotated[str | None, typer.Argument(help="A name from `tallbayes store list`; all stores if not given.")] = None,
+) -> None:
+    """Delete one packed store, or all of them."""
+    from tallbayes import store
+
+    removed = store.clear(name)
+    print(f"deleted {len(removed)} stores from {store.folder()}")
+
+
+def _show(result: Any, out: Path | None, plots: Path | None, as_json: bool) -> None:
+    from tallbayes.results.report import warnings_of
+
+    table = result.summary()
+    if as_json:
+        rows = json.loads(table.to_json(orient="index"))
+        facts = {"status": result.status, "guarantee": str(result.guarantee), "why": result.why}
+        facts["warnings"] = warnings_of(result)
+        print(json.dumps({**facts, "cost": _strict(result.cost()), "summary": rows}, indent=1, allow_nan=False))
+    else:
+        print(table)
+        if result.why.startswith("auto chose"):
+            print(result.why)
+    if plots is not None:
+        plots.mkdir(parents=True, exist_ok=True)
+        for kind in ("trace", "marginals", "cost"):
+            result.plot(kind, plots / f"{kind}.png")
+    if out is not None:
+        saved = result.save(out)
+        if not as_json:
+            print(f"saved to {saved}")
+
+
+def _strict(value: Any) -> Any:
+    """The value with null for NaN and infinity, which JSON does not have."""
+    if isinstance(value, dict):
+        return {k: _strict(v) for k, v in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _warn(message: Warning | str, category: type[Warning], *where: Any, **line: Any) -> None:
+    """A warning in one line, without the place in our code that gave it."""
+    print(f"tallbayes: warning: {message}", file=sys.stderr)
+
+
+def main() -> None:
+    """Entry point: errors in one line with the remedy, exit code 1; 130 after Ctrl-C."""
+    from tallbayes.errors import TallbayesError
+
+    warnings.showwarning = _warn
+    try:
+        app(standalone_mode=True)
+    except (TallbayesError, OSError) as error:  # of the system: a full disk, a folder that may not be written
+        print(f"tallbayes: {error}", file=sys.stderr)
+        sys.exit(1)
+    except (KeyboardInterrupt, SystemExit) as stop:  # typer turns Ctrl-C into the exit code alone
+        if isinstance(stop, SystemExit) and stop.code != 130:
+            raise
+        print("tallbayes: interrupted before there was anything to keep", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Response distributions, one per file: derivatives, suprema, normaliser, simulation, and the model they make."""

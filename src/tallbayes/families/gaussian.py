@@ -1,0 +1,149 @@
+"""Gaussian regression: f(eta) = -(y - eta)^2 / (2 sigma^2), sigma known, or log sigma as the last coordinate of theta.
+
+With sigma unknown, u = (eta, tau), tau = log sigma, z = (y - eta)/sigma: f = -tau - z^2/2, with a flat prior on tau.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from tallbayes.data.dataset import Dataset
+from tallbayes.engine.arithmetic import exp_remainder
+from tallbayes.engine.family_functions import (
+    curvature_supremum,
+    jet1,
+    jet2,
+    residual,
+    third,
+    third_supremum,
+    third_supremum_on,
+    value,
+)
+from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
+from tallbayes.errors import OptionError
+from tallbayes.model import Family, Model
+from tallbayes.priors import Prior
+
+
+class Gaussian(NamedTuple):
+    """Normal errors with a known standard deviation."""
+
+    precision: float  # 1 / sigma^2
+
+
+class GaussianScale(NamedTuple):
+    """Normal errors with unknown standard deviation e^tau."""
+
+
+@value.register(Gaussian)
+def _value(family, eta, y):
+    return -0.5 * family.precision * (y - eta) * (y - eta)
+
+
+@jet1.register(Gaussian)
+def _jet1(family, eta, y):
+    error = y - eta
+    return -0.5 * family.precision * error * error, family.precision * error
+
+
+@jet2.register(Gaussian)
+def _jet2(family, eta, y):
+    error = y - eta
+    return -0.5 * family.precision * error * error, family.precision * error, -family.precision
+
+
+@third.register(Gaussian)
+def _third(family, eta, y):
+    return 0.0
+
+
+@curvature_supremum.register(Gaussian)
+def _curvature_supremum(family, y):
+    return family.precision
+
+
+@third_supremum.register(Gaussian)
+def _third_supremum(family, y):
+    return 0.0
+
+
+@third_supremum_on.register(Gaussian)
+def _third_supremum_on(family, y, low, high):
+    return 0.0
+
+
+@residual.register(Gaussian)
+def _residual(family, eta, y, shift):
+    return 0.0
+
+
+@vector_value.register(GaussianScale)
+def _vector_value(family, u, y):
+    z = (y - u[0]) * math.exp(-u[1])
+    return -u[1] - 0.5 * z * z
+
+
+@vector_gradient.register(GaussianScale)
+def _vector_gradient(family, u, y, gradient):
+    inverse = math.exp(-u[1])
+    z = (y - u[0]) * inverse
+    gradient[0] = z * inverse
+    gradient[1] = z * z - 1.0
+    return -u[1] - 0.5 * z * z
+
+
+@vector_hessian.register(GaussianScale)
+def _vector_hessian(family, u, y, gradient, hessian):
+    inverse = math.exp(-u[1])
+    z = (y - u[0]) * inverse
+    gradient[0] = z * inverse
+    gradient[1] = z * z - 1.0
+    hessian[0, 0] = -inverse * inverse
+    hessian[0, 1] = -2.0 * z * inverse
+    hessian[1, 0] = hessian[0, 1]
+    hessian[1, 1] = -2.0 * z * z
+    return -u[1] - 0.5 * z * z
+
+
+@vector_residual.register(GaussianScale)
+def _vector_residual(family, base, shift, y):
+    """With E0 = e^(-2b) - 1, E1 = E0 + 2b, E2 = E1 - 2b^2 and a = shift of eta / sigma: -E2 z^2/2 + E1 a z - E0 a^2/2."""
+    inverse, b = math.exp(-base[1]), shift[1]
+    z, a = (y - base[0]) * inverse, shift[0] * inverse
+    e2 = exp_remainder(-2.0 * b)
+    return -0.5 * e2 * z * z + (e2 + 2.0 * b * b) * a * z - 0.5 * math.expm1(-2.0 * b) * a * a
+
+
+FAMILY = Family(
+    name="gaussian",
+    support="a number",
+    remedy="",
+    admits=lambda y: np.isfinite(y),
+    mean=lambda eta: eta,
+    self_concordant=False,
+    log_concave=True,
+    examples=(Gaussian(1.0), Gaussian(4.0), GaussianScale()),
+    responses=(-1.0, 0.0, 2.5),
+    response_scale=True,
+    link=float,
+)
+
+
+def gaussian(data: Dataset, prior: Prior | None = None, sigma: float | None = None) -> Model:
+    """Gaussian regression. With `sigma=None` log sigma is the last coordinate of theta, with a flat prior.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> data = tb.Dataset.from_arrays(np.ones((4, 1)), [1.0, 2.0, 3.0, 4.0])
+    >>> tb.models.gaussian(data).names
+    ('x0', 'log_sigma')
+    >>> tb.find_mode(tb.models.gaussian(data, tb.priors.flat(), sigma=1.0)).reference
+    array([2.5])
+    """
+    if sigma is None:
+        return Model(data, FAMILY, GaussianScale(), prior, nuisances=("log_sigma",), options={"sigma": None})
+    if not (np.isfinite(sigma) and sigma > 0):
+        raise OptionError(f"sigma must be a positive number, or None to learn it; got {sigma}.")
+    return Model(data, FAMILY, Gaussian(1.0 / sigma**2), prior, options={"sigma": float(sigma)})

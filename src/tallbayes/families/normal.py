@@ -1,0 +1,37 @@
+"""Normal(mu, sigma) of a plain sample, flat in (mu, log sigma): the running example of Bardenet, Doucet and Holmes (2017).
+
+The Gaussian family with an intercept alone and unknown sigma.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tallbayes.data.dataset import Dataset
+from tallbayes.families.gaussian import FAMILY as GAUSSIAN
+from tallbayes.families.gaussian import GaussianScale
+from tallbayes.model import Model
+from tallbayes.priors import Prior, flat
+
+FAMILY = replace(GAUSSIAN, name="normal", examples=(GaussianScale(),))
+
+
+def normal(y: Any, prior: Prior | None = None, weights: Any = None) -> Model:
+    """A normal sample with unknown mean and standard deviation; `y` is an array, or a Dataset with an intercept alone.
+
+    >>> import tallbayes as tb
+    >>> model = tb.models.normal([1.0, 2.0, 3.0, 4.0])
+    >>> model.names
+    ('mu', 'log_sigma')
+    >>> tb.find_mode(model).reference[0]
+    np.float64(2.5)
+    """
+    if isinstance(y, Dataset):
+        data = y
+    else:
+        values = np.asarray(y, float).reshape(-1)
+        data = Dataset.from_arrays(np.ones((values.size, 1)), values, weights=weights, columns=["mu"])
+    return Model(data, FAMILY, GaussianScale(), flat() if prior is None else prior, nuisances=("log_sigma",))

@@ -1,0 +1,1 @@
+"""The posterior mode: search, steps, kinks of a Laplace prior, messages, and the Laplace fit."""

@@ -1,0 +1,76 @@
+"""The reference of a posterior: its mode with the curvature there, and the Laplace fit, the normal law that they define."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
+
+from tallbayes.engine import passes
+from tallbayes.model import Model
+
+
+@dataclass(eq=False)
+class Mode:
+    """The reference of a posterior: its mode theta*, the curvature there, and the Laplace fit."""
+
+    model: Model
+    reference: np.ndarray
+    log_posterior: float
+    gradient: np.ndarray  # of the log posterior: nearly zero, but at a kink of a Laplace prior that of the rows alone
+    hessian: np.ndarray  # of the log-likelihood at the reference
+    precision: np.ndarray  # minus the Hessian of the log posterior; with a Laplace prior see `mode.kinks`
+    passes: int  # full passes over the rows
+
+    @cached_property
+    def factor(self) -> np.ndarray:
+        """L with L L' = covariance, lower triangular."""
+        return cholesky(self.covariance, lower=True)
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        """Inverse of the precision."""
+        scale = 1.0 / np.sqrt(np.diag(self.precision))
+        inner = cho_solve(cho_factor(self.precision * np.outer(scale, scale)), np.eye(scale.size))
+        return inner * np.outer(scale, scale)
+
+    @cached_property
+    def norms(self) -> np.ndarray:
+        """|L' x_i| of every row: one more pass."""
+        self.passes += 1
+        return passes.whitened_norms(self.model.rows, self.factor)
+
+    def laplace(self) -> Laplace:
+        """The normal approximation of the posterior at the mode."""
+        return Laplace(self.reference, self.factor, self.model.names)
+
+
+@dataclass(frozen=True, eq=False)
+class Laplace:
+    """N(mean, factor factor')."""
+
+    mean: np.ndarray
+    factor: np.ndarray
+    names: tuple[str, ...]
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """Covariance matrix."""
+        return self.factor @ self.factor.T
+
+    @property
+    def sd(self) -> np.ndarray:
+        """Standard deviations."""
+        return np.sqrt(np.diag(self.covariance))
+
+    def draw(self, rng: np.random.Generator, count: int, spread: float = 1.0) -> np.ndarray:
+        """`count` draws, with standard deviations multiplied by `spread`."""
+        return self.mean + spread * rng.standard_normal((count, self.mean.size)) @ self.factor.T
+
+    def whiten(self, theta: np.ndarray) -> np.ndarray:
+        """Coordinates in which the approximation is standard normal."""
+        shifted = np.asarray(theta) - self.mean
+        flat = shifted.reshape(-1, self.mean.size)
+        return solve_triangular(self.factor, flat.T, lower=True).T.reshape(shifted.shape)

@@ -1,0 +1,65 @@
+"""What to tell a user whose posterior has no mode, or one that the rows do not determine."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import numpy as np
+
+from tallbayes.errors import ModelError
+from tallbayes.model import Model
+
+
+def name_flat_direction(model: Model, direction: np.ndarray) -> NoReturn:
+    """Raise the error that names the columns of a direction in which the posterior is flat."""
+    if not model.linear:
+        names = [n for n, size in zip(model.names, np.abs(direction), strict=True) if size > 1e-3 * np.abs(direction).max()]
+        raise ModelError(
+            f"the posterior is flat, or has no maximum, along {', '.join(names)} near theta = the last point of the search. Give "
+            "start= nearer to the mode, or a prior that tells these parameters apart."
+        )
+    moments, names = model.data.moments, involved(model, direction)
+    constant = [
+        model.data.columns[j] for j in range(model.data.d) if moments.low[j] == moments.high[j] and j != model.data.intercept
+    ]
+    if set(names) <= set(model.nuisances):
+        raise ModelError(exact_fit(model))
+    if model.family.trouble:
+        raise ModelError(f"the data cannot tell {', '.join(map(repr, sorted(names)))} apart. {model.family.trouble}")
+    if len(names) == 1:
+        what = f"the data say nothing about {names[0]!r}: its column is zero or has no effect on any row"
+    else:
+        what = f"the columns {', '.join(repr(c) for c in sorted(names))} are collinear"
+    if constant:
+        what += f" (constant: {', '.join(repr(c) for c in constant)})"
+    raise ModelError(f"{what}. Drop a column, or use a proper prior such as tallbayes.priors.normal(10.0).")
+
+
+def involved(model: Model, direction: np.ndarray) -> list[str]:
+    """Coordinates that take part in a direction, in units of a typical value of their columns."""
+    moments, d = model.data.moments, model.data.d
+    spread = np.ones(direction.size)
+    typical = np.sqrt(moments.mean[:d] ** 2 + moments.sd[:d] ** 2)
+    spread[:d] = np.where(typical > 0, typical, 1.0)
+    size = np.abs(direction) * spread
+    return [model.names[j] for j in np.argsort(-size) if size[j] > 1e-3 * size.max()]
+
+
+def exact_fit(model: Model) -> str:
+    """The likelihood grows without limit as sigma vanishes."""
+    return (
+        f"{', '.join(map(repr, model.nuisances))} has no finite mode: the columns fit the response exactly (or it is "
+        "constant). Give sigma=, or leave out the column that repeats the response."
+    )
+
+
+def no_maximum(model: Model, culprit: str) -> str:
+    """The likelihood has no maximum, and the prior is flat."""
+    low, high = model.data.moments.low[model.data.d], model.data.moments.high[model.data.d]
+    if low == high:
+        why = f"every response is {low:g}"
+    elif model.family.name in ("logistic", "probit"):
+        why = f"the response is separable (first by {culprit!r}): some combination of columns tells 0 from 1 without error"
+    else:
+        why = f"{culprit!r} has no finite estimate: the rows that tell about it all have extreme responses"
+    return f"{why}, so a flat prior has no posterior. Use tallbayes.priors.weakly_informative() or normal(2.5)."

@@ -1,0 +1,164 @@
+"""Model: a family and a prior over a data set, and what every family says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tallbayes.data.dataset import CHUNK, Dataset
+from tallbayes.engine import passes
+from tallbayes.engine.multi_index import MultiIndex
+from tallbayes.engine.rows import SingleIndex
+from tallbayes.errors import DataError, ModelError
+from tallbayes.priors import Prior, PriorTerms, prior_gradient, prior_precision, prior_value, weakly_informative
+
+
+@dataclass(frozen=True)
+class Family:
+    """What is the same for every model of a family: the support of y, the mean, and proven properties."""
+
+    name: str
+    support: str
+    remedy: str
+    admits: Callable[[np.ndarray], np.ndarray]
+    mean: Callable[[np.ndarray], np.ndarray]
+    self_concordant: bool  # |f'''| <= |f''| for all eta and y
+    log_concave: bool
+    examples: tuple[Any, ...]  # members that the contract tests check
+    responses: tuple[float, ...]  # responses that the contract tests use
+    response_scale: bool = False  # whether coefficients are in units of y
+    link: Callable[[float], float] = lambda mean: 0.0  # a linear predictor that fits a mean response, to start from
+    start: Callable[[Any], np.ndarray] | None = None  # a first guess of theta from a model, where the link is not enough
+    trouble: str = ""  # what to do if the search for the mode stalls or finds a flat direction
+    bound: str | None = None  # the certified bound that "auto" takes; None to compare T6 and T9
+
+
+@dataclass(eq=False)
+class Model:
+    """Rows, a family and a prior: everything that defines a posterior. Make one with `tallbayes.models.logistic(...)` etc."""
+
+    data: Dataset
+    family: Family
+    member: Any
+    prior: Prior | None = None
+    nuisances: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    predictors: int = 1
+
+    independent_rows: ClassVar[bool] = True  # given theta
+    unusual: ClassVar[str] = ""  # what its rows are or lack, if samplers made for rows with linear predictors cannot serve it
+    domain: ClassVar[str] = ""  # why `admits` refuses a theta
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, Dataset):
+            raise DataError(
+                f"a model needs a Dataset, not a {type(self.data).__name__}; use tallbayes.Dataset.from_arrays(X, y) or "
+                "tallbayes.read(path, formula)."
+            )
+        self.default_prior = self.prior is None
+        if self.prior is None:
+            self.prior = weakly_informative()
+        if not isinstance(self.prior, Prior):
+            raise DataError(f"prior must come from tallbayes.priors, such as tallbayes.priors.normal(10); got {self.prior!r}.")
+        self._check_response()
+        clash = [name for name in self.nuisances if name in self.data.columns]
+        if clash:
+            raise DataError(f"column {clash[0]!r} has the name of a parameter of {self.family.name}; rename the column.")
+        if not self.prior.proper and self.dim >= self.data.n:
+            raise ModelError(
+                f"{self.dim} parameters and {self.data.n} rows under a flat prior: the posterior is improper. Use a proper "
+                "prior such as tallbayes.priors.normal(10.0), or fewer columns."
+            )
+        if self.data.total_weight <= 0:
+            raise DataError("all weights are zero: no row has a likelihood.")
+
+    def _check_response(self) -> None:
+        y = self.data.y
+        for start in range(0, y.size, CHUNK):
+            chunk = y[start : start + CHUNK]
+            good = self.family.admits(chunk)
+            if not good.all():
+                row = int(np.argmin(good))
+                raise DataError(
+                    f"row {start + row}: response {self.data.response!r} is {chunk[row]:g}, but {self.family.name} needs "
+                    f"{self.family.support}. {self.family.remedy}".rstrip()
+                )
+
+    def start(self) -> np.ndarray | None:
+        """Where the search for the mode begins, if not at the values that fit the response's own mean and spread."""
+        return None if self.family.start is None else self.family.start(self)
+
+    @property
+    def linear(self) -> bool:
+        """Whether theta begins with coefficients of the columns."""
+        return True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the coordinates of theta."""
+        if self.predictors > 1:
+            return tuple(f"{c}[{k}]" for k in range(self.predictors) for c in self.data.columns) + self.nuisances
+        return self.data.columns + self.nuisances
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters."""
+        return self.predictors * self.data.d + len(self.nuisances)
+
+    @cached_property
+    def rows(self) -> Any:
+        """The rows as compiled code sees them."""
+        if self.nuisances or self.predictors > 1:
+            return MultiIndex(self.member, self.data.records, self.data.d, self.predictors, len(self.nuisances))
+        return SingleIndex(self.member, self.data.records, self.data.d)
+
+    @cached_property
+    def prior_terms(self) -> PriorTerms:
+        """The prior as compiled code sees it."""
+        assert self.prior is not None
+        return self.prior.terms(self.data, self.predictors, len(self.nuisances), self.family.response_scale)
+
+    def admits(self, theta: np.ndarray) -> bool:
+        """Whether the posterior density is positive at a finite theta; the reason why not is `domain`."""
+        return True
+
+    def log_prior(self, theta: np.ndarray) -> float:
+        """Log prior density up to a constant."""
+        return float(prior_value(self.prior_terms, np.asarray(theta, float)))
+
+    def log_posterior(self, theta: np.ndarray) -> float:
+        """Log posterior density up to a constant: one full pass."""
+        theta = self._parameter(theta)
+        return passes.total_value(self.rows, theta) + self.log_prior(theta)
+
+    def gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """Log posterior density and its gradient: one full pass."""
+        theta = self._parameter(theta)
+        value, gradient = passes.total_gradient(self.rows, theta)
+        return value + prior_gradient(self.prior_terms, theta, gradient), gradient
+
+    def curvature(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        """Log posterior, its gradient, the Hessian of the log-likelihood and the posterior precision: one full pass."""
+        theta = self._parameter(theta)
+        value, gradient, hessian = passes.total_hessian(self.rows, theta)
+        value += prior_gradient(self.prior_terms, theta, gradient)
+        return value, gradient, hessian, prior_precision(self.prior_terms, theta) - hessian
+
+    def _parameter(self, theta: Any) -> np.ndarray:
+        array = np.asarray(theta, float)
+        if array.shape != (self.dim,):
+            raise ModelError(f"theta must have {self.dim} elements ({', '.join(self.names)}); got shape {array.shape}.")
+        return array
+
+    def describe(self) -> dict[str, Any]:
+        """What is needed to build the model again over the same rows, in JSON types."""
+        assert self.prior is not None
+        return {"family": self.family.name, "options": self.options, "prior": self.prior.as_dict()}
+
+    def __repr__(self) -> str:
+        assert self.prior is not None
+        return f"Model({self.family.name}, {self.data.n:,} rows, {self.dim} parameters, prior {self.prior.describe()})"

@@ -1,0 +1,96 @@
+"""Families that a user writes as one expression of `eta` and `y`, with machine-made certificates.
+
+SymPy and python-flint (the extra `families`) are imported when the first such model is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tallbayes.data.dataset import Dataset
+from tallbayes.errors import OptionError
+from tallbayes.model import Model
+from tallbayes.priors import Prior
+
+NEEDED = {"sympy": "sympy", "flint": "python-flint"}
+
+
+def _require() -> None:
+    missing = []
+    for module, package in NEEDED.items():
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            missing.append(package)
+    if missing:
+        raise OptionError(
+            f"models from expressions need {' and '.join(missing)}: pip install 'tallbayes[families]' installs what they need."
+        )
+
+
+def family(
+    expression: Any,
+    data: Dataset,
+    prior: Prior | None = None,
+    *,
+    constants: Mapping[str, float] | None = None,
+    mean: Any = None,
+    support: str = "real",
+) -> Model:
+    """A model whose log-likelihood of a row is an expression of its linear predictor `eta` and its response `y`.
+
+    The expression is text, or SymPy, made of eta, y, numbers, + - * / **, exp, log, sqrt, expit, softplus, tanh and others, and
+    `where(y == 0, a, b)`; `constants` gives other names a value, and `log_scale` is an unknown parameter, the last of theta.
+    `mean`, an expression of eta, is for predictions; `support` ("binary", "count", "positive") has the responses checked. What
+    was proven is in `model.family.certificate`.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> data = tb.Dataset.from_arrays(np.ones((6, 1)), [0, 1, 1, 0, 1, 1])
+    >>> model = tb.models.family("y*log(1 - exp(-exp(eta))) - (1 - y)*exp(eta)", data, support="binary")  # cloglog
+    >>> round(float(model.log_posterior(np.zeros(1)) - model.log_prior(np.zeros(1))), 6)
+    -3.834701
+    """
+    _require()
+    from tallbayes.models.expressions.builder import build
+
+    return build(expression, data, prior, constants, mean, support)
+
+
+def expression(
+    data: Dataset,
+    prior: Prior | None = None,
+    expression: Any = None,
+    constants: Mapping[str, float] | None = None,
+    mean: Any = None,
+    support: str = "real",
+) -> Model:
+    """The same as `family`, by the name of a family: `tb.fit(..., family="expression", expression="...")`.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> data = tb.Dataset.from_arrays(np.ones((3, 1)), [0, 2, 1])
+    >>> tb.models.build("expression", data, expression="y*eta - exp(eta)")
+    Model(expression, 3 rows, 1 parameters, prior weakly_informative)
+    """
+    if expression is None:
+        raise OptionError("family 'expression' needs expression=, such as expression='y*eta - log(1 + exp(eta))'.")
+    return family(expression, data, prior, constants=constants, mean=mean, support=support)
+
+
+def mean_function(options: Mapping[str, Any]) -> Callable[[np.ndarray], np.ndarray]:
+    """E[y | eta] of a model by its options, such as those in a saved fit."""
+    _require()
+    from tallbayes.models.expressions.builder import mean_function
+
+    return mean_function(options.get("mean"), options.get("constants") or {})
+
+
+def simulator(options: Mapping[str, Any]) -> Callable[[np.random.Generator, np.ndarray, np.ndarray], np.ndarray]:
+    """A function of a generator, eta and log_scale that draws responses of a model by its options."""
+    _require()
+    from tallbayes.models.expressions.simulate import simulator
+
+    return simulator(options)

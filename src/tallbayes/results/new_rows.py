@@ -1,0 +1,188 @@
+"""Design rows of new data for a fit: from an array, a Dataset, a table of columns or a file, a block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tallbayes.data import arrow
+from tallbayes.data.dataset import Dataset
+from tallbayes.data.design import Matrices, design
+from tallbayes.data.packed_store import open_store
+from tallbayes.data.sources import open_source
+from tallbayes.errors import DataError, unknown
+
+if TYPE_CHECKING:
+    from tallbayes.results.fit import Fit
+
+BLOCK = 4096  # rows predicted at a time: blocks do not depend on the batches of a file, so neither do simulated responses
+
+Rows = tuple[np.ndarray, np.ndarray | None]  # design rows, and their offsets if the model has any
+
+
+def design_blocks(fit: Fit, new: Any, offset: Any = None) -> Iterator[Rows]:
+    """Blocks of `BLOCK` design rows in order, checked; the last one is shorter."""
+    return _blocks(_checked(_rows(fit, new, offset), tuple(fit.meta["columns"])))
+
+
+def from_batch(plan: dict[str, Any], batch: Any, first: int, matrix: Callable[[Any, int], np.ndarray]) -> Rows:
+    """Design rows, by `matrix`, and offsets of a batch of columns."""
+    x = matrix(batch, first)
+    if plan["offset"] is None:
+        return x, None
+    offset = arrow.numbers(batch, plan["offset"], first)
+    if plan["log_offset"]:
+        if not (offset > 0).all():
+            row = int(np.argmin(offset > 0))
+            raise DataError(f"row {first + row}: log({plan['offset']}) of {offset[row]:g}; an exposure must be positive.")
+        offset = np.log(offset)
+    return x, offset
+
+
+def columns_of(plan: dict[str, Any]) -> list[str]:
+    """Columns that `from_batch` reads; the response and the weights are not among them."""
+    return list(dict.fromkeys([*plan["columns"], *([plan["offset"]] if plan["offset"] else [])]))
+
+
+def plan_of(fit: Fit, available: tuple[str, ...]) -> dict[str, Any]:
+    """The plan by which the rows of the fit were read; rows from arrays have their columns read by name."""
+    if fit.meta.get("plan"):
+        return fit.meta["plan"]
+    if fit.meta.get("has_offset"):
+        raise DataError(
+            "the model was fitted to arrays with an offset, whose column has no name; give new as an array or a Dataset with "
+            "its offset."
+        )
+    columns, ones = list(fit.meta["columns"]), fit.meta.get("intercept")
+    intercept = ones == 0 and columns[0] not in available
+    return {"columns": columns[1:] if intercept else columns, "intercept": intercept, "offset": None, "log_offset": False}
+
+
+def _rows(fit: Fit, new: Any, offset: Any) -> Iterable[Rows]:
+    if isinstance(new, str | Path) and (Path(new) / "store.json").exists():
+        new = open_store(new)
+    if isinstance(new, Dataset):
+        _no_offset(offset, "a Dataset has its own")
+        return _from_dataset(fit, new)
+    if isinstance(new, str | Path | dict) or hasattr(new, "__arrow_c_stream__"):
+        source = open_source(_table(new) if isinstance(new, dict) else new)
+    else:
+        return _from_array(fit, new, offset)
+    _no_offset(offset, "the plan of the fit names the column")
+    return _from_source(fit, source)
+
+
+def _no_offset(offset: Any, why: str) -> None:
+    if offset is not None:
+        raise DataError(f"offset= belongs to an array of design rows; {why}.")
+
+
+def _table(columns: dict[str, Any]) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.table({str(k): np.atleast_1d(np.asarray(v)) for k, v in columns.items()})
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        raise DataError(
+            f"the columns of new do not make a table ({error}); give one number for each row in every column."
+        ) from None
+
+
+def _from_source(fit: Fit, source: arrow.Source) -> Iterator[Rows]:
+    plan = plan_of(fit, source.names)
+    wanted = columns_of(plan)
+    for name in wanted:
+        if name not in source.names:
+            raise DataError(f"new has no column {name!r}, which the model needs: {unknown('column', name, source.names)}")
+    arrow.refuse_ambiguous(source.names, wanted)
+    first = 0
+    if not wanted:  # an intercept alone: any column tells how many rows there are
+        wanted = list(source.names[:1])
+    matrix = Matrices(plan).matrix if "design" in plan else partial(design, plan)
+    for batch in source.batches(wanted):
+        yield from_batch(plan, batch, first, matrix)
+        first += batch.num_rows
+
+
+def _from_dataset(fit: Fit, data: Dataset) -> Iterator[Rows]:
+    columns = tuple(fit.meta["columns"])
+    if data.columns != columns:
+        missing = [c for c in columns if c not in data.columns]
+        what = f"has no column {missing[0]!r}" if missing else "has other columns, or in another order"
+        raise DataError(f"the Dataset {what}; the model needs {', '.join(columns)}. Read it with the formula of the fit.")
+    if fit.meta.get("has_offset") and not data.has_offset:
+        raise DataError("the model has an offset, the Dataset none; read it with offset=.")
+    for start in range(0, data.n, BLOCK):
+        block = data.records[start : start + BLOCK].astype(float)
+        yield block[:, : data.d], block[:, data.d + 1] if data.has_offset else None
+
+
+def _from_array(fit: Fit, new: Any, offset: Any) -> Iterator[Rows]:
+    d = len(fit.meta["columns"])
+    x = np.asarray(new)
+    if x.dtype.kind not in "fiub":
+        raise DataError(f"cannot predict for a {type(new).__name__}; give design rows, columns by name, a Dataset or a path.")
+    x = x[:, None] if x.ndim == 1 else x
+    if x.ndim != 2 or x.shape[1] != d:
+        names = ", ".join(fit.meta["columns"])
+        hint = (
+            " Put the column of ones in, too."
+            if x.ndim == 2 and x.shape[1] == d - 1 and fit.meta.get("intercept") is not None
+            else ""
+        )
+        raise DataError(f"new must have {d} columns ({names}); its shape is {np.asarray(new).shape}.{hint}")
+    if offset is None and fit.meta.get("has_offset"):
+        raise DataError("the model has an offset: give offset=, one number for each row of new (zeros for none).")
+    if offset is not None:
+        offset = np.asarray(offset, float)
+        if offset.shape != (x.shape[0],):
+            raise DataError(f"offset must have one number for each of the {x.shape[0]} rows; its shape is {offset.shape}.")
+    for start in range(0, x.shape[0], BLOCK):
+        part = slice(start, start + BLOCK)
+        yield np.asarray(x[part], float), None if offset is None else offset[part]
+
+
+def _checked(rows: Iterable[Rows], columns: tuple[str, ...]) -> Iterator[Rows]:
+    first = 0
+    for x, offset in rows:
+        whole = x if offset is None else np.column_stack([x, offset])
+        good = np.isfinite(whole)
+        if not good.all():
+            row, column = np.argwhere(~good)[0]
+            name = (*columns, "offset")[column]
+            raise DataError(
+                f"row {first + row}, column {name!r} is {whole[row, column]}; drop or impute such rows before predicting."
+            )
+        first += x.shape[0]
+        if x.shape[0]:
+            yield x, offset
+    if first == 0:
+        raise DataError("new has no rows.")
+
+
+def _blocks(rows: Iterable[Rows]) -> Iterator[Rows]:
+    waiting: list[Rows] = []
+    count = 0
+    for x, offset in rows:
+        waiting.append((x, offset))
+        count += x.shape[0]
+        if count < BLOCK:
+            continue
+        x, offset = _joined(waiting)
+        whole = count - count % BLOCK
+        for start in range(0, whole, BLOCK):
+            part = slice(start, start + BLOCK)
+            yield x[part], None if offset is None else offset[part]
+        count -= whole
+        waiting = [(x[whole:], None if offset is None else offset[whole:])] if count else []
+    if count:
+        yield _joined(waiting)
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    x = np.concatenate([p[0] for p in parts])
+    return x, None if parts[0][1] is None else np.concatenate([p[1] for p in parts if p[1] is not None])

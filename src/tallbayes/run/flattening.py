@@ -1,0 +1,32 @@
+"""Nested NamedTuples of numbers and arrays to a flat dictionary and back: what checkpoints hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, np.ndarray]:
+    """All numbers and arrays of a nested NamedTuple, by path.
+
+    >>> from tallbayes.moves.move import Point
+    >>> sorted(flatten(Point(np.zeros(2), 1.0, np.ones(2)), "p"))
+    ['p.gradient', 'p.log_density', 'p.theta']
+    """
+    if hasattr(value, "_fields"):
+        out: dict[str, np.ndarray] = {}
+        for name in value._fields:
+            out.update(flatten(getattr(value, name), f"{prefix}.{name}"))
+        return out
+    return {prefix: np.asarray(value)}
+
+
+def unflatten(template: Any, values: dict[str, np.ndarray], prefix: str = "") -> Any:
+    """The inverse of `flatten`, given a value of the same shape and types."""
+    if hasattr(template, "_fields"):
+        return type(template)(*(unflatten(getattr(template, k), values, f"{prefix}.{k}") for k in template._fields))
+    stored = values[prefix]
+    if isinstance(template, np.ndarray):
+        return np.ascontiguousarray(stored)
+    return type(template)(stored.item())

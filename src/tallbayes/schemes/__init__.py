@@ -1,0 +1,1 @@
+"""How rows are chosen and decisions made: what several samplers share."""

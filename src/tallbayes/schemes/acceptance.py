@@ -1,0 +1,344 @@
+"""Subsampled acceptance: Metropolis-Hastings whose accept/reject decision is made by a rule that reads some of the rows.
+
+At theta with proposal theta', the full-data decision with u ~ U(0, 1) is
+
+    log u < known + sum_i Delta_i(theta, theta'),    known = change of (proxy sum + log prior) + log q(theta|theta') / q(theta'|theta),
+
+Delta_i the change of l_i - q_i; without a proxy (order 0) that of l_i. The iteration is here; a sampler of this kind gives
+the rule, a NamedTuple that registers `decide`. Rows are drawn without replacement by a partial Fisher-Yates shuffle with fresh
+randomness of one permutation a chain: uniform whatever order the last iteration left, 4 bytes a row and chain.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import INLINED, STRICT, declared, generic, inlinable, jit
+from tallbayes.contract import Sampler, Setup, init, step
+from tallbayes.errors import OptionError
+from tallbayes.mode.laplace import Mode
+from tallbayes.mode.search import mode_at
+from tallbayes.model import Model
+from tallbayes.moves import Move, as_proposal, random_walk
+from tallbayes.moves.proposals import ProposalMove, propose
+from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
+from tallbayes.schemes.proposal_policy import ProposalPolicy
+from tallbayes.target import PAPER, Certified, NoProxy, Seen, log_prior, row_total, subsample_gaps
+
+INFO = ("acceptance_rate", "component", "rows", "full_read")
+"""What every iteration reports: the accept indicator, the component of the proposal, rows read, whether all were."""
+
+OWN = 4  # where the numbers that a rule itself reports begin in `info`
+MOST_ROWS = 2**31 - 1  # the permutation is int32
+BARKER = 0.158 / 0.234  # optimal acceptance rates of Barker's rule and of Metropolis-Hastings (Agrawal et al. 2023)
+
+
+class State(NamedTuple):
+    """Position, whitened position, log surrogate (proxy sum plus log prior), permutation of rows, and what is cached."""
+
+    theta: np.ndarray
+    white: np.ndarray
+    surrogate: float
+    order: np.ndarray
+    seen: Seen
+
+
+class Pair(NamedTuple):
+    """What a rule decides on: from theta to `other`; accept if `level` < `known` + sum of residual gaps, were all rows read."""
+
+    theta: np.ndarray
+    other: np.ndarray
+    white: np.ndarray
+    other_white: np.ndarray
+    known: float
+    level: float  # log u
+    order: np.ndarray
+    seen: Seen
+
+
+class AcceptanceOptions(NamedTuple):
+    """Compiled options: proposal kernel, rule, and whether rows are drawn without replacement."""
+
+    kernel: Any
+    rule: Any
+    shuffled: bool
+
+
+@generic(argument=2)
+@declared
+def decide(rng: np.random.Generator, target: Any, rule: Any, pair: Pair, info: np.ndarray) -> tuple[bool, int]:
+    """Whether to accept, and the number of distinct rows read, n if all were; the rule's own numbers go to info[OWN:].
+
+    A rule that draws with replacement writes the number of draws to info[2] and returns 0, since what it read is not all rows.
+    """
+    raise TypeError
+
+
+@inlinable
+def draw_rows(rng, order, start, stop):
+    """Make order[start:stop] a uniform draw without replacement of the rows that are not in order[:start]."""
+    n = order.size
+    for k in range(start, stop):
+        j = k + int((n - k) * rng.random())
+        order[k], order[j] = order[j], order[k]
+
+
+@inlinable
+def read_more(rng, target, pair, start, stop, shift, sums):
+    """Read rows start to stop of a draw without replacement; adds count, sum, sum of squares of gaps less `shift` to `sums`.
+
+    With room for a fourth number, sums[3] gets the sum of absolute cubes.
+    """
+    gaps = np.empty(stop - start)
+    draw_rows(rng, pair.order, start, stop)
+    subsample_gaps(target, pair.order[start:stop], pair.theta, pair.other, pair.seen, gaps)
+    sums[0] += gaps.size
+    for k in range(gaps.size):
+        gap = gaps[k] - shift
+        sums[1] += gap
+        sums[2] += gap * gap
+    if sums.size > 3:
+        for k in range(gaps.size):
+            sums[3] += abs(gaps[k] - shift) ** 3
+
+
+@inlinable
+def noise_variance(sums, n):
+    """Estimated variance of n times the mean of rows drawn without replacement, from `sums`; 0 when all were read."""
+    t = sums[0]
+    mean = sums[1] / t
+    return n * (n - t) / t * max(0.0, sums[2] / t - mean * mean) * t / max(t - 1.0, 1.0)
+
+
+@inlinable(options={**STRICT, **INLINED})
+def read_until(rng, target, pair, sizes, limit, sums):
+    """Look by look, until the estimated noise of the log ratio has at most the variance `limit`; rows read, and that variance."""
+    start, variance = 0, 0.0
+    for look in range(sizes.size):
+        read_more(rng, target, pair, start, sizes[look], 0.0, sums)
+        start = sizes[look]
+        variance = noise_variance(sums, row_total(target))
+        if variance <= limit:
+            break
+    return start, variance
+
+
+def looks(batch: int, growth: float, n: int) -> np.ndarray:
+    """Rows read at each look: `batch` at first, then `growth` times as many, n at last.
+
+    >>> looks(100, 1.5, 1000)
+    array([ 100,  150,  225,  338,  507,  761, 1000])
+    """
+    sizes = [min(batch, n)]
+    while sizes[-1] < n:
+        sizes.append(min(n, math.ceil(growth * sizes[-1])))
+    return np.array(sizes, np.int64)
+
+
+def check_looks(batch: int, growth: float, least: int) -> None:
+    """Refuse a first look that is too small for the approximation behind a rule, and a subsample that does not grow."""
+    if not isinstance(batch, int) or batch < least:
+        raise OptionError(
+            f"batch is the rows of the first look, a whole number of at least {least}: the normal approximation needs them; "
+            f"got {batch!r}."
+        )
+    if not (1.0 < growth < np.inf):
+        raise OptionError(f"growth is the factor between looks, above 1; got {growth}.")
+
+
+@init.register(AcceptanceOptions)
+def _init(rng, target, options, theta):
+    white = whiten(target.proxy.whitening, theta)
+    surrogate = proxy_value(target.proxy.proxy, white) + log_prior(target, theta)
+    order = np.arange(row_total(target) if options.shuffled else 0).astype(np.int32)
+    return State(theta.copy(), white, surrogate, order, Seen(False, False))
+
+
+@inlinable
+def iterate(rng, target, kernel, rule, state, info):
+    """Propose, let the rule decide, account for what is cached then."""
+    d = state.theta.size
+    white, theta = np.empty(d), np.empty(d)
+    ratio, component = propose(rng, kernel, state.white, white)
+    unwhiten(target.proxy.whitening, white, theta)
+    surrogate = proxy_value(target.proxy.proxy, white) + log_prior(target, theta)
+    known = ratio + surrogate - state.surrogate
+    level = math.log(1.0 - rng.random())
+    info[:] = 0.0
+    info[1] = component
+    accepted, rows, charged = False, 0, target.counters[PAPER]
+    if abs(known) < np.inf:
+        pair = Pair(state.theta, theta, state.white, white, known, level, state.order, state.seen)
+        accepted, rows = decide(rng, target, rule, pair, info)
+    n = row_total(target)
+    charged = target.counters[PAPER] - charged
+    seen = Seen(rows >= n or (state.seen.ours and not accepted), rows >= n and charged == 2 * n)
+    info[2] = max(info[2], rows)
+    info[3] = 1.0 if rows >= n else 0.0
+    if accepted:
+        info[0] = 1.0
+        return State(theta, white, surrogate, state.order, seen)
+    return State(state.theta, state.white, state.surrogate, state.order, seen)
+
+
+@step.register(AcceptanceOptions)
+def _step(rng, target, options, state, info):
+    return iterate(rng, target, options.kernel, options.rule, state, info)
+
+
+class AcceptancePolicy(ProposalPolicy):
+    """Warm-up of the proposal on the accept indicator; rule, reference and whitening are fixed before it."""
+
+    indicator = "acceptance_rate"
+
+    def __init__(self, move: Move, rule: Any, model: Model, shuffled: bool = True, barker: bool = False) -> None:
+        super().__init__(as_tuned_proposal(move, model.dim, barker), model.dim)
+        self.rule, self.shuffled = rule, shuffled
+        self.rows = model.data.n if shuffled else 0
+
+    def compiled(self, kernel: Any) -> Any:
+        """Kernel and rule."""
+        return AcceptanceOptions(kernel, self.rule, self.shuffled)
+
+    def blank(self, theta: np.ndarray) -> Any:
+        """A state without surrogate."""
+        order = np.arange(self.rows, dtype=np.int32)
+        return State(theta.copy(), np.zeros(theta.size), 0.0, order, Seen(False, False))
+
+
+def as_tuned_proposal(move: Move, dim: int, barker: bool = False) -> ProposalMove:
+    """The proposal form; a random walk without a stated acceptance aims at what it would aim at on the full data.
+
+    Barker's rule accepts at most half of all small steps: its best rate is lower by the factor BARKER.
+    """
+    proposal = as_proposal(move)
+    goal = move.target_acceptance(dim)
+    if barker and getattr(move, "acceptance", None) is None:
+        goal *= BARKER
+    return proposal if isinstance(move, ProposalMove) else ProposalMove(proposal.rho, proposal.share, goal)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsampledAcceptance(Sampler):
+    """What samplers with a subsampled decision share: a `move` with a known proposal ratio, and the `order` of the Taylor proxy.
+
+    A leaf gives `rule` and the names `own` of the numbers its rule reports.
+    """
+
+    move: Move = field(default_factory=random_walk)
+    order: int = 2
+    own: ClassVar[tuple[str, ...]] = ()
+    coupled: ClassVar[bool] = True  # whether a decision with the same level on all rows is what the rule approximates
+    barker: ClassVar[bool] = False  # whether it stands for Barker's rule, not for that of Metropolis
+    shuffled: ClassVar[bool] = True  # whether the rule draws rows without replacement
+
+    def __post_init__(self) -> None:
+        as_proposal(self.move)
+        if self.order not in (0, 1, 2):
+            raise OptionError(f"order is that of the Taylor proxy, 0 (none), 1 or 2; got {self.order!r}.")
+
+    @property
+    def info(self) -> tuple[str, ...]:
+        """What every iteration reports, and what the rule does."""
+        return INFO + self.own
+
+    @abstractmethod
+    def rule(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str, dict[str, Any]]:
+        """The compiled rule, why it is as it is, and notes to keep with the fit; `pilot_evaluations` among them count as setup."""
+
+    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+        """Proxy at the mode, rule, policy; reads no row unless the rule does."""
+        check_rows(model)
+        rule, why, notes = self.rule(model, mode, seed)
+        policy = AcceptancePolicy(self.move, rule, model, self.shuffled, self.barker)
+        return Setup(model, policy, proxy_at(mode, self.order), int(notes.get("pilot_evaluations", 0)), why, notes)
+
+    def exact_probability(self, ratio: np.ndarray) -> np.ndarray:
+        """Acceptance probability of the full-data kernel that the rule stands for, given log ratios."""
+        return 1.0 / (1.0 + np.exp(-np.clip(ratio, -700.0, 700.0))) if self.barker else np.exp(np.minimum(0.0, ratio))
+
+    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+        """Whether plain Metropolis-Hastings would have been cheaper."""
+        return costs_more(stats, setup.model.data.n)
+
+    def audit(
+        self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
+    ) -> tuple[dict[str, Any], list[str]] | None:
+        """Decisions replayed on the full data."""
+        return replayed_decisions(self, model, fit, pairs, repeats, rng)
+
+
+def proxy_at(mode: Mode, order: int) -> Certified:
+    """The Taylor proxy at the mode to an order, without a bound."""
+    return Certified(whitening_of(mode), taylor(mode, order), NoProxy())
+
+
+def check_rows(model: Model) -> None:
+    """Refuse more rows than 32 bits can number."""
+    if model.data.n > MOST_ROWS:
+        raise OptionError(
+            f"subsamples number at most {MOST_ROWS:,} rows, the data have {model.data.n:,}; use 'exact-minibatch'."
+        )
+
+
+def costs_more(stats: dict[str, np.ndarray], n: int) -> list[str]:
+    """The sentence to warn with when iterations read more than plain Metropolis-Hastings, which needs n evaluations each."""
+    share = float(np.mean(stats["evals"])) / n
+    if share <= 1.0:
+        return []
+    return [
+        f"an iteration cost {share:.2f} n evaluations on average, more than the n of plain Metropolis-Hastings "
+        f"(n = {n:,}): use sampler='mh', or a proxy of higher order."
+    ]
+
+
+@jit
+def replay(rng, target, rule, pair, levels, accepted, info):
+    """Independent decisions of a rule on one pair, a level each; nothing is cached."""
+    for k in range(levels.size):
+        seen = Seen(False, False)
+        one = Pair(pair.theta, pair.other, pair.white, pair.other_white, pair.known, levels[k], pair.order, seen)
+        info[:] = 0.0
+        accepted[k] = decide(rng, target, rule, one, info)[0]
+
+
+def replayed_decisions(
+    sampler: SubsampledAcceptance, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
+) -> tuple[dict[str, Any], list[str]]:
+    """Decisions at random proposals against those on all rows: acceptance rates and, where the level is shared, flips."""
+    from scipy.stats import beta
+
+    mode = mode_at(model, fit.laplace_mean)
+    setup = sampler.setup(model, mode, fit.meta["seed"], False)
+    options, target = setup.policy.options(setup.policy.begin(), True), setup.target()
+    order = setup.policy.blank(fit.theta[0, 0]).order
+    whitening, info, nothing = target.proxy.whitening, np.zeros(len(sampler.info)), Seen(False, False)
+    flips, excess = 0, []
+    for _ in range(pairs):
+        theta = np.ascontiguousarray(fit.theta[rng.integers(fit.theta.shape[0]), rng.integers(fit.theta.shape[1])])
+        white, other_white, other = whiten(whitening, theta), np.empty(model.dim), np.empty(model.dim)
+        ratio, _ = propose(rng, options.kernel, white, other_white)
+        unwhiten(whitening, other_white, other)
+        proxies = proxy_value(target.proxy.proxy, other_white) - proxy_value(target.proxy.proxy, white)
+        known = ratio + proxies + model.log_prior(other) - model.log_prior(theta)
+        exact = ratio + model.log_posterior(other) - model.log_posterior(theta)
+        levels, accepted = np.log1p(-rng.random(repeats)), np.empty(repeats, np.bool_)
+        pair = Pair(theta, other, white, other_white, known, 0.0, order, nothing)
+        replay(rng, target, options.rule, pair, levels, accepted, info)
+        flips += int((accepted != (levels < exact)).sum())
+        excess.append(float(accepted.mean() - sampler.exact_probability(np.array(exact))))
+    trials = pairs * repeats
+    facts: dict[str, Any] = {"decisions replayed": trials, "pairs read on all rows": pairs}
+    if sampler.coupled:
+        low = 0.0 if flips == 0 else float(beta.ppf(0.025, flips, trials - flips + 1))
+        high = 1.0 if flips == trials else float(beta.ppf(0.975, flips + 1, trials - flips))
+        facts["flip rate"] = flips / trials
+        facts["flip rate, 95 % interval"] = f"{low:.4f} to {high:.4f}"
+    facts["acceptance rate less that on all rows"] = float(np.mean(excess))
+    facts["mean |difference| of acceptance rates of a pair"] = float(np.mean(np.abs(excess)))
+    return facts, []

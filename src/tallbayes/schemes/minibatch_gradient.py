@@ -1,0 +1,171 @@
+"""The minibatch gradient and its noise, for samplers that follow it.
+
+In whitened coordinates theta = theta* + L w, L L' the Laplace covariance, the gradient of the log posterior is estimated from
+m rows drawn with replacement with probabilities p_i (1/n unless weighted) by
+
+    g(w) = L' [grad log p + sum_i grad q_i + (1/m) sum_u (grad l_u - grad q_u) / p_u],
+
+q_i the Taylor proxy of order 0, 1 or 2 at theta* (control variates: Baker et al. 2019; Dang et al. 2019, eq. 14). It is unbiased; V is
+the covariance of its noise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import declared, generic, inlinable, jit
+from tallbayes.engine import passes
+from tallbayes.engine.random_rows import CHUNK, AliasTable, allocate, build, draw_item
+from tallbayes.mode.laplace import Mode
+from tallbayes.moves.linear import dot, upper_times
+from tallbayes.proxies.taylor import Taylor, Whitening, taylor, whitening_of
+from tallbayes.target import Target, log_prior_gradient, residual_gradient
+
+MOST_ROWS = 2000  # read at each point where noise is measured
+
+
+class UniformRows(NamedTuple):
+    """Every row with probability 1/n."""
+
+    total_rows: int
+
+
+class WeightedRows(NamedTuple):
+    """Rows in proportion to the weights of a table."""
+
+    table: AliasTable
+
+
+class Controls(NamedTuple):
+    """What the estimator needs of the target: coordinates, sums of proxies, and how rows are drawn."""
+
+    whitening: Whitening
+    proxy: Taylor
+    scheme: Any
+
+
+@generic(argument=1)
+@declared
+def draw_rows(rng: np.random.Generator, scheme: Any, index: np.ndarray, factors: np.ndarray) -> None:
+    """Fill `index` with rows drawn with replacement, `factors` with 1 / (m p_i)."""
+    raise TypeError
+
+
+@draw_rows.register(UniformRows)
+def _draw_uniform(rng, scheme, index, factors):
+    factor = scheme.total_rows / index.size
+    for k in range(index.size):
+        index[k] = min(int(rng.random() * scheme.total_rows), scheme.total_rows - 1)
+        factors[k] = factor
+
+
+@draw_rows.register(WeightedRows)
+def _draw_weighted(rng, scheme, index, factors):
+    table = scheme.table
+    total = table.cumulative[-1]
+    for k in range(index.size):
+        row = draw_item(rng, table, 0, table.start.size - 1)
+        index[k] = row
+        factors[k] = total / (table.weight[row] * index.size)
+
+
+@inlinable
+def add_proxy_gradient(proxy, white, gradient):
+    """Add the gradient in w of the sum of proxies: reads no row."""
+    d = white.size
+    if proxy.order >= 1:
+        for j in range(d):
+            gradient[j] += proxy.gradient[j]
+    if proxy.order >= 2:
+        for j in range(d):
+            total = 0.0
+            for k in range(d):
+                total += proxy.hessian[j, k] * white[k]
+            gradient[j] += total
+
+
+@inlinable
+def noisy_gradient(rng, target, subsample, white, theta, gradient):
+    """Write the estimate g(w) to `gradient`; returns an unbiased estimate of tr V / d.
+
+    The noise is estimated from the difference of the two halves of the minibatch: no row is read for it.
+    """
+    d = white.size
+    controls = target.proxy
+    index, factors = np.empty(subsample, np.int64), np.empty(subsample)
+    draw_rows(rng, controls.scheme, index, factors)
+    half = subsample // 2
+    first, second = np.zeros(d), np.zeros(d)
+    residual_gradient(target, index[:half], factors[:half], theta, first)
+    residual_gradient(target, index[half:], factors[half:], theta, second)
+    gap, up, down = np.empty(d), subsample / half, subsample / (subsample - half)
+    for j in range(d):
+        gap[j] = up * first[j] - down * second[j]
+        first[j] += second[j]
+    log_prior_gradient(target, theta, first)
+    upper_times(controls.whitening.factor, gap, second)
+    upper_times(controls.whitening.factor, first, gradient)
+    add_proxy_gradient(controls.proxy, white, gradient)
+    return dot(second, second) / ((up + down) * d)
+
+
+@jit
+def _single_rows(rng, target, theta, out):
+    """Whitened terms of the estimator at one theta, as if m were 1, in the rows of `out`."""
+    index, factors, raw = np.empty(1, np.int64), np.empty(1), np.empty(theta.size)
+    for k in range(out.shape[0]):
+        draw_rows(rng, target.proxy.scheme, index, factors)
+        raw[:] = 0.0
+        residual_gradient(target, index, factors, theta, raw)
+        upper_times(target.proxy.whitening.factor, raw, out[k])
+
+
+@jit
+def minibatch_gradients(rng, target, subsample, white, theta, out):
+    """Independent estimates of the gradient at one point, in the rows of `out`."""
+    for k in range(out.shape[0]):
+        noisy_gradient(rng, target, subsample, white, theta, out[k])
+
+
+class Noise(NamedTuple):
+    """Covariance of the gradient's noise over pilot points: eigenvalues (ascending) and vectors, and its trace / d at each."""
+
+    values: np.ndarray
+    vectors: np.ndarray
+    levels: np.ndarray
+
+
+def measure_noise(target: Target, points: np.ndarray, subsample: int, rng: np.random.Generator) -> Noise:
+    """V at given points (theta), averaged: minibatches of m rows drawn with replacement have 1/m of the variance of one row."""
+    d = points.shape[1]
+    rows = min(MOST_ROWS, max(subsample, 10 * d))
+    average, levels = np.zeros((d, d)), []
+    for theta in points:
+        terms = np.empty((rows, d))
+        _single_rows(rng, target, theta, terms)
+        centred = terms - terms.mean(0)
+        covariance = centred.T @ centred / ((rows - 1.0) * subsample)
+        average += covariance / points.shape[0]
+        levels.append(np.trace(covariance) / d)
+    values, vectors = np.linalg.eigh(average)
+    return Noise(np.maximum(values, 0.0), np.ascontiguousarray(vectors), np.asarray(levels))
+
+
+def make_controls(mode: Mode, order: int, rows: str) -> Controls:
+    """Proxy of an order, and the scheme by which rows are drawn; a weighted one takes a pass over them."""
+    model = mode.model
+    scheme: Any = UniformRows(model.data.n)
+    if rows == "weighted":
+        folder = None if model.data.store is None else model.data.store.parent
+        weight = allocate((model.data.n,), np.float64, folder)
+        norms = mode.norms
+
+        def work(start: int, stop: int) -> None:
+            omega = passes.block(model.rows, start, stop)[3]
+            weight[start:stop] = omega * norms[start:stop] ** (order + 1)
+
+        passes.over_ranges(model.data.n, CHUNK, work)
+        scheme = WeightedRows(build(weight, folder=folder))
+    return Controls(whitening_of(mode), taylor(mode, order), scheme)

@@ -1,0 +1,174 @@
+"""Subsampled acceptance whose proxy moves: the nearest of several references, or a reference renewed along the way (S0 7.2.2).
+
+The decision "accept iff log u < known + sum_i Delta_i" is the full-data one whatever reference the proxy has, so a rule that
+errs with probability at most delta at every reference approximates the same Metropolis-Hastings kernel at each. This is
+not so for samplers that are exact through their auxiliary variables: their reference is frozen.
+
+Proposals are a random walk: a proposal around the reference would change with it, and its ratio would be wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.bounds.uniform_ranges import moved, reference_scale
+from tallbayes.compile import inlinable
+from tallbayes.contract import init, step
+from tallbayes.engine import passes
+from tallbayes.model import Model
+from tallbayes.moves import Move
+from tallbayes.proxies.taylor import Taylor, Whitening, proxy_value, whiten
+from tallbayes.schemes.acceptance import AcceptancePolicy, State, decide, iterate
+from tallbayes.target import Certified, Seen, Target, expand, log_prior, row_total, total_residual_gap
+
+
+class References(NamedTuple):
+    """References, the Taylor sums at each in whitened coordinates, and what the bound knows of each."""
+
+    points: np.ndarray
+    gradients: np.ndarray
+    hessians: np.ndarray
+    scales: np.ndarray
+    order: int
+
+
+class MovingState(NamedTuple):
+    """Position, permutation of rows, what is cached, references, and iterations made."""
+
+    theta: np.ndarray
+    order: np.ndarray
+    seen: Seen
+    references: References
+    age: int
+
+
+class MovingOptions(NamedTuple):
+    """Compiled options; `every` is the number of iterations between renewals, 0 for none."""
+
+    kernel: Any
+    rule: Any
+    shuffled: bool
+    every: int
+    references: References
+
+
+class FullRead(NamedTuple):
+    """The rule of an iteration that reads everything: plain Metropolis-Hastings."""
+
+
+@decide.register(FullRead)
+def _decide(rng, target, rule, pair, info):
+    gap = total_residual_gap(target, pair.theta, pair.other, pair.white, pair.other_white, pair.seen)
+    return pair.level < pair.known + gap, row_total(target)
+
+
+@inlinable
+def _copied(references):
+    return References(
+        references.points.copy(),
+        references.gradients.copy(),
+        references.hessians.copy(),
+        references.scales.copy(),
+        references.order,
+    )
+
+
+@inlinable
+def _at(target, references, k):
+    """The target with its proxy at reference k."""
+    whitening = Whitening(references.points[k], target.proxy.whitening.factor)
+    proxy = Taylor(references.gradients[k], references.hessians[k], references.order)
+    certified = Certified(whitening, proxy, moved(target.proxy.bound, references.scales[k]))
+    return Target(target.rows, target.prior, certified, target.counters)
+
+
+@inlinable
+def nearest(target, references, theta):
+    """The reference nearest to theta in whitened coordinates; the first of equals."""
+    best, least = 0, np.inf
+    for k in range(references.points.shape[0]):
+        white = whiten(Whitening(references.points[k], target.proxy.whitening.factor), theta)
+        size = 0.0
+        for j in range(white.size):
+            size += white[j] * white[j]
+        if size < least:
+            best, least = k, size
+    return best
+
+
+@inlinable
+def _renewed(target, theta, order):
+    """The reference at theta: one pass, and one more if the bound asks for it."""
+    d, factor = theta.size, target.proxy.whitening.factor
+    gradient, hessian = np.empty(d), np.empty((d, d))
+    expand(target, theta, gradient, hessian)
+    for a in range(d):
+        for b in range(a):
+            hessian[b, a] = hessian[a, b]
+    white_gradient, half, white_hessian = np.zeros(d), np.zeros((d, d)), np.zeros((d, d))
+    for a in range(d):
+        for c in range(d):
+            white_gradient[a] += factor[c, a] * gradient[c]
+            for b in range(d):
+                half[a, b] += factor[c, a] * hessian[c, b]
+    for a in range(d):
+        for b in range(d):
+            for c in range(d):
+                white_hessian[a, b] += half[a, c] * factor[c, b]
+    scales = np.full(1, reference_scale(target.proxy.bound, target.rows, theta))
+    points = theta.copy().reshape((1, d))
+    return References(points, white_gradient.reshape((1, d)), white_hessian.reshape((1, d, d)), scales, order)
+
+
+@init.register(MovingOptions)
+def _init(rng, target, options, theta):
+    order = np.arange(row_total(target) if options.shuffled else 0).astype(np.int32)
+    return MovingState(theta.copy(), order, Seen(False, False), _copied(options.references), 0)
+
+
+@step.register(MovingOptions)
+def _step(rng, target, options, state, info):
+    references = state.references
+    here = _at(target, references, nearest(target, references, state.theta))
+    white = whiten(here.proxy.whitening, state.theta)
+    surrogate = proxy_value(here.proxy.proxy, white) + log_prior(target, state.theta)
+    if options.every > 0 and state.age % options.every == 0:
+        inner = State(state.theta, white, surrogate, state.order, Seen(state.seen.ours, False))
+        inner = iterate(rng, here, options.kernel, FullRead(), inner, info)
+        references = _renewed(target, inner.theta, references.order)
+        seen = Seen(True, inner.seen.papers)
+    else:
+        inner = State(state.theta, white, surrogate, state.order, state.seen)
+        inner = iterate(rng, here, options.kernel, options.rule, inner, info)
+        seen = inner.seen
+    return MovingState(inner.theta, state.order, seen, references, state.age + 1)
+
+
+def references_at(model: Model, points: list[np.ndarray], factor: np.ndarray, order: int, bound: Any) -> References:
+    """Taylor sums at each reference in the whitened coordinates of `factor`: one pass each."""
+    gradients, hessians = [], []
+    for point in points:
+        _, gradient, hessian = passes.total_hessian(model.rows, point)
+        gradients.append(factor.T @ gradient)
+        hessians.append(factor.T @ hessian @ factor)
+    scales = np.array([reference_scale(bound, model.rows, point) for point in points])
+    return References(np.array(points), np.array(gradients), np.array(hessians), scales, order)
+
+
+class MovingPolicy(AcceptancePolicy):
+    """Warm-up as for a fixed reference: the step of the random walk alone is tuned."""
+
+    def __init__(self, move: Move, rule: Any, model: Model, shuffled: bool, every: int, references: References) -> None:
+        super().__init__(move, rule, model, shuffled)
+        self.every, self.references = every, references
+
+    def compiled(self, kernel: Any) -> MovingOptions:
+        """Kernel, rule and the references to begin with."""
+        return MovingOptions(kernel, self.rule, self.shuffled, self.every, self.references)
+
+    def blank(self, theta: np.ndarray) -> MovingState:
+        """A state with the references to begin with."""
+        order = np.arange(self.rows, dtype=np.int32)
+        return MovingState(theta.copy(), order, Seen(False, False), self.references, 0)

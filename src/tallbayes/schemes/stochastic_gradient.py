@@ -1,0 +1,275 @@
+"""What stochastic-gradient samplers share: options, the step size that follows from the gradient's noise, and what is said of it.
+
+On a Gaussian posterior the stationary variance of each sampler is known in the step and the covariance V of the noise of the
+gradient (`minibatch_gradient`), so the step is chosen for a tolerated relative error of variances, and what it implies is reported.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import inlinable
+from tallbayes.contract import Policy, Sampler, Setup
+from tallbayes.errors import OptionError, unknown
+from tallbayes.mode.laplace import Mode
+from tallbayes.mode.search import mode_at
+from tallbayes.model import Model
+from tallbayes.moves import tuning as windows
+from tallbayes.schemes.minibatch_gradient import Noise, make_controls, measure_noise, minibatch_gradients
+from tallbayes.target import EVALS, Target, counters
+
+POINTS = 20  # pilot points at which noise is measured
+REMOVED = 0.25  # predicted inflation that corrected noise may take away: the rest of the noise stays well above zero
+BLOCKS = 20  # of a chain at most, whose mean noise is compared
+BLOCK = 200  # draws x dimensions in one of them at least: the mean then has a relative error of 10 %
+VARIATION = 3.0  # of noise along the run that is warned of
+FULL_DATA = 4.0  # passes over the data that an effective draw of full-data NUTS takes, about
+
+
+@inlinable
+def add_noise(rng, vectors, variances, out):
+    """Add a normal vector with covariance sum_k variances[k] v_k v_k', v_k the columns of `vectors`."""
+    for k in range(out.size):
+        z = np.sqrt(max(0.0, variances[k])) * rng.standard_normal()
+        for j in range(out.size):
+            out[j] += z * vectors[j, k]
+
+
+@inlinable
+def present_step(options, iteration):
+    """step (1 + k / delay)^-decay."""
+    if options.decay == 0.0:
+        return options.step
+    return options.step * (1.0 + iteration / options.delay) ** -options.decay
+
+
+@inlinable
+def near(vector):
+    """Whether a whitened vector is within 1e8 posterior standard deviations: NaN is not."""
+    total = 0.0
+    for j in range(vector.size):
+        total += abs(vector[j])
+    return total < 1e8
+
+
+class Tuning(NamedTuple):
+    """What warm-up knows: noise seen in its second part, and the factor on the pilot's noise that follows."""
+
+    seen: int
+    total: float
+    scale: float
+
+
+class NoisePolicy(Policy):
+    """Warm-up corrects the pilot's noise level by that of the chain itself, half-way and at its end; the step follows."""
+
+    def __init__(self, sampler: StochasticGradient, noise: Noise, subsample: int) -> None:
+        self.sampler, self.noise, self.subsample = sampler, noise, subsample
+
+    def begin(self) -> Tuning:
+        """The pilot's noise."""
+        return Tuning(0, 0.0, 1.0)
+
+    def window_ends(self, warmup: int) -> list[int]:
+        """As for moves."""
+        return windows.window_ends(warmup)
+
+    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> Tuning:
+        """Noise is collected from a quarter of warm-up on, when the chain has left its start."""
+        begun, level = end - draws.shape[0], float(self.noise.values.mean())
+        if begun >= 0.25 * warmup:
+            state = state._replace(seen=state.seen + draws.shape[0], total=state.total + float(info["noise"].sum()))
+        if (begun < 0.5 * warmup <= end or end == warmup) and state.seen > 0 and level > 0.0:
+            state = state._replace(scale=state.total / state.seen / level)
+        return state
+
+    def step(self, scale: float) -> float:
+        """The step for the pilot's noise times `scale`."""
+        return self.sampler.step_for(scale * self.noise.values)
+
+    def options(self, state: Any, final: bool) -> Any:
+        """Step, schedule and what the sampler adds."""
+        return self.sampler.compiled(
+            self.step(state.scale), state.scale * self.noise.values, self.noise.vectors, self.subsample
+        )
+
+    def blank(self, theta: np.ndarray) -> Any:
+        """As the sampler has it."""
+        return self.sampler.blank(theta)
+
+
+@dataclass(frozen=True)
+class StochasticGradient(Sampler):
+    """Options of all stochastic-gradient samplers."""
+
+    order: int = 2
+    subsample: int = 100
+    step: float | None = None
+    tolerance: float = 0.02
+    decay: float = 0.0
+    delay: float = 1000.0
+    rows: str = "uniform"
+
+    def __post_init__(self) -> None:
+        if self.order not in (0, 1, 2):
+            raise OptionError(f"order must be 0 (no control variate), 1 or 2; got {self.order!r}.")
+        if not isinstance(self.subsample, int) or self.subsample < 2:
+            raise OptionError(
+                f"subsample must be a whole number of at least 2, so that its noise can be seen; got {self.subsample!r}."
+            )
+        if self.step is not None and not 0.0 < self.step <= 1.0:
+            raise OptionError(
+                f"step must be in (0, 1], in units of the posterior standard deviation, or None for the one that noise allows; "
+                f"got {self.step}."
+            )
+        if not 0.0 < self.tolerance < 1.0:
+            raise OptionError(f"tolerance must be in (0, 1): the relative error of variances allowed; got {self.tolerance}.")
+        if not 0.0 <= self.decay < 1.0:
+            raise OptionError(
+                f"decay must be in [0, 1): steps go like k^-decay, and 1/3 is the usual choice; got {self.decay}."
+            )
+        if not self.delay > 0.0:
+            raise OptionError(f"delay must be positive: the iterations after which steps decrease; got {self.delay}.")
+        if self.rows not in ("uniform", "weighted"):
+            raise unknown("rows", self.rows, ("uniform", "weighted"))
+
+    @abstractmethod
+    def variances(self, noise: np.ndarray, step: float) -> np.ndarray:
+        """Stationary variances on a standard normal posterior, in directions with these noise variances; inf if unstable."""
+
+    @abstractmethod
+    def steps_per_draw(self, noise: np.ndarray, step: float) -> float:
+        """Gradients for one effective draw of a mean."""
+
+    @abstractmethod
+    def compiled(self, step: float, noise: np.ndarray, vectors: np.ndarray, subsample: int) -> Any:
+        """Compiled options."""
+
+    @abstractmethod
+    def blank(self, theta: np.ndarray) -> Any:
+        """A state at theta."""
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """The weight of a draw is its step, if that varies."""
+        return ("weight",) if self.decay > 0.0 else ()
+
+    def error(self, noise: np.ndarray, step: float) -> float:
+        """Largest predicted relative error of a variance."""
+        return float(np.abs(self.variances(noise, step) - 1.0).max())
+
+    def step_for(self, noise: np.ndarray) -> float:
+        """The step given, or the largest of which the predicted error of variances is within the tolerance."""
+        return self.step if self.step is not None else largest_step(lambda step: self.error(noise, step), self.tolerance)
+
+    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+        """Measure the noise of the gradient at pilot points; step and predicted error of variances follow."""
+        subsample = min(self.subsample, max(2, model.data.n))
+        controls = make_controls(mode, self.order, self.rows)
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 21,)))
+        target = Target(model.rows, model.prior_terms, controls, counters())
+        noise = measure_noise(target, mode.laplace().draw(rng, POINTS), subsample, rng)
+        policy = NoisePolicy(self, noise, subsample)
+        step = policy.step(1.0)
+        error, cost = self.error(noise.values, step), subsample * self.steps_per_draw(noise.values, step)
+        notes = {
+            "subsample": subsample,
+            "pilot noise, largest eigenvalue": float(noise.values[-1]),
+            "pilot noise, mean": float(noise.values.mean()),
+            "pilot step": step,
+            "pilot predicted error of variances": error,
+            "pilot predicted evaluations per effective draw": cost,
+        }
+        why = (
+            f"{self.name} with control variates of order {self.order}, {subsample} rows a gradient; gradient noise up to "
+            f"{noise.values[-1]:.3g} in units of the posterior: step {step:.3g}, predicted error of variances {100 * error:.2g} %, "
+            f"about {cost:,.0f} evaluations per effective draw"
+        )
+        return Setup(model, policy, controls, int(target.counters[EVALS]), why, notes)
+
+    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+        """Noise of the run against what the step was chosen for."""
+        policy: Any = setup.policy
+        pilot, subsample, n = policy.noise.values, policy.subsample, setup.model.data.n
+        level, step = float(stats["noise"].mean()), float(stats["step"][:, 0].max())
+        noise = pilot * (level / pilot.mean()) if pilot.mean() > 0.0 else np.full(pilot.size, level)
+        error = self.error(noise, step)
+        cost = subsample * self.steps_per_draw(noise, step)
+        setup.notes.update(
+            {
+                "noise, mean": level,
+                "noise, largest eigenvalue": float(noise[-1]),
+                "step": step,
+                "predicted error of variances": error,
+                "predicted evaluations per effective draw": cost,
+            }
+        )
+        found = []
+        if error > 1.25 * self.tolerance:
+            found.append(
+                f"the predicted error of variances is {100 * error:.2g} %, above the tolerance of {100 * self.tolerance:.2g} %: the "
+                f"noise of the gradient is {noise[-1]:.3g} at step {step:.3g}. Use step={self.step_within(noise):.2g} or a larger "
+                "subsample."
+            )
+        parts = min(BLOCKS, max(1, theta.shape[1] * theta.shape[2] // BLOCK))
+        blocks = np.array([b.mean() for chain in stats["noise"] for b in np.array_split(chain, parts)])
+        low, high = float(blocks.min()), float(blocks.max())
+        if high > VARIATION * low and self.error(noise * (high / level), step) > 1.25 * self.tolerance:
+            found.append(
+                f"the noise of the gradient varies from {low:.3g} to {high:.3g} along the run: it depends on theta, and the predicted "
+                "error of variances is an average. Use a larger subsample, a smaller tolerance, or an exact sampler."
+            )
+        if cost > FULL_DATA * n and noise[-1] > 1.0:
+            found.append(
+                f"an effective draw takes about {cost:,.0f} evaluations, {cost / n:.3g} passes over the data: noise of {noise[-1]:.3g} "
+                f"leaves no gain over full-data samplers whatever the subsample. Use order=2, or 'nuts'."
+            )
+        return found
+
+    def step_within(self, noise: np.ndarray) -> float:
+        """The largest step within the tolerance, whatever step was given."""
+        return largest_step(lambda step: self.error(noise, step), self.tolerance)
+
+    def audit(
+        self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
+    ) -> tuple[dict[str, Any], list[str]] | None:
+        """At random draws: the mean of many minibatch gradients against the gradient on all rows."""
+        mode = mode_at(model, fit.laplace_mean)
+        setup = self.setup(model, mode, fit.meta["seed"], False)
+        target, subsample, laplace = setup.target(), setup.policy.subsample, mode.laplace()  # type: ignore[attr-defined]
+        chains, draws, d = fit.theta.shape
+        worst, levels = 0.0, []
+        for _ in range(pairs):
+            theta = np.ascontiguousarray(fit.theta[rng.integers(chains), rng.integers(draws)])
+            estimates = np.empty((repeats, d))
+            minibatch_gradients(rng, target, subsample, laplace.whiten(theta), theta, estimates)
+            exact = mode.factor.T @ model.gradient(theta)[1]
+            levels.append(float(estimates.var(0).mean()))
+            rounding = 1e-9 * (1.0 + np.abs(exact))
+            error = np.sqrt(estimates.var(0) / repeats) + rounding
+            worst = max(worst, float((np.abs(estimates.mean(0) - exact) / error).max()))
+        facts = {
+            "draws at which gradients were recomputed on all rows": pairs,
+            "largest z of the minibatch gradient against the exact one": worst,
+            "noise of the gradient at these draws": f"{min(levels):.3g} to {max(levels):.3g}",
+            "predicted error of variances": fit.meta["notes"]["predicted error of variances"],
+        }
+        return facts, ["the minibatch gradient is not unbiased for the gradient on all rows"] if worst > 6.0 else []
+
+
+def largest_step(error: Any, tolerance: float) -> float:
+    """The largest step up to 1 with error(step) <= tolerance, by bisection of its logarithm."""
+    low, high = np.log(1e-14), 0.0
+    if error(1.0) <= tolerance:
+        return 1.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        if error(float(np.exp(middle))) <= tolerance:
+            low = middle
+        else:
+            high = middle
+    return float(np.exp(low))

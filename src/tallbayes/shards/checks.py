@@ -1,0 +1,160 @@
+"""What can be told of a combination: do sub-posteriors overlap, do all shards count, is it near the Laplace fit of all rows.
+
+Bardenet, Doucet and Holmes (2017, section 3) name what goes wrong with divide and conquer: sub-posteriors with nearly disjoint
+supports, a product whose errors grow with the number of batches, guarantees that hold only as every batch grows. Each has a
+number here, and a sentence when the number is bad.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import chdtri
+
+from tallbayes.shards.combine.subposteriors import Combined, Combiner, Convention, SubPosteriors, hartlap
+
+DISJOINT = 1e-3  # Bhattacharyya coefficient of a typical pair below which supports are called disjoint
+BIASED = 0.5  # predicted bias of the mean, in posterior sds, that is worth a warning
+FAR = 1.0  # Kullback-Leibler divergence from the Laplace fit, in nats a parameter, that is worth a warning
+FALSE_ALARM = 1e-6
+FEWEST = 100  # draws that should count
+_MOST_PAIRS = 2000
+
+
+def distances(sub: SubPosteriors) -> tuple[np.ndarray, np.ndarray]:
+    """Whitened distances of means and Bhattacharyya coefficients of the normal fits, for pairs of shards.
+
+    d_ij^2 = (m_i - m_j)' [(S_i + S_j) / 2]^-1 (m_i - m_j): 2 d on average for exchangeable rows and d parameters.
+
+    >>> draws = np.random.default_rng(0).standard_normal((2, 1000, 1)) + np.array([0.0, 10.0])[:, None, None]
+    >>> gap, overlap = distances(SubPosteriors(draws, Convention.PRODUCT))
+    >>> bool(9 < gap[0] < 11), bool(overlap[0] < 1e-4)
+    (True, True)
+    """
+    pairs = [(i, j) for i in range(sub.shards) for j in range(i)]
+    if len(pairs) > _MOST_PAIRS:
+        chosen = np.random.default_rng(0).permutation(len(pairs))[:_MOST_PAIRS]
+        pairs = [pairs[k] for k in chosen]
+    logs = [np.linalg.slogdet(c)[1] for c in sub.covariances]
+    gaps, overlaps = [], []
+    for i, j in pairs:
+        middle = 0.5 * (sub.covariances[i] + sub.covariances[j])
+        gap = sub.means[i] - sub.means[j]
+        square = float(gap @ np.linalg.solve(middle, gap))
+        volume = 0.5 * (np.linalg.slogdet(middle)[1] - 0.5 * (logs[i] + logs[j]))
+        gaps.append(np.sqrt(square))
+        overlaps.append(np.exp(-square / 8.0 - volume))
+    return np.array(gaps), np.array(overlaps)
+
+
+def divergence(mean: np.ndarray, covariance: np.ndarray, other_mean: np.ndarray, other_covariance: np.ndarray) -> float:
+    """Kullback-Leibler divergence of one normal law from another.
+
+    >>> round(divergence(np.zeros(1), np.eye(1), np.ones(1), np.eye(1)), 3)
+    0.5
+    """
+    gap, inverse = mean - other_mean, np.linalg.inv(other_covariance)
+    ratio = np.linalg.slogdet(other_covariance)[1] - np.linalg.slogdet(covariance)[1]
+    return float(0.5 * (np.trace(inverse @ covariance) - gap.size + gap @ inverse @ gap + ratio))
+
+
+def skewness(sub: SubPosteriors) -> np.ndarray:
+    """Mean over shards of the skewness of each coordinate."""
+    centred = (sub.draws - sub.means[:, None]) / np.sqrt(np.einsum("bii->bi", sub.covariances))[:, None]
+    return (centred**3).mean((0, 1))
+
+
+def diagnose(
+    sub: SubPosteriors | None,
+    combined: Combined,
+    combiner: Combiner,
+    laplace: tuple[np.ndarray, np.ndarray] | None = None,
+) -> tuple[dict[str, Any], list[str]]:
+    """Numbers in JSON types, and sentences for what a user must know.
+
+    `laplace` is mean and covariance of the fit to all rows; `sub` is None for moment sharing, which has no sub-posteriors.
+    """
+    assert combined.shares is not None
+    count = combined.shares.size
+    notes: dict[str, Any] = {"combination": combiner.name, "shards": count, "convention": combiner.convention.value}
+    said: list[str] = list(combined.warnings)
+    if sub is not None and count > 1:
+        _overlap(sub, combiner, notes, said)
+    notes["effective_shards"] = float(1.0 / (combined.shares**2).sum())
+    notes["effective_draws"] = float(combined.effective if combined.effective is not None else combined.theta.shape[0])
+    _counted(count, combined, combiner, notes, said)
+    if sub is not None and combiner.convention is Convention.PRODUCT and count > 1:
+        _skew(sub, combiner, notes, said)
+    if laplace is not None:
+        w = np.ones(combined.theta.shape[0]) if combined.weights is None else combined.weights
+        mean = w @ combined.theta / w.sum()
+        covariance = np.atleast_2d(np.cov(combined.theta.T, aweights=w))
+        distance = divergence(mean, covariance, *laplace)
+        gap = mean - laplace[0]
+        notes["divergence_from_laplace"] = distance
+        notes["mean_from_laplace"] = float(np.sqrt(gap @ np.linalg.solve(laplace[1], gap) / gap.size))
+        if distance > FAR * mean.size:
+            said.append(
+                f"the combination is {distance:.3g} nats from the Laplace fit to all rows, its mean {notes['mean_from_laplace']:.2g} "
+                "standard deviations a parameter: either the posterior is far from normal or the combination failed. Compare with "
+                "tallbayes.sample on all rows."
+            )
+    return {**notes, **combined.notes}, said
+
+
+def _overlap(sub: SubPosteriors, combiner: Combiner, notes: dict[str, Any], said: list[str]) -> None:
+    gap, overlap = distances(sub)
+    notes["largest_distance"], notes["median_distance"] = float(gap.max()), float(np.median(gap))
+    notes["median_overlap"] = float(np.median(overlap))
+    # m_i - m_j of exchangeable normal shards has covariance S_i + S_j; likelihoods to the power n / n_b are B times too narrow
+    factor = 2.0 if sub.convention is Convention.PRODUCT else 2.0 * sub.shards
+    size = float(np.min(sub.sizes))
+    noise = (1.0 + 2.0 / size / factor) / hartlap(size, sub.dim)  # of means and of covariances
+    bound = np.sqrt(factor * noise * chdtri(sub.dim, FALSE_ALARM / max(1, gap.size)))
+    if gap.max() > bound:
+        said.append(
+            f"two sub-posteriors are {gap.max():.3g} whitened standard deviations apart, where random shards stay below {bound:.3g}: the "
+            "shards are no random parts of the rows, or hold too few rows. Assign rows at random, or use fewer shards."
+        )
+    if combiner.overlap and np.median(overlap) < DISJOINT:
+        said.append(
+            f"sub-posteriors hardly overlap (Bhattacharyya coefficient {np.median(overlap):.1g} for a typical pair): {combiner.name} "
+            "multiplies their tails, which draws do not show. Use fewer shards, or combine='gaussian' or 'consensus'."
+        )
+
+
+def _counted(count: int, combined: Combined, combiner: Combiner, notes: dict[str, Any], said: list[str]) -> None:
+    if combiner.name != "median" and notes["effective_shards"] < 0.5 * count:
+        said.append(
+            f"the combination rests on {notes['effective_shards']:.1f} of {count} shards; the others have few rows or wide "
+            "sub-posteriors. Balance the shards."
+        )
+    if combiner.name == "median" and notes["effective_shards"] < 0.5 * count:
+        said.append(
+            f"the median rests on {notes['effective_shards']:.1f} of {count} shards: what the others say is lost, whether they are "
+            "wrong or only unusual."
+        )
+    if notes["effective_draws"] < min(FEWEST, 0.5 * combined.theta.shape[0]) and not combined.warnings:
+        said.append(
+            f"only about {notes['effective_draws']:.0f} of {combined.theta.shape[0]:,} combined draws count; draw more for each shard, or "
+            "use fewer shards."
+        )
+
+
+def _skew(sub: SubPosteriors, combiner: Combiner, notes: dict[str, Any], said: list[str]) -> None:
+    """A shard whose skewness is g has its mean g / 2 of its sds from its mode, which is sqrt(B) g / 2 of the combination's.
+
+    Monte Carlo error of the mean of normal products: means of shards have variance 1 / T in units of their own, and the error of
+    estimated precisions adds d + 1, because means of shards differ by as much as they are wide.
+    """
+    if combiner.name in ("consensus", "gaussian"):
+        notes["monte_carlo_error"] = float(np.sqrt((sub.dim + 2.0) / np.min(sub.sizes)))
+    bias = 0.5 * np.sqrt(sub.shards) * np.abs(skewness(sub))
+    noise = 0.5 * np.sqrt(sub.shards) * 4.9 * np.sqrt(6.0 / float(np.sum(sub.sizes)))
+    notes["predicted_bias"] = float(bias.max())
+    if bias.max() > BIASED + noise and combiner.name in ("consensus", "gaussian"):
+        said.append(
+            f"sub-posteriors of {sub.shards} shards are skewed: {combiner.name} treats them as normal, which moves the mean by about "
+            f"{bias.max():.2g} posterior standard deviations (coordinate {int(np.argmax(bias))}). Use fewer shards or 'importance'."
+        )

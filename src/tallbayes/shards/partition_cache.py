@@ -1,0 +1,48 @@
+"""Partitions in a worker process: one at a time in memory, kept until another is asked for.
+
+Passes go over the same partitions again and again. A process keeps the last one it packed and drops it before it reads the
+next, under a lock, so that it never holds two; `most_held` counts what was alive at once, for tests.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tallbayes.data.dataset import Dataset
+from tallbayes.data.file_partitions import read_part
+
+_lock = threading.RLock()
+_kept: tuple[Any, Dataset] | None = None
+_alive: weakref.WeakSet[Dataset] = weakref.WeakSet()
+_most = 0
+
+
+@contextmanager
+def partition(files: Sequence[str], plan: dict[str, Any], dtype: str) -> Iterator[Dataset]:
+    """The rows of a partition, while the process works on no other."""
+    global _kept, _most
+    key = (tuple(files), repr(plan), dtype)
+    with _lock:
+        if _kept is None or _kept[0] != key:
+            _kept = None
+            data = read_part(files, plan, dtype)
+            _alive.add(data)
+            _most = max(_most, len(_alive))
+            _kept = (key, data)
+        yield _kept[1]
+
+
+def most_held() -> int:
+    """The largest number of partitions this process has held at once."""
+    return _most
+
+
+def forget() -> None:
+    """Drop the partition that is kept, if no pass is using it."""
+    global _kept
+    with _lock:
+        _kept = None
