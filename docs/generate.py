@@ -21,7 +21,7 @@ from tallbayes.compare import Comparison
 from tallbayes.mode import laplace
 from tallbayes.moves import Move
 from tallbayes.results import audit
-from tallbayes.samplers import KINDS, SAMPLERS, Sampler
+from tallbayes.samplers import CLASSES, KINDS, SAMPLERS, Sampler
 
 ROOT = Path(__file__).resolve().parents[1]
 WRITTEN = ("family", "from_jax", "from_numpyro", "real", "positive", "interval", "ordered", "simplex")
@@ -51,6 +51,20 @@ def short_table() -> str:
         ]
         lines += [f"| {kind} | {', '.join(links)} |"] if links else []
     return "\n".join(lines)
+
+
+def sampler_stub() -> str:
+    """What `tallbayes.samplers` exports, for type checkers: its `__init__.py` finds the classes by listing the folder."""
+    classes = "".join(f"from {kind.__module__} import {name} as {name}\n" for name, kind in CLASSES.items())
+    shared = ("KINDS", "Diagnosis", "Guarantee", "Outcome", "Sampler", "Setup", "advance", "positions")
+    contract = "".join(f"from tallbayes.contract import {name} as {name}\n" for name in shared)
+    return (
+        '"""Written by docs/generate.py from the files of this folder."""\n\n'
+        "from collections.abc import Callable\nfrom typing import Any\n\n"
+        f"{contract}{classes}\n"
+        "CLASSES: dict[str, type[Any]]\nSAMPLERS: dict[str, Callable[[], Sampler]]\n\n"
+        "def resolve(sampler: str | Sampler) -> Sampler: ...\ndef from_dict(options: dict[str, Any]) -> Sampler: ...\n"
+    )
 
 
 def _call(sampler: Sampler, namesakes: list[Sampler]) -> str:
@@ -166,13 +180,14 @@ def pages() -> dict[Path, str]:
         ROOT / "docs" / "write-a-model.md": ("logistic", family_file()),
         ROOT / "docs" / "reference.md": ("reference", reference()),
     }
-    return {path: replaced(path.read_text(), *part) for path, part in parts.items()}
+    whole = {ROOT / "src" / "tallbayes" / "samplers" / "__init__.pyi": sampler_stub()}
+    return {path: replaced(path.read_text(), *part) for path, part in parts.items()} | whole
 
 
 def main() -> None:
     """Write the pages that changed."""
     for path, text in pages().items():
-        if path.read_text() != text:
+        if not path.exists() or path.read_text() != text:
             path.write_text(text)
             print(f"rewrote {path.relative_to(ROOT)}")
 

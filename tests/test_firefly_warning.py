@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tallbayes as tb
+from tallbayes.contract import Outcome
 from tallbayes.errors import TallbayesWarning
 from tallbayes.moves.normal_benchmark import least_inefficiency, normal_inefficiency
 from tallbayes.results.cost import effective_sizes
@@ -69,18 +70,17 @@ def test_more_than_five_times_the_inefficiency_is_warned_of(times, draws, thin, 
     """In iterations: with every fourth kept, three times as many draws are twelve times as many iterations."""
     model, sampler = logistic(500), Firefly()
     setup = sampler.setup(model, tb.find_mode(model, progress=False), 0, False)
-    setup.thin = thin
     theta = autoregressive(times * normal_inefficiency(sampler.move, 2), draws, 2)
     rng = np.random.default_rng(2)
     stats = {"bright": rng.poisson(5.0, (2, draws)).astype(float), "seen": np.full((2, draws), 400.0)}
     stats |= {"darkened": stats["bright"].copy()}
-    found = sampler.diagnose(setup, theta, stats)
-    assert len(found) == warned
+    notes, warnings, _ = sampler.diagnose(Outcome(setup, theta, stats, thin))
+    assert len(warnings) == warned
     if warned:
-        assert "of the same move on all rows" in found[0] and "Raise excess" in found[0]
+        assert "of the same move on all rows" in warnings[0] and "Raise excess" in warnings[0]
     if draws == 20_000:
-        assert setup.notes["theta_IF"] == pytest.approx(thin * times * normal_inefficiency(sampler.move, 2), rel=0.5)
-        assert ("normal_IF" in setup.notes) == (setup.notes["theta_IF"] > 20.0)
+        assert notes["theta_IF"] == pytest.approx(thin * times * normal_inefficiency(sampler.move, 2), rel=0.5)
+        assert ("normal_IF" in notes) == (notes["theta_IF"] > 20.0)
 
 
 def test_a_run_that_waits_for_its_lights_is_warned_of():

@@ -9,6 +9,7 @@ import pytest
 from support import logistic_arrays, run_chunks
 
 import tallbayes as tb
+from tallbayes.contract import Outcome
 from tallbayes.engine.residuals import control_residuals
 from tallbayes.errors import ModelError, OptionError, TallbayesWarning
 from tallbayes.mode.search import mode_at
@@ -307,15 +308,15 @@ def test_a_variance_outside_its_range_is_told(quad):
     setup = HMCECS(subsample=20).setup(quad.model, quad.mode, 0, False)
     stats = {"variance": np.full((2, 50), 12.0), "u_accepted": np.ones((2, 50)), "wall": np.zeros((2, 50))}
     theta = quad.mode.laplace().draw(np.random.default_rng(0), 100).reshape(2, 50, 2)
-    told = HMCECS(subsample=20).diagnose(setup, theta, stats)
+    told = HMCECS(subsample=20).diagnose(Outcome(setup, theta, stats)).warnings
     assert len(told) == 1 and "variance of 12, above 10" in told[0]
     stats["wall"][0, :5] = 1.0
-    assert any("5 % of the iterations met the wall" in t for t in HMCECS().diagnose(setup, theta, stats))
+    assert any("5 % of the iterations met the wall" in t for t in HMCECS().diagnose(Outcome(setup, theta, stats)).warnings)
     X, y = logistic_arrays(20_000)
     large = tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.normal(2.0))
     fit = HMCECS(subsample=5000).setup(large, tb.find_mode(large, progress=False), 0, False)
     stats = {"variance": np.full((2, 50), 0.01), "u_accepted": np.ones((2, 50)), "wall": np.zeros((2, 50))}
-    assert "more than needed" in HMCECS().diagnose(fit, theta, stats)[0]
+    assert "more than needed" in HMCECS().diagnose(Outcome(fit, theta, stats)).warnings[0]
 
 
 @pytest.mark.parametrize("thin", [1, 5])
@@ -323,7 +324,7 @@ def test_a_round_of_block_updates_renews_the_rows(quad, thin):
     """With every update accepted a share 1/e of the blocks, hence of the autocorrelation, is left after a round."""
     blocks, draws = 10, 4000
     setup = HMCECS(subsample=20, blocks=blocks).setup(quad.model, quad.mode, 0, False)
-    setup.thin, rng = thin, np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     parts, error = rng.standard_normal((2, blocks)), np.empty((2, draws * thin))
     for k in range(draws * thin):
         for chain in range(2):
@@ -332,12 +333,14 @@ def test_a_round_of_block_updates_renews_the_rows(quad, thin):
     theta = quad.mode.laplace().draw(rng, 2 * draws).reshape(2, draws, 2)
     sums = np.array([[proxy_sum(setup.proxy, t) for t in chain] for chain in theta])
     stats = {"variance": np.full((2, draws), 2.0), "u_accepted": np.ones((2, draws)), "wall": np.zeros((2, draws))}
-    told = HMCECS().diagnose(setup, theta, stats | {"log_likelihood": sums + error[:, ::thin]})
-    assert not told and setup.notes["renewal_lag"] == blocks // thin
+    outcome = Outcome(setup, theta, stats | {"log_likelihood": sums + error[:, ::thin]}, thin)
+    notes, told, _ = HMCECS().diagnose(outcome)
+    assert not told and notes["renewal_lag"] == blocks // thin
     left = (1.0 - 1.0 / blocks) ** blocks
-    assert abs(setup.notes["renewal_autocorrelation"] - left) < THRESHOLD * math.sqrt(2 * blocks / (2 * draws * thin))
+    assert abs(notes["renewal_autocorrelation"] - left) < THRESHOLD * math.sqrt(2 * blocks / (2 * draws * thin))
     stuck = np.repeat(error[:, : draws // 200], 200, axis=1)
-    told = HMCECS().diagnose(setup, theta, stats | {"log_likelihood": sums + stuck, "u_accepted": np.zeros((2, draws))})
+    stats |= {"log_likelihood": sums + stuck, "u_accepted": np.zeros((2, draws))}
+    told = HMCECS().diagnose(Outcome(setup, theta, stats, thin)).warnings
     assert len(told) == 1 and "renewed slowly" in told[0]
 
 

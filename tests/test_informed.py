@@ -11,7 +11,7 @@ from support import run_chunks
 
 import tallbayes as tb
 from tallbayes import target as targets
-from tallbayes.contract import init
+from tallbayes.contract import Outcome, init
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.samplers import from_dict
 from tallbayes.samplers.informed import Informed
@@ -253,8 +253,9 @@ def test_a_short_lead_is_warned_of():
     setup = sampler.setup(model, mode, 0, False)
     assert setup.notes["startup"] == pytest.approx(abs(mode.reference[0]) ** 10)
     theta = np.tile(mode.reference, (1, 5, 1))
-    found = sampler.diagnose(setup, theta, {"refreshed": np.ones((1, 5)), "distance": np.ones((1, 5))})
-    assert len(found) == 1 and "longer lead=" in found[0]
+    stats = {"refreshed": np.ones((1, 5)), "distance": np.ones((1, 5))}
+    warnings = sampler.diagnose(Outcome(setup, theta, stats)).warnings
+    assert len(warnings) == 1 and "longer lead=" in warnings[0]
     assert tb.models.arma(y, 1, 0, sigma=1.0).startup(np.array([0.5, 0.0])) == 0.0
 
 
@@ -327,5 +328,5 @@ def test_draws_wider_than_subsets_explain_are_warned_of(small, scaled, expected)
     white = np.random.default_rng(0).standard_normal((2, 2000, 2)) * np.sqrt(expected)
     for wider, warned in ((1.2, False), (2.0, True)):
         theta = small.mode.reference + wider * white @ small.mode.factor.T
-        found = sampler.diagnose(setup, theta, stats)
-        assert bool(found) == warned and all("times the variance of the Laplace fit" in s for s in found)
+        warnings = sampler.diagnose(Outcome(setup, theta, stats)).warnings
+        assert bool(warnings) == warned and all("times the variance of the Laplace fit" in s for s in warnings)

@@ -5,6 +5,7 @@ import pytest
 from support import logistic_arrays
 
 import tallbayes as tb
+from tallbayes.contract import Outcome
 from tallbayes.errors import ModelError, OptionError, TallbayesWarning
 from tallbayes.samplers import SGHMC, SGLD, SGNHT, advance, sgld
 from tallbayes.schemes.minibatch_gradient import make_controls, measure_noise, noisy_gradient
@@ -329,11 +330,14 @@ def test_noise_that_depends_on_theta_is_reported():
     setup = sampler.setup(gaussian_model(dim=2), tb.find_mode(gaussian_model(dim=2), progress=False), 0, False)
     noise = np.full((1, 2000), float(setup.policy.noise.values.mean()))
     stats = {"noise": noise, "step": np.full((1, 2000), setup.policy.step(1.0))}
-    assert sampler.diagnose(setup, np.zeros((1, 2000, 2)), stats) == []
+    assert sampler.diagnose(Outcome(setup, np.zeros((1, 2000, 2)), stats)).warnings == ()
     stats["noise"] = np.where(np.arange(2000) < 1000, 0.2, 1.8) * noise
-    assert any("depends on theta" in sentence for sentence in sampler.diagnose(setup, np.zeros((1, 2000, 2)), stats))
+    assert any(
+        "depends on theta" in sentence for sentence in sampler.diagnose(Outcome(setup, np.zeros((1, 2000, 2)), stats)).warnings
+    )
     chance = np.random.default_rng(0).chisquare(2, (1, 2000)) / 2 * noise
-    assert sampler.diagnose(setup, np.zeros((1, 2000, 2)), {**stats, "noise": chance * noise.mean() / chance.mean()}) == []
+    stats["noise"] = chance * noise.mean() / chance.mean()
+    assert sampler.diagnose(Outcome(setup, np.zeros((1, 2000, 2)), stats)).warnings == ()
 
 
 def test_a_diverging_chain_stops_with_the_remedy():

@@ -10,6 +10,7 @@ from support import Scripted, logistic_arrays, named, run_chunks
 
 import tallbayes as tb
 from tallbayes import target as targets
+from tallbayes.contract import Outcome
 from tallbayes.diagnostics import pair_pilot
 from tallbayes.errors import OptionError
 from tallbayes.proxies.taylor import proxy_value, unwhiten
@@ -123,7 +124,7 @@ def decisions(sampler, model, whites, repeats=100_000, seed=0, change=lambda rul
     pair = Pair(thetas[0], thetas[1], whites[0], whites[1], known, 0.0, order, Seen(False, False))
     levels, accepted, info = np.log1p(-rng.random(repeats)), np.empty(repeats, np.bool_), np.zeros(len(sampler.info))
     replay(rng, target, change(options.rule), pair, levels, accepted, info)
-    return accepted, levels, exact, info[acceptance.OWN :], gaps.std()
+    return accepted, levels, exact, info[len(acceptance.AcceptanceInfo._fields) :], gaps.std()
 
 
 def slope(ratio, length):
@@ -264,8 +265,8 @@ def test_lognormal_data_make_austerity_warn_and_normal_data_do_not(seed):
         model = tb.models.normal(values)
         setup = sampler.setup(model, tb.find_mode(model, progress=False), seed, False)
         assert setup.notes["normal"] is not warned
-        found = sampler.diagnose(setup, np.zeros((1, 1, 2)), stats)
-        assert [("not normal" in w and "skewness" in w) for w in found] == [True] * warned
+        warnings = sampler.diagnose(Outcome(setup, np.zeros((1, 1, 2)), stats)).warnings
+        assert [("not normal" in w and "skewness" in w) for w in warnings] == [True] * warned
     assert setup.evaluations == 8 * 20_000 and setup.notes["skewness"] > 10
 
 

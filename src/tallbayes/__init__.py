@@ -2,7 +2,7 @@
 
 >>> import tallbayes as tb
 >>> list(tb.samplers.SAMPLERS)[:2]
-['mh', 'mala']
+['delayed-acceptance', 'exact-minibatch']
 """
 
 from tallbayes import auto, models, moves, priors, results, samplers, shards, store

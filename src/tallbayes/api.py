@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes import auto, models, priors, samplers
-from tallbayes.contract import KINDS, Sampler, Setup
+from tallbayes.contract import KINDS, Outcome, Sampler, Setup
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.read import from_recipe, read
 from tallbayes.errors import OptionError, StoreError, TallbayesWarning, unknown
@@ -229,9 +229,8 @@ def _collect(
     theta = np.stack([p[0][:shortest] for p in parts])
     table = np.stack([p[1][:shortest] for p in parts])
     stats = {name: table[:, :, k] for k, name in enumerate(sampler.columns)}
-    setup.thin = description["thin"]
-    found = sampler.diagnose(setup, theta, stats)
-    for sentence in found:
+    diagnosis = sampler.diagnose(Outcome(setup, theta, stats, description["thin"]))
+    for sentence in diagnosis.warnings:
         warnings.warn(sentence, TallbayesWarning, stacklevel=4)
     if (apart := disagreement(theta, model.names)) is not None:  # the summary says so from the draws: not kept
         warnings.warn(apart, TallbayesWarning, stacklevel=4)
@@ -240,9 +239,9 @@ def _collect(
         "sampler_name": sampler.name,
         **origin(model),
         "warmup": description["warmup"],
-        "notes": setup.notes,
+        "notes": {**setup.notes, **diagnosis.notes},
         "parameters": description["model"]["options"].get("parameters"),
-        "warnings": found,
+        "warnings": list(diagnosis.warnings),
     }
     return Fit(
         theta=theta,
@@ -251,7 +250,11 @@ def _collect(
         guarantee=sampler.guarantee,
         why=description["why"] or setup.why,
         status=status,
-        setup={"passes": mode.passes, "evals": mode.passes * model.data.n + setup.evaluations, "seconds": prepared},
+        setup={
+            "passes": mode.passes,
+            "evals": mode.passes * model.data.n + setup.evaluations + diagnosis.evaluations,
+            "seconds": prepared,
+        },
         warmup={
             "iterations": sum(c.iteration for c in chains),
             "evals": sum(c.warmup_evaluations for c in chains),

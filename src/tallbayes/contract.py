@@ -1,16 +1,15 @@
 """What a sampler is: a move of theta with a scheme of rows, and the one compiled loop that runs them all.
 
 A sampler file registers `init` and `step` for the NamedTuple of its compiled options, and offers a frozen dataclass of
-user-facing options with a `setup`. The state is a NamedTuple with a field `theta`; tuning parameters are options, not state.
+user-facing options with a `prepare`. The state is a NamedTuple with a field `theta`; tuning parameters are options, not state.
 """
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, from_dict
 from tallbayes.moves.linear import fill
+from tallbayes.option_types import check_types
 from tallbayes.target import COUNTED, STATUS, NoProxy, Target, counters
 
 
@@ -39,6 +39,8 @@ class Guarantee:
     def __str__(self) -> str:
         return f"{self.kind}: {self.statement}"
 
+
+Columns = TypeVar("Columns")
 
 KINDS = ("EXACT", "EXACT-SIGNED", "TV-BOUND", "ASYMPTOTIC", "HEURISTIC")  # from strongest to weakest
 
@@ -105,7 +107,7 @@ class Policy(ABC):
         """A state at theta with the right types, to be replaced by `init`."""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Setup:
     """What a sampler prepared for all chains: policy, proxy, and what preparing cost."""
 
@@ -115,66 +117,106 @@ class Setup:
     evaluations: int = 0
     why: str = ""
     notes: dict[str, Any] = field(default_factory=dict)  # numbers worth keeping with the fit, in JSON types
-    thin: int = 1  # iterations a draw: autocorrelations in `diagnose` are of draws
 
     def target(self) -> Target:
         """A target for one chain."""
         return Target(self.model.rows, self.model.prior_terms, self.proxy, counters())
 
 
-def _refusing(setup: Callable[..., Setup]) -> Callable[..., Setup]:
-    @functools.wraps(setup)
-    def checked(sampler: Sampler, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
-        if model.unusual and not sampler.any_rows:
-            raise ModelError(
-                f"{sampler.name} reads single rows with a linear predictor, but the rows of {model.family.name} {model.unusual}. "
-                "Use a full-data sampler such as 'nuts', or 'informed', which reads subsets or contiguous windows."
-            )
-        return setup(sampler, model, mode, seed, progress)
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A finished run, for `Sampler.diagnose`: draws (chains, draws, dim), what the steps reported, iterations per draw."""
 
-    return checked
+    setup: Setup
+    theta: np.ndarray
+    stats: dict[str, np.ndarray]
+    thin: int = 1
+
+
+class Diagnosis(NamedTuple):
+    """What is worth knowing of a finished run."""
+
+    notes: dict[str, Any] = {}  # noqa: RUF012 - numbers to keep with the fit, in JSON types; never changed in place
+    warnings: tuple[str, ...] = ()  # sentences for the user: the reason, then the remedy
+    evaluations: int = 0  # what the diagnosis read itself; counts as setup
+
+    def __add__(self, other: Diagnosis) -> Diagnosis:  # type: ignore[override]
+        """Both, notes of the second taking precedence."""
+        return Diagnosis({**self.notes, **other.notes}, (*self.warnings, *other.warnings), self.evaluations + other.evaluations)
+
+
+def positions(info: type[Columns]) -> Columns:
+    """The NamedTuple of what a step reports, each field at its own position: `info[AT.rows] = 3` in compiled code.
+
+    >>> class Info(NamedTuple):
+    ...     accepted: int
+    ...     rows: int
+    >>> positions(Info).rows
+    1
+    """
+    return info(*range(len(info._fields)))  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
 class Sampler(ABC):
-    """User-facing options of a sampler."""
+    """User-facing options of a sampler. A leaf declares `name`, `guarantee`, `cost` and `Info`, and writes `prepare`."""
 
-    guarantee: ClassVar[Guarantee]
-    cost: ClassVar[str]  # rows an iteration reads, in words, for the table of samplers
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # of a class with several names: the options of each
+    cost: ClassVar[str]  # rows read per iteration, in words, for the table of samplers
+    Info: ClassVar[Any]  # NamedTuple class of what a step reports; "acceptance_rate" must be among its fields
     any_rows: ClassVar[bool] = False  # whether it serves models whose rows are unusual, such as a time series
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Every `setup` first refuses a model whose rows the class cannot serve."""
-        super().__init_subclass__(**options)
-        if "setup" in vars(cls):
-            cls.setup = _refusing(cls.setup)  # type: ignore[method-assign]
+    def __post_init__(self) -> None:
+        check_types(self)
+        self.check()
+
+    def check(self) -> None:  # noqa: B027 - a sampler may have nothing to refuse
+        """Refuse options that are out of range or contradict each other; their types are right already."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The string by which `tallbayes.sample` knows it."""
+        """The string by which `tallbayes.sample` knows it: a class variable, or `variant` where options decide."""
 
     @property
     @abstractmethod
-    def info(self) -> tuple[str, ...]:
-        """Names of the numbers that `step` reports."""
+    def guarantee(self) -> Guarantee:
+        """How far its draws can be trusted: a class variable, or a property where options decide."""
 
     @abstractmethod
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Prepare what all chains share."""
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
-        """What a user must be told of a finished run, a sentence each: draws (chains, draws, dim) and what the steps reported.
+    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+        """`prepare`, for a model that the sampler can serve."""
+        if model.unusual and not self.any_rows:
+            raise ModelError(
+                f"{self.name} reads single rows with a linear predictor, but the rows of {model.family.name} {model.unusual}. "
+                "Use a full-data sampler such as 'nuts', or 'informed', which reads subsets or contiguous windows."
+            )
+        return self.prepare(model, mode, seed, progress)
 
-        Called once after the last draw; whatever it returns is warned of and kept with the fit.
-        """
-        return []
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
+        """Notes and warnings on a finished run. Called once, after the last draw; both are kept with the fit."""
+        return Diagnosis()
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
     ) -> tuple[dict[str, Any], list[str]] | None:
         """Facts and problems from decisions replayed on the full data; None if stored densities are all there is to check."""
         return None
+
+    def variant(self) -> str:
+        """The first of `variants` whose options are those of the object; the first of all if there is none."""
+        for name, options in self.variants.items():
+            if all(getattr(self, key) == value for key, value in options.items()):
+                return name
+        return next(iter(self.variants))
+
+    @property
+    def info(self) -> tuple[str, ...]:
+        """Names of the numbers that `step` reports."""
+        return self.Info._fields
 
     @property
     def columns(self) -> tuple[str, ...]:

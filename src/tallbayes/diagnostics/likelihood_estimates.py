@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.contract import Setup
+from tallbayes.contract import Diagnosis, Outcome, Setup
 from tallbayes.diagnostics.subsample_pilot import LARGEST_BIAS
 from tallbayes.engine import passes
 from tallbayes.model import Model
@@ -20,9 +20,10 @@ SLOW_RENEWAL = 0.9  # autocorrelation of the estimate's error that a round of bl
 DRAWS = 50  # posterior draws at which the bias is computed
 
 
-def check(setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray], alternative: str) -> list[str]:
-    """Warnings of a finished run; numbers go to the notes of the setup."""
-    notes, n = setup.notes, setup.model.data.n
+def check(outcome: Outcome, alternative: str) -> Diagnosis:
+    """Notes and warnings on a finished run."""
+    setup, theta, stats = outcome.setup, outcome.theta, outcome.stats
+    notes, n = dict(setup.notes), setup.model.data.n
     variance = float(np.mean(stats["variance"]))
     notes["variance"] = variance
     notes["u_acceptance"] = float(np.mean(stats["u_accepted"]))
@@ -39,7 +40,7 @@ def check(setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray], alterna
             f"the log-likelihood estimate has a variance of {variance:.3g}, above {HIGHEST:g}: chains stick to lucky rows and the "
             f"bias may be large. Use more rows ({'products' if 'weight' in stats else 'subsample'}=), or {alternative}."
         )
-    out += _renewal(setup, theta, stats, variance)
+    out += _renewal(outcome, notes, variance)
     m = notes.get("subsample", 0)
     if variance < LOWEST and m >= 2 * max(notes.get("at_least", 0), 100) and m < n:
         out.append(
@@ -58,19 +59,19 @@ def check(setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray], alterna
             f"{100 * wall:.2g} % of the iterations met the wall at {notes['radius']:.3g} posterior standard deviations: the draws "
             f"are cut off there. The reference is poor or the posterior far from normal; use recentre=2, more rows, or {alternative}."
         )
-    return out
+    return Diagnosis(notes, tuple(out))
 
 
-def _renewal(setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray], variance: float) -> list[str]:
+def _renewal(outcome: Outcome, notes: dict[str, Any], variance: float) -> list[str]:
     """Autocorrelation of log |L-hat| less the proxies after as many iterations as there are blocks: how fast rows are renewed.
 
     If every update is accepted, a share 1/e of the blocks is left after a round, and so is the autocorrelation.
     """
-    notes, proxy = setup.notes, setup.proxy
+    theta, stats, proxy = outcome.theta, outcome.stats, outcome.setup.proxy
     if not isinstance(proxy, Difference) or "log_likelihood" not in stats:
         return []  # learned rows keep no sum of proxies
     blocks = notes["blocks"] if "blocks" in notes else notes["products"] / notes["refreshed"]
-    lag = max(1, round(blocks / setup.thin))
+    lag = max(1, round(blocks / outcome.thin))
     if theta.shape[1] < 5 * lag:  # too short to say
         return []
     h = theta - proxy.whitening.reference

@@ -8,7 +8,7 @@ from typing import Any
 from tallbayes.errors import unknown
 from tallbayes.moves.hmc import hmc
 from tallbayes.moves.mala import mala
-from tallbayes.moves.move import MOVE_INFO, Move
+from tallbayes.moves.move import Move, MoveInfo
 from tallbayes.moves.nuts import nuts
 from tallbayes.moves.proposals import AutoregressiveMove, ProposalMove, as_proposal, independence, pcn
 from tallbayes.moves.random_walk import random_walk
@@ -42,9 +42,9 @@ def from_dict(values: dict[str, Any]) -> Move:
 
 __all__ = [
     "MOVES",
-    "MOVE_INFO",
     "PROPOSALS",
     "Move",
+    "MoveInfo",
     "as_proposal",
     "from_dict",
     "hmc",

@@ -15,7 +15,7 @@ import numpy as np
 from tallbayes.compile import inlinable, leaf
 from tallbayes.errors import OptionError, unknown
 from tallbayes.moves.linear import dot, lower_times, normal_vector, upper_times
-from tallbayes.moves.move import Move, Point, log_density_gradient, move, start
+from tallbayes.moves.move import MOVED, Move, Point, log_density_gradient, move, start
 
 DIVERGENCE = 1000.0  # an energy error this large means that the step is outside the stable region
 
@@ -83,12 +83,12 @@ def _move(rng, kernel, density, point, info):
             break
     log_ratio = value - 0.5 * dot(momentum, momentum) - energy
     accepted = math.log(1.0 - rng.random()) < log_ratio and not diverging
-    info[1] = 0.0 if diverging else math.exp(min(0.0, log_ratio))
-    info[2] = taken
-    info[3] = 1.0 if diverging else 0.0
+    info[MOVED.acceptance_rate] = 0.0 if diverging else math.exp(min(0.0, log_ratio))
+    info[MOVED.n_steps] = taken
+    info[MOVED.diverging] = 1.0 if diverging else 0.0
     if accepted:
         point = Point(theta, value, gradient)
-    info[0] = point.log_density
+    info[MOVED.lp] = point.log_density
     return point
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from tallbayes.errors import OptionError
 from tallbayes.moves.hmc import start_with_gradient
 from tallbayes.moves.linear import lower_times, normal_vector, upper_times
-from tallbayes.moves.move import Move, Point, log_density_gradient, move, start
+from tallbayes.moves.move import MOVED, Move, Point, log_density_gradient, move, start
 
 
 class Langevin(NamedTuple):
@@ -48,11 +48,11 @@ def _move(rng, kernel, density, point, info):
         backward += back * back
     log_ratio = value - point.log_density + 0.5 * forward - 0.5 * backward / (kernel.step * kernel.step)
     finite = log_ratio == log_ratio
-    info[1] = math.exp(min(0.0, log_ratio)) if finite else 0.0
-    info[2] = 1.0
+    info[MOVED.acceptance_rate] = math.exp(min(0.0, log_ratio)) if finite else 0.0
+    info[MOVED.n_steps] = 1.0
     if finite and math.log(1.0 - rng.random()) < log_ratio:
         point = Point(theta, value, gradient)
-    info[0] = point.log_density
+    info[MOVED.lp] = point.log_density
     return point
 
 

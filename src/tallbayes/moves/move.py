@@ -15,8 +15,18 @@ import numpy as np
 
 from tallbayes.compile import declared, generic
 
-MOVE_INFO = ("lp", "acceptance_rate", "n_steps", "diverging", "tree_depth")
-LP, ACCEPTANCE, STEPS, DIVERGING, DEPTH = 0, 1, 2, 3, 4
+
+class MoveInfo(NamedTuple):
+    """What a move reports, by position: the first columns of what a sampler reports that uses moves."""
+
+    lp: int
+    acceptance_rate: int
+    n_steps: int
+    diverging: int
+    tree_depth: int
+
+
+MOVED = MoveInfo(0, 1, 2, 3, 4)
 
 
 class Point(NamedTuple):
@@ -51,7 +61,7 @@ def start(kernel: Any, density: Any, theta: np.ndarray) -> Point:
 @generic(argument=1)
 @declared
 def move(rng: np.random.Generator, kernel: Any, density: Any, point: Point, info: np.ndarray) -> Point:
-    """One transition that leaves the density invariant; fills `info` in the order of MOVE_INFO."""
+    """One transition that leaves the density invariant; fills the first columns of `info`, those of MoveInfo."""
     raise TypeError
 
 
@@ -60,6 +70,7 @@ class Move(ABC):
     """Options of a move."""
 
     name: ClassVar[str]
+    example: ClassVar[str] = "tallbayes.moves.hmc()"  # for messages
 
     @abstractmethod
     def kernel(self, covariance: np.ndarray, step: float) -> Any:

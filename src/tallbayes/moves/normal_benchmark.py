@@ -14,7 +14,7 @@ import numpy as np
 from tallbayes.compile import jit
 from tallbayes.moves import tuning
 from tallbayes.moves.linear import dot, fill
-from tallbayes.moves.move import Move, Point, log_density, log_density_gradient, move, start
+from tallbayes.moves.move import MOVED, Move, Point, log_density, log_density_gradient, move, start
 from tallbayes.moves.proposals import ProposalMove
 from tallbayes.moves.random_walk import RandomWalkMove
 from tallbayes.moves.slice import SliceMove
@@ -50,7 +50,7 @@ def _run(rng, kernel, density, theta, out, accepted):
     for k in range(out.shape[0]):
         point = move(rng, kernel, density, Point(point.theta, point.log_density, point.gradient), info)
         fill(out[k], point.theta)
-        accepted[k] = info[1]
+        accepted[k] = info[MOVED.acceptance_rate]
 
 
 def least_inefficiency(move: Move, dim: int) -> float:

@@ -18,7 +18,7 @@ from tallbayes.compile import inlinable
 from tallbayes.errors import OptionError, unknown
 from tallbayes.moves.hmc import DIVERGENCE, leapfrog, mass_factor, start_with_gradient
 from tallbayes.moves.linear import dot, fill, normal_vector
-from tallbayes.moves.move import Move, Point, move, start
+from tallbayes.moves.move import MOVED, Move, Point, move, start
 
 
 class NoUTurn(NamedTuple):
@@ -126,11 +126,11 @@ def _move(rng, kernel, density, point, info):
         if not _joined_straight(total, far, near, new_sum, momenta[0], r):
             break
         total = total + new_sum
-    info[0] = chosen.log_density
-    info[1] = acceptance / max(1, leaves)
-    info[2] = leaves
-    info[3] = 1.0 if diverging else 0.0
-    info[4] = depth
+    info[MOVED.lp] = chosen.log_density
+    info[MOVED.acceptance_rate] = acceptance / max(1, leaves)
+    info[MOVED.n_steps] = leaves
+    info[MOVED.diverging] = 1.0 if diverging else 0.0
+    info[MOVED.tree_depth] = depth
     return chosen
 
 

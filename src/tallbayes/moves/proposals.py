@@ -15,7 +15,7 @@ import numpy as np
 from tallbayes.compile import declared, generic, inlinable
 from tallbayes.errors import OptionError
 from tallbayes.moves.linear import lower_times
-from tallbayes.moves.move import Move, Point, log_density, move, start
+from tallbayes.moves.move import MOVED, Move, Point, log_density, move, start
 from tallbayes.moves.random_walk import RandomWalkMove
 
 
@@ -103,11 +103,11 @@ def _located_move(rng, kernel, density, point, info):
     value = log_density(density, theta)
     ratio += value - point.log_density
     finite = ratio == ratio
-    info[1] = math.exp(min(0.0, ratio)) if finite else 0.0
-    info[2] = 1.0
+    info[MOVED.acceptance_rate] = math.exp(min(0.0, ratio)) if finite else 0.0
+    info[MOVED.n_steps] = 1.0
     if finite and math.log(1.0 - rng.random()) < ratio:
         point = Point(theta, value, point.gradient)
-    info[0] = point.log_density
+    info[MOVED.lp] = point.log_density
     return point
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.errors import OptionError
-from tallbayes.moves.move import Move, Point, log_density, move, start
+from tallbayes.moves.move import MOVED, Move, Point, log_density, move, start
 
 
 class RandomWalk(NamedTuple):
@@ -55,9 +55,9 @@ def _move(rng, kernel, density, point, info):
         acceptance += math.exp(min(0.0, log_ratio)) if log_ratio == log_ratio else 0.0
         if math.log(1.0 - rng.random()) < log_ratio:
             point = Point(proposal, candidate, point.gradient)
-    info[0] = point.log_density
-    info[1] = acceptance / kernel.blocks
-    info[2] = kernel.blocks
+    info[MOVED.lp] = point.log_density
+    info[MOVED.acceptance_rate] = acceptance / kernel.blocks
+    info[MOVED.n_steps] = kernel.blocks
     return point
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tallbayes.errors import OptionError
 from tallbayes.moves.linear import dot, lower_times, normal_vector
-from tallbayes.moves.move import Move, Point, log_density, move, start
+from tallbayes.moves.move import MOVED, Move, Point, log_density, move, start
 
 
 class Slice(NamedTuple):
@@ -72,9 +72,9 @@ def _move(rng, kernel, density, point, info):
                 low = at
             else:
                 high = at
-    info[0] = point.log_density
-    info[1] = 1.0
-    info[2] = evaluations
+    info[MOVED.lp] = point.log_density
+    info[MOVED.acceptance_rate] = 1.0
+    info[MOVED.n_steps] = evaluations
     return point
 
 

@@ -1,65 +1,63 @@
-"""Samplers: which rows are read. One file an algorithm; each has a string name and carries its guarantee."""
+"""Samplers: which rows are read. One file per algorithm; a class declares its names and its guarantee, and is listed here by that.
+
+The table, the names to import and the documentation follow from listing this folder; `__init__.pyi` says the same to type
+checkers and is written by docs/generate.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from tallbayes import moves
-from tallbayes.contract import KINDS, Guarantee, Sampler, Setup, advance
+from tallbayes.contract import KINDS, Diagnosis, Guarantee, Outcome, Sampler, Setup, advance, positions
 from tallbayes.errors import OptionError, unknown
-from tallbayes.samplers.austerity import Austerity
-from tallbayes.samplers.block_pseudo_marginal import BlockPseudoMarginal
-from tallbayes.samplers.confidence import Confidence
-from tallbayes.samplers.delayed_acceptance import DelayedAcceptance
-from tallbayes.samplers.exact_minibatch import ExactMinibatch
-from tallbayes.samplers.firefly import Firefly
-from tallbayes.samplers.full_data import FullData
-from tallbayes.samplers.hmc_ecs import HMCECS
-from tallbayes.samplers.informed import Informed
-from tallbayes.samplers.mh_sublhd import MHSubLhd
-from tallbayes.samplers.minibatch_barker import MinibatchBarker
-from tallbayes.samplers.naive_subsampling import NaiveSubsampling
-from tallbayes.samplers.noise_exchange import NoiseExchange
-from tallbayes.samplers.penalty import PenaltyMH
-from tallbayes.samplers.pseudo_marginal_firefly import PseudoMarginalFirefly
-from tallbayes.samplers.rhee_glynn import RheeGlynn
-from tallbayes.samplers.sghmc import SGHMC
-from tallbayes.samplers.sgld import SGLD
-from tallbayes.samplers.sgnht import SGNHT
-from tallbayes.samplers.zigzag import ZigZag
 
-SAMPLERS: dict[str, Callable[[], Sampler]] = {
-    "mh": lambda: FullData(moves.random_walk()),
-    "mala": lambda: FullData(moves.mala()),
-    "hmc": lambda: FullData(moves.hmc()),
-    "nuts": lambda: FullData(moves.nuts()),
-    "slice": lambda: FullData(moves.slice()),
-    "exact-minibatch": ExactMinibatch,
-    "firefly": Firefly,
-    "zigzag": ZigZag,
-    "delayed-acceptance": DelayedAcceptance,
-    "pseudo-marginal-firefly": PseudoMarginalFirefly,
-    "rhee-glynn": RheeGlynn,
-    "hmc-ecs-signed": lambda: HMCECS(estimator="signed"),
-    "confidence": Confidence,
-    "mhsublhd": MHSubLhd,
-    "hmc-ecs": HMCECS,
-    "block-pseudo-marginal": BlockPseudoMarginal,
-    "sgld": SGLD,
-    "sghmc": SGHMC,
-    "sgnht": SGNHT,
-    "austerity": Austerity,
-    "minibatch-barker": MinibatchBarker,
-    "penalty-mh": PenaltyMH,
-    "noise-exchange": NoiseExchange,
-    "informed": Informed,
-    "lwa": lambda: Informed(scaled=False),
-    "naive-subsampling": NaiveSubsampling,
-}
-"""By name, from the strongest guarantee to the weakest."""
 
-CLASSES: dict[str, type[Any]] = {type(make()).__name__: type(make()) for make in SAMPLERS.values()}
+def _classes() -> Iterator[type[Sampler]]:
+    for file in sorted(pkgutil.iter_modules(__path__), key=lambda file: file.name):
+        module = importlib.import_module(f"{__name__}.{file.name}")
+        for _, kind in inspect.getmembers(module, inspect.isclass):
+            if issubclass(kind, Sampler) and kind.__module__ == module.__name__ and not inspect.isabstract(kind):
+                yield kind
+
+
+def _names(kind: type[Sampler]) -> dict[str, Callable[[], Sampler]]:
+    if kind.variants:
+        return {name: functools.partial(kind, **options) for name, options in kind.variants.items()}
+    return {str(kind.name): kind}
+
+
+CLASSES: dict[str, type[Any]] = {kind.__name__: kind for kind in _classes()}
+
+SAMPLERS: dict[str, Callable[[], Sampler]] = dict(
+    sorted(
+        (entry for kind in CLASSES.values() for entry in _names(kind).items()),
+        key=lambda entry: KINDS.index(entry[1]().guarantee.kind),
+    )
+)
+"""By name, from the strongest guarantee to the weakest, then in the order of files."""
+
+globals().update(CLASSES)
+
+__all__ = [
+    "CLASSES",
+    "KINDS",
+    "SAMPLERS",
+    "Diagnosis",
+    "Guarantee",
+    "Outcome",
+    "Sampler",
+    "Setup",
+    "advance",
+    "from_dict",
+    "positions",
+    "resolve",
+    *CLASSES,
+]
 
 
 def resolve(sampler: str | Sampler) -> Sampler:
@@ -84,36 +82,3 @@ def from_dict(options: dict[str, Any]) -> Sampler:
     if kind not in CLASSES:
         raise unknown("sampler class", kind, CLASSES)
     return CLASSES[kind].from_options(options)
-
-
-__all__ = [
-    "CLASSES",
-    "HMCECS",
-    "KINDS",
-    "SAMPLERS",
-    "SGHMC",
-    "SGLD",
-    "SGNHT",
-    "Austerity",
-    "BlockPseudoMarginal",
-    "Confidence",
-    "DelayedAcceptance",
-    "ExactMinibatch",
-    "Firefly",
-    "FullData",
-    "Guarantee",
-    "Informed",
-    "MHSubLhd",
-    "MinibatchBarker",
-    "NaiveSubsampling",
-    "NoiseExchange",
-    "PenaltyMH",
-    "PseudoMarginalFirefly",
-    "RheeGlynn",
-    "Sampler",
-    "Setup",
-    "ZigZag",
-    "advance",
-    "from_dict",
-    "resolve",
-]

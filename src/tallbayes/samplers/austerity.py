@@ -18,12 +18,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.contract import Guarantee, Setup
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, positions
 from tallbayes.diagnostics.pair_pilot import normality, not_normal, pilot
 from tallbayes.errors import OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
-from tallbayes.schemes.acceptance import OWN, SubsampledAcceptance, check_looks, decide, looks, read_more
+from tallbayes.schemes.acceptance import SubsampledAcceptance, check_looks, decide, looks, read_more
 from tallbayes.target import row_total
 
 
@@ -32,6 +32,19 @@ class TTest(NamedTuple):
 
     sizes: np.ndarray
     critical: np.ndarray
+
+
+class Info(NamedTuple):
+    """What a decision reports, by position: the shared columns, and the rule's own."""
+
+    acceptance_rate: int
+    component: int
+    rows: int
+    full_read: int
+    looks: int
+
+
+AT = positions(Info)
 
 
 @decide.register(TTest)
@@ -43,7 +56,7 @@ def _decide(rng, target, rule, pair, info):
         size = rule.sizes[look]
         read_more(rng, target, pair, t, size, psi, sums)
         t = size
-        info[OWN] = look + 1
+        info[AT.looks] = look + 1
         if t >= n:
             break
         mean = sums[1] / t
@@ -79,10 +92,11 @@ class Austerity(SubsampledAcceptance):
     )
     cost: ClassVar[str] = "part of n; few far from the threshold"
     name: ClassVar[str] = "austerity"
-    own: ClassVar[tuple[str, ...]] = ("looks",)
+    Info: ClassVar[type] = Info
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
+        super().check()
         check_looks(self.batch, self.growth, least=30)
         if not 0.0 < self.epsilon < 0.5:
             raise OptionError(f"epsilon is the level of a one-sided test, between 0 and 0.5; got {self.epsilon}.")
@@ -97,6 +111,6 @@ class Austerity(SubsampledAcceptance):
         notes = {**normality(found, self.batch, seed), "pilot_evaluations": found.evaluations}
         return TTest(sizes, critical), f"t-tests at level {self.epsilon} from {sizes[0]:,} rows on, as asked", notes
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Cost and normality."""
-        return super().diagnose(setup, theta, stats) + not_normal(setup.notes)
+        return super().diagnose(outcome) + Diagnosis(warnings=tuple(not_normal(outcome.setup.notes)))

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.contract import Guarantee, Sampler, Setup, init, step
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup, init, step
 from tallbayes.diagnostics import likelihood_estimates
 from tallbayes.diagnostics import subsample_pilot as pilots
 from tallbayes.errors import OptionError, unknown
@@ -29,13 +29,10 @@ from tallbayes.moves.proposals import ProposalMove, propose
 from tallbayes.proxies.difference import Penalty, combine, difference, fresh_rows, proxy_sum, refreshed_rows
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes import learned_rows
-from tallbayes.schemes.estimates import at_wall, inside, pulled_in
+from tallbayes.schemes.estimates import AT, Info, at_wall, inside, pulled_in
 from tallbayes.schemes.learned_rows import LearnedOptions, LearnedState
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import NOT_FINITE, control_values, log_prior, stop_run
-
-INFO = ("accepted", "acceptance_rate", "component", "u_accepted", "log_likelihood", "variance", "wall")
-LEARNED = ("rows",)
 
 
 class State(NamedTuple):
@@ -83,7 +80,7 @@ def _step(rng, target, options, state, info):
     )
     level = math.log(1.0 - rng.random())
     info[:] = 0.0
-    info[2] = component
+    info[AT.component] = component
     if inside(target, theta):
         values = np.empty(indices.size)
         control_values(target, indices, theta, values)
@@ -91,11 +88,15 @@ def _step(rng, target, options, state, info):
         estimate = proxy_sum(target.proxy, theta) + total
         log_target = estimate + log_prior(target, theta)
         ratio += log_target - state.log_target
-        info[1] = math.exp(min(0.0, ratio)) if ratio == ratio else 0.0
+        info[AT.acceptance_rate] = math.exp(min(0.0, ratio)) if ratio == ratio else 0.0
         if level < ratio:
-            info[0], info[3] = 1.0, 1.0
+            info[AT.accepted], info[AT.u_accepted] = 1.0, 1.0
             state = State(theta, white, indices, scale, estimate, variance, log_target)
-    info[4], info[5], info[6] = state.log_likelihood, state.variance, at_wall(target, state.white)
+    info[AT.log_likelihood], info[AT.variance], info[AT.wall] = (
+        state.log_likelihood,
+        state.variance,
+        at_wall(target, state.white),
+    )
     return state
 
 
@@ -166,9 +167,12 @@ class BlockPseudoMarginal(Sampler):
         "the estimate of the log-likelihood is taken to be normal; its variance is controlled, its bias is not",
         checked=("variance of the estimate",),
     )
+    name: ClassVar[str] = "block-pseudo-marginal"
+    Info: ClassVar[type] = Info
     cost: ClassVar[str] = "m, chosen by a pilot"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
         if self.order not in (0, 1, 2):
             raise OptionError(f"order of the control variates is 0, 1 or 2; got {self.order!r}.")
         if self.rows not in ("uniform", "weighted", "learned"):
@@ -184,21 +188,16 @@ class BlockPseudoMarginal(Sampler):
         as_proposal(self.move)
 
     @property
-    def name(self) -> str:
-        """Its string name."""
-        return "block-pseudo-marginal"
-
-    @property
     def info(self) -> tuple[str, ...]:
-        """What a step reports."""
-        return INFO + LEARNED if self.rows == "learned" else INFO
+        """The number of rows is reported where it varies."""
+        return Info._fields if self.rows == "learned" else Info._fields[: AT.rows]
 
     @property
-    def guarantee(self) -> Guarantee:  # type: ignore[override]
+    def guarantee(self) -> Guarantee:
         """That of the rows."""
         return self.UNCONTROLLED if self.rows == "learned" else self.CONTROLLED
 
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Rows to draw, and a pilot that chooses how many."""
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
         pilots.require_proxies(model)
@@ -244,9 +243,9 @@ class BlockPseudoMarginal(Sampler):
         why = f"block pseudo-marginal, at most {size:,} of {model.data.n:,} rows drawn by a likelihood learned in {notes['groups']} groups"
         return Setup(model, policy, groups, spent, why, notes)
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Variance and bias of the estimate at draws, and the wall."""
-        return likelihood_estimates.check(setup, theta, stats, "'exact-minibatch'")
+        return likelihood_estimates.check(outcome, "'exact-minibatch'")
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator

@@ -35,7 +35,7 @@ from tallbayes.bounds.uniform_ranges import (
     published_gamma,
 )
 from tallbayes.compile import generic
-from tallbayes.contract import Guarantee, Setup
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Setup, positions
 from tallbayes.engine.rows import rounding
 from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.families.gaussian import GaussianScale
@@ -43,7 +43,7 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves.proposals import as_proposal
 from tallbayes.proxies.taylor import taylor, whitening_of
-from tallbayes.schemes.acceptance import OWN, AcceptancePolicy, SubsampledAcceptance, check_rows, decide, draw_rows
+from tallbayes.schemes.acceptance import AcceptancePolicy, SubsampledAcceptance, check_rows, decide, draw_rows
 from tallbayes.schemes.bounded_error import beside_delta, check_test, summarise
 from tallbayes.schemes.references import MovingPolicy, references_at
 from tallbayes.schemes.sequential_tests import (
@@ -69,7 +69,22 @@ from tallbayes.target import (
 )
 
 _NAIVE = 1e-12  # rounding of a residual where it is a difference of log-likelihoods of order ten or a hundred
-OWN_INFO = ("draws", "half_range", "largest_ratio", "oracle_evals")
+
+
+class Info(NamedTuple):
+    """What a decision reports, by position: the shared columns, and the test's own."""
+
+    acceptance_rate: int
+    component: int
+    rows: int
+    full_read: int
+    draws: int
+    half_range: int
+    largest_ratio: int
+    oracle_evals: int
+
+
+AT = positions(Info)
 
 
 class Uniform(NamedTuple):
@@ -109,8 +124,8 @@ def _decide_uniform(rng, target, rule, pair, info):
         high = max(abs(low), abs(high))
         low = -high
     limit = max(abs(low), abs(high))
-    info[OWN + 1] = 0.5 * (high - low) * n
-    info[OWN + 3] = target.counters[ORACLE] - asked
+    info[AT.half_range] = 0.5 * (high - low) * n
+    info[AT.oracle_evals] = target.counters[ORACLE] - asked
     threshold = (pair.level - pair.known) / n
     if not limit < np.inf:
         gap = total_residual_gap(target, pair.theta, pair.other, pair.white, pair.other_white, pair.seen)
@@ -129,10 +144,10 @@ def _decide_uniform(rng, target, rule, pair, info):
         for k in range(gaps.size):
             if not low - slack <= gaps[k] <= high + slack:  # not a number is outside too
                 stop_run(target, BOUND_EXCEEDED, pair.order[drawn + k])
-            info[OWN + 2] = max(info[OWN + 2], abs(gaps[k]) / limit)
+            info[AT.largest_ratio] = max(info[AT.largest_ratio], abs(gaps[k]) / limit)
         verdict = feed(rule.test, evidence, gaps)
         drawn = stop
-    info[OWN] = drawn
+    info[AT.draws] = drawn
     return verdict == ACCEPT, drawn
 
 
@@ -141,7 +156,7 @@ def _decide_weighted(rng, target, rule, pair, info):
     n, bound = row_total(target), target.proxy.bound
     rates = np.zeros(rate_count(bound))
     total = total_rate(bound, pair.white, pair.other_white, rates)
-    info[OWN + 1] = total
+    info[AT.half_range] = total
     if total <= 0.0:
         return pair.level < pair.known, 0
     verdict, drawn = EXHAUSTED, 0
@@ -162,10 +177,10 @@ def _decide_weighted(rng, target, rule, pair, info):
             if not abs(gaps[k]) <= limits[k] * (1.0 + 1e-9) + rule.slack:
                 stop_run(target, BOUND_EXCEEDED, index[k])
             gaps[k] = min(1.0, max(-1.0, gaps[k] / limits[k]))
-            info[OWN + 2] = max(info[OWN + 2], abs(gaps[k]))
+            info[AT.largest_ratio] = max(info[AT.largest_ratio], abs(gaps[k]))
         verdict = feed(rule.test, evidence, gaps)
         drawn += count
-    info[OWN] = drawn
+    info[AT.draws] = drawn
     if verdict == EXHAUSTED:
         gap = total_residual_gap(target, pair.theta, pair.other, pair.white, pair.other_white, pair.seen)
         return pair.level < pair.known + gap, n
@@ -218,11 +233,13 @@ class Confidence(SubsampledAcceptance):
         ),
         checked=("every residual read is within its bound",),
     )
+    name: ClassVar[str] = "confidence"
     cost: ClassVar[str] = "as many rows as a decision needs, often none with a proxy"
-    own: ClassVar[tuple[str, ...]] = OWN_INFO
+    Info: ClassVar[type] = Info
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
+        super().check()
         check_test(self.test, self.delta, self.growth, self.first, self.power)
         if self.bound != "auto" and self.bound not in BOUNDS:
             raise unknown("bound", self.bound, ["auto", *BOUNDS])
@@ -275,11 +292,6 @@ class Confidence(SubsampledAcceptance):
         return cls(**{**paper, **options})
 
     @property
-    def name(self) -> str:
-        """Its string name."""
-        return "confidence"
-
-    @property
     def moving(self) -> bool:
         """Whether the reference is not one fixed point."""
         return self.refresh is not None or self.references is not None
@@ -299,7 +311,7 @@ class Confidence(SubsampledAcceptance):
         one_range = self.bound in ("extremes", "oracle", "published") or isinstance(model.member, GaussianScale)
         return "uniform" if one_range else "weighted"
 
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Certify all rows (one pass), and expand at the references given (one each)."""
         bound, name = self._certificate(model, mode, seed)  # first: it also measures how far residuals are rounded
         rule, rows, _ = self.rule(model, mode, seed)
@@ -351,9 +363,9 @@ class Confidence(SubsampledAcceptance):
         choice = "T6" if self.bound == "auto" and self.moving else self.bound
         return certify(mode, choice, seed=seed)
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """What a decision cost, kept in the notes; warnings if the test does not pay."""
-        return super().diagnose(setup, theta, stats) + summarise(setup, stats, self.order)
+        return super().diagnose(outcome) + summarise(outcome, self.order)
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator

@@ -25,18 +25,32 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.contract import Guarantee, Sampler, Setup, init, step
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup, init, positions, step
 from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
-from tallbayes.schemes.acceptance import INFO, AcceptancePolicy, check_rows, costs_more, draw_rows, proxy_at
+from tallbayes.schemes.acceptance import AcceptancePolicy, check_rows, costs_more, draw_rows, proxy_at
 from tallbayes.target import Seen, log_posterior, log_prior, row_total, subsample_gaps, subsample_values
 
 FORMS = ("product", "surrogate")
 STAGE_TWO = 0.7  # acceptance of the second stage below which the surrogate is too poor
+
+
+class Info(NamedTuple):
+    """What a step reports, by position."""
+
+    acceptance_rate: int
+    component: int
+    rows: int
+    full_read: int
+    stages: int
+    lp: int
+
+
+AT = positions(Info)
 
 
 class State(NamedTuple):
@@ -92,16 +106,16 @@ def _product_step(rng, target, options, state, info):
     share = options.power * (ratio + prior - state.cheap)
     level, total = math.log(1.0 - rng.random()), 0.0  # one uniform number against the running product is one for each factor
     info[:] = 0.0
-    info[1] = component
+    info[AT.component] = component
     for b in range(values.size):
         values[b] = _batch_value(target, options, b, theta)
         total += min(0.0, share + values[b] - state.values[b])
-        info[2] = options.bounds[b + 1]
-        info[4] = b + 1
+        info[AT.rows] = options.bounds[b + 1]
+        info[AT.stages] = b + 1
         if not level < total:
-            info[5] = state.cheap + state.values.sum()
+            info[AT.lp] = state.cheap + state.values.sum()
             return state
-    info[0], info[3], info[5] = 1.0, 1.0, prior + values.sum()
+    info[AT.acceptance_rate], info[AT.full_read], info[AT.lp] = 1.0, 1.0, prior + values.sum()
     return State(theta, white, prior, values, state.order)
 
 
@@ -127,13 +141,13 @@ def _surrogate_step(rng, target, options, state, info):
         subsample_gaps(target, state.order[:m], state.theta, theta, Seen(True, False), gaps)
         change += n * gaps.mean()
     info[:] = 0.0
-    info[1], info[2], info[4], info[5] = component, m, 1.0, state.values[0]
+    info[AT.component], info[AT.rows], info[AT.stages], info[AT.lp] = component, m, 1.0, state.values[0]
     if not math.log(1.0 - rng.random()) < ratio + change:
         return state
-    info[2], info[3], info[4] = n, 1.0, 2.0
+    info[AT.rows], info[AT.full_read], info[AT.stages] = n, 1.0, 2.0
     values = np.array([log_posterior(target, theta)])
     if math.log(1.0 - rng.random()) < values[0] - state.values[0] - change:
-        info[0], info[5] = 1.0, values[0]
+        info[AT.acceptance_rate], info[AT.lp] = 1.0, values[0]
         return State(theta, white, cheap, values, state.order)
     return state
 
@@ -177,9 +191,10 @@ class DelayedAcceptance(Sampler):
     )
     cost: ClassVar[str] = "n for proposals that pass the first stage"
     name: ClassVar[str] = "delayed-acceptance"
-    info: ClassVar[tuple[str, ...]] = (*INFO, "stages", "lp")
+    Info: ClassVar[type] = Info
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
         as_proposal(self.move)
         if self.form not in FORMS:
             raise unknown("form", self.form, FORMS)
@@ -194,7 +209,7 @@ class DelayedAcceptance(Sampler):
         if not isinstance(self.batches, int) or self.batches < 1:
             raise OptionError(f"batches is a whole number of at least 1; got {self.batches!r}.")
 
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """The proxy, or the batches: rows in a random order, so that a sorted file does no harm."""
         check_rows(model)
         n = model.data.n
@@ -211,15 +226,15 @@ class DelayedAcceptance(Sampler):
         policy = DelayedPolicy(self.move, rule, model, shuffled=self.subsample > 0)
         return Setup(model, policy, proxy_at(mode, self.order), 0, why)
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Cost, and a second stage that rejects too much."""
-        found = costs_more(stats, setup.model.data.n)
+        warnings, stats = costs_more(outcome), outcome.stats
         passed = stats["stages"] == 2.0
         if self.form == "surrogate" and passed.any():
             share = float(stats["acceptance_rate"][passed].mean())
             if share < STAGE_TWO:
-                found.append(
+                warnings.append(
                     f"the second stage rejected {1 - share:.0%} of the proposals that the surrogate had accepted, each read on all "
                     "rows for nothing: raise order or subsample."
                 )
-        return found
+        return Diagnosis(warnings=tuple(warnings))

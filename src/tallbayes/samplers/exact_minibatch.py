@@ -26,7 +26,7 @@ import numpy as np
 from tallbayes.bounds.catalogue import NAMES, certify
 from tallbayes.bounds.tables import Zero, draw_row, rate_count, total_rate
 from tallbayes.compile import declared, generic, inlinable, jit
-from tallbayes.contract import Guarantee, Sampler, Setup, init, step
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup, init, positions, step
 from tallbayes.engine import passes
 from tallbayes.engine.rows import rounding
 from tallbayes.errors import OptionError, unknown
@@ -66,7 +66,20 @@ class MinibatchOptions(NamedTuple):
     two_stage: bool
 
 
-INFO = ("accepted", "acceptance_rate", "component", "stage_one", "rate", "rows", "full_read", "largest_ratio")
+class Info(NamedTuple):
+    """What a step reports, by position."""
+
+    accepted: int
+    acceptance_rate: int
+    component: int
+    stage_one: int
+    rate: int
+    rows: int
+    full_read: int
+    largest_ratio: int
+
+
+AT = positions(Info)
 
 
 class MHSS(NamedTuple):
@@ -145,17 +158,17 @@ def _residual_ratio(rng, target, options, theta, other, white, other_white, info
     rates = np.zeros(rate_count(bound))
     total = total_rate(bound, white, other_white, rates)
     expected = dominating(options.rate, total)
-    info[4] = expected
+    info[AT.rate] = expected
     n = row_total(target)
     if not expected < n:
-        info[6] = 1.0
-        info[5] = n
+        info[AT.full_read] = 1.0
+        info[AT.rows] = n
         proxies = proxy_value(target.proxy.proxy, other_white) - proxy_value(target.proxy.proxy, white)
         return log_likelihood_gap(target, theta, other) - proxies
     if expected <= 0.0:
         return 0.0
     count = rng.poisson(expected)
-    info[5] = count
+    info[AT.rows] = count
     index, limit, gap = np.empty(count, np.int64), np.empty(count), np.empty(count)
     for k in range(count):
         index[k], limit[k] = draw_row(rng, bound, rates, total)
@@ -165,7 +178,7 @@ def _residual_ratio(rng, target, options, theta, other, white, other_white, info
         share = -gap[k] / limit[k]
         if not abs(gap[k]) <= limit[k] * (1.0 + 1e-9) + rounding(target.rows):  # not finite is exceeded too
             stop_run(target, BOUND_EXCEEDED, index[k])
-        info[7] = max(info[7], abs(share))
+        info[AT.largest_ratio] = max(info[AT.largest_ratio], abs(share))
         keep, contribution = thin(options.rate, min(1.0, max(-1.0, share)), total)
         if rng.random() < keep:
             ratio += contribution
@@ -181,16 +194,16 @@ def _step(rng, target, options, state, info):
     surrogate = proxy_value(target.proxy.proxy, white) + log_prior(target, theta)
     ratio += surrogate - state.surrogate
     info[:] = 0.0
-    info[2] = component
+    info[AT.component] = component
     level = math.log(1.0 - rng.random())
     if options.two_stage:
         if not level < ratio:
             return state
         ratio, level = 0.0, math.log(1.0 - rng.random())
-        info[3] = 1.0
+        info[AT.stage_one] = 1.0
     ratio += _residual_ratio(rng, target, options, state.theta, theta, state.white, white, info)
     if level < ratio:
-        info[0], info[1] = 1.0, 1.0
+        info[AT.accepted], info[AT.acceptance_rate] = 1.0, 1.0
         return State(theta, white, surrogate)
     return state
 
@@ -239,9 +252,12 @@ class ExactMinibatch(Sampler):
         assumed=("the proven bound of the third derivative of the family", "arithmetic in double precision"),
         checked=("every residual read is within its bound",),
     )
+    name: ClassVar[str] = "exact-minibatch"
+    Info: ClassVar[type] = Info
     cost: ClassVar[str] = "a few rows, whatever n"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
         if self.rate not in RATES:
             raise unknown("rate", self.rate, RATES)
         if self.bound != "auto" and self.bound not in NAMES:
@@ -252,24 +268,22 @@ class ExactMinibatch(Sampler):
             raise OptionError(f"chi must be at least 0; got {self.chi}.")
         as_proposal(self.move)
 
-    @property
-    def name(self) -> str:
-        """Its string name."""
-        return "exact-minibatch"
-
-    @property
-    def info(self) -> tuple[str, ...]:
-        """What a step reports."""
-        return INFO
-
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Tails that proposals and first stage rarely reach."""
         from tallbayes.diagnostics.tails import heavy_tails
 
+        setup, spent = outcome.setup, [0]
         remedy = "Use 'nuts', or ExactMinibatch(move=random_walk(), two_stage=False) and many draws."
-        return heavy_tails(setup.proxy.whitening, theta, lambda white: _excess(setup, white), remedy)
 
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+        def excess(white: np.ndarray) -> tuple[float, float]:
+            value, error, evaluations = _excess(setup, white)
+            spent[0] += evaluations
+            return value, error
+
+        warnings = heavy_tails(setup.proxy.whitening, outcome.theta, excess, remedy)
+        return Diagnosis(warnings=tuple(warnings), evaluations=spent[0])
+
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Whiten, certify all rows (one pass), build the tables."""
         move, rate = as_proposal(self.move), RATES[self.rate](0.1 if self.chi is None else self.chi)
         policy = MinibatchPolicy(move, rate, self.two_stage, model.dim)
@@ -291,18 +305,18 @@ RATES: dict[str, Any] = {"mh-ss": lambda chi: MHSS(), "smh": lambda chi: SMH(), 
 def replay(rng, target, options, white, other_white, out):
     """Fill `out` with independent log ratios of one pair of whitened positions: what a decision would have used."""
     d = white.size
-    theta, other, info = np.empty(d), np.empty(d), np.zeros(8)
+    theta, other, info = np.empty(d), np.empty(d), np.zeros(len(Info._fields))
     unwhiten(target.proxy.whitening, white, theta)
     unwhiten(target.proxy.whitening, other_white, other)
     for k in range(out.size):
         out[k] = _residual_ratio(rng, target, options, theta, other, white, other_white, info)
 
 
-def _excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[float, float]:
-    """Log of the posterior over the Laplace fit, both 1 at the reference, and its standard error: from rows drawn under the bound.
+def _excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[float, float, int]:
+    """Log of the posterior over the Laplace fit, both 1 at the reference, its standard error, and the evaluations it took.
 
-    The residuals of all rows add up to Lambda E[residual / lambda] for a row drawn with probability lambda / Lambda. What is read
-    counts as preparation.
+    From rows drawn under the bound: the residuals of all rows add up to Lambda E[residual / lambda] for a row drawn with probability
+    lambda / Lambda.
     """
     target, certified = setup.target(), setup.proxy
     reference, theta = certified.whitening.reference, np.empty(white.size)
@@ -323,5 +337,4 @@ def _excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[float, f
         residual_gaps(target, np.array([i for i, _ in drawn], np.int64), reference, theta, gaps)
         ratios = gaps / np.array([limit for _, limit in drawn])
         residual, error = total * float(ratios.mean()), total * float(ratios.std()) / math.sqrt(rows)
-    setup.evaluations += int(target.counters[EVALS])
-    return known + residual, error
+    return known + residual, error, int(target.counters[EVALS])

@@ -23,13 +23,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.contract import Guarantee, Policy, Sampler, Setup, init, step
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Policy, Sampler, Setup, init, positions, step
 from tallbayes.engine import passes
 from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
-from tallbayes.moves import MOVE_INFO, Move, random_walk
+from tallbayes.moves import Move, random_walk
 from tallbayes.moves.move import Point, log_density, log_density_gradient, move
 from tallbayes.moves.normal_benchmark import least_inefficiency, normal_inefficiency
 from tallbayes.priors import prior_gradient
@@ -41,7 +41,6 @@ from tallbayes.schemes.lights import Lights, first_lights, log_odds, no_lights, 
 from tallbayes.target import NOT_FINITE, Target, bright_gradient, changed_gradient, log_prior, lower_gaps, stop_run
 
 RESAMPLE = ("implicit", "explicit", "explicit-without", "sweep")
-INFO = ("joint", *MOVE_INFO[1:], "bright", "looked", "brightened", "darkened", "seen")
 GRADIENT_MOVES = ("mala", "hmc", "nuts")
 _EXCESS = {False: 0.2, True: 1.0}  # moves without gradients take so many iterations to renew theta that z keeps up
 _DRAWS = 16  # of the Laplace fit, for the expected brightness of rows
@@ -49,6 +48,24 @@ _SLOW = 5.0  # times the inefficiency on all rows: worth a word
 _ENOUGH = 20  # effective draws that a run of that inefficiency must have to tell
 _STICKY = 20.0  # iterations a row may stay bright before it is worth a word
 _FLOOR = 2.0  # rows without expected brightness proposed an iteration, all together: every row must have its turn
+
+
+class Info(NamedTuple):
+    """What a step reports, by position: the move's columns, with the joint density, and what happened to the lights."""
+
+    joint: int
+    acceptance_rate: int
+    n_steps: int
+    diverging: int
+    tree_depth: int
+    bright: int
+    looked: int
+    brightened: int
+    darkened: int
+    seen: int
+
+
+AT = positions(Info)
 
 
 class BrightPosterior(NamedTuple):
@@ -134,12 +151,12 @@ def _step(rng, target, options, state, info):
     if options.gradient and changes.row.size > 0:
         gradient = gradient.copy()
         changed_gradient(target, changes.row, changes.sign, point.theta, gradient)
-    info[0] = value
-    info[5] = lights.tally[0]
-    info[6] = changes.looked
-    info[7] = brightened
-    info[8] = changes.row.size - brightened
-    info[9] = lights.tally[2]
+    info[AT.joint] = value
+    info[AT.bright] = lights.tally[0]
+    info[AT.looked] = changes.looked
+    info[AT.brightened] = brightened
+    info[AT.darkened] = changes.row.size - brightened
+    info[AT.seen] = lights.tally[2]
     return State(point.theta, value, gradient, lights)
 
 
@@ -211,9 +228,12 @@ class Firefly(Sampler):
         assumed=("the proven lower bound of the family", "arithmetic in double precision"),
         checked=("no row read lies below its bound",),
     )
+    name: ClassVar[str] = "firefly"
+    Info: ClassVar[type] = Info
     cost: ClassVar[str] = "about d rows with a tuned bound, whatever n"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
         if self.bound not in lower_bounds.NAMES:
             raise unknown("bound", self.bound, lower_bounds.NAMES)
         if self.resample not in RESAMPLE:
@@ -230,17 +250,7 @@ class Firefly(Sampler):
         if self.xi is not None and self.bound != "untuned":
             raise OptionError(f"xi belongs to bound='untuned'; bound={self.bound!r} has no such number.")
 
-    @property
-    def name(self) -> str:
-        """Its string name."""
-        return "firefly"
-
-    @property
-    def info(self) -> tuple[str, ...]:
-        """What the move reports, and what happened to the lights."""
-        return INFO
-
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Sum the bounds (one pass), estimate the brightness of every row (16 passes), make the classes of rates."""
         n = model.data.n
         if n >= 2**31:
@@ -260,57 +270,58 @@ class Firefly(Sampler):
         notes = {"bound": label, "expected_bright": expected}
         return Setup(model, FireflyPolicy(self.move, mode, scheme), bound, (_DRAWS + 1) * n, why, notes)
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Bright share, rows never looked at and autocorrelation of the bright count; sentences where they are bad."""
-        n, draws = setup.model.data.n, theta.shape[1]
+        theta, stats = outcome.theta, outcome.stats
+        n, draws = outcome.setup.model.data.n, theta.shape[1]
         share, never = float(stats["bright"].mean() / n), float(n - stats["seen"][:, -1].mean())
-        setup.notes.update({"bright_share": share, "rows_never_looked_at": never})
-        found = []
+        notes, warnings = {"bright_share": share, "rows_never_looked_at": never}, []
         if share > 0.5:
-            found.append(
+            warnings.append(
                 f"{100 * share:.0f} % of the rows are bright: the bound is loose, and all rows at once would cost less. "
                 + ("Use bound='tuned', or a full-data sampler." if self.bound == "untuned" else "Use a full-data sampler.")
             )
         if draws < 20 or not np.ptp(stats["bright"]) > 0:
-            return found
+            return Diagnosis(notes, tuple(warnings))
         from arviz_stats.base import array_stats
 
         factor = draws * theta.shape[0] / float(array_stats.ess(stats["bright"], chain_axis=0, draw_axis=1))
         stays = float(stats["bright"].sum() / max(stats["darkened"].sum(), 1.0))
-        setup.notes.update({"bright_count_IF": factor, "iterations_bright": stays})
+        notes |= {"bright_count_IF": factor, "iterations_bright": stays}
         if stays > _STICKY and stays > 0.02 * draws:
-            found.append(
+            warnings.append(
                 f"a bright row stays bright for {stays:.0f} iterations on average, and the bright count has an inefficiency of "
                 f"{factor:.0f}: theta follows the few rows that are lit. Raise "
                 + ("rate" if self.rate is not None else "excess" if self.resample == "implicit" else "fraction")
                 + ", or use 'exact-minibatch' or 'nuts'."
             )
-        return found + self._compare(setup, theta)
+        return Diagnosis(notes, tuple(warnings)) + self._compare(theta, outcome.thin)
 
-    def _compare(self, setup: Setup, theta: np.ndarray) -> list[str]:
+    def _compare(self, theta: np.ndarray, thin: int) -> Diagnosis:
         """Inefficiency of theta against that of the same move on a normal density, which all rows would give: no row is read."""
         from arviz_stats.base import array_stats
 
-        total, dim = theta.shape[0] * theta.shape[1] * setup.thin, theta.shape[2]  # iterations
+        total, dim = theta.shape[0] * theta.shape[1] * thin, theta.shape[2]  # iterations
         moving = [theta[:, :, j] for j in range(dim) if np.ptp(theta[:, :, j]) > 0]
         if not moving:
-            return []
+            return Diagnosis()
         factor = total / min(float(array_stats.ess(t, chain_axis=0, draw_axis=1)) for t in moving)
-        setup.notes["theta_IF"] = factor
+        notes = {"theta_IF": factor}
         if factor <= _SLOW * least_inefficiency(self.move, dim):
-            return []
+            return Diagnosis(notes)
         normal = normal_inefficiency(self.move, dim)
         if normal is None:
-            return []
-        setup.notes["normal_IF"] = normal
+            return Diagnosis(notes)
+        notes["normal_IF"] = normal
         if factor <= _SLOW * max(normal, 1.0) or total < _ENOUGH * _SLOW * normal:
-            return []
-        return [
+            return Diagnosis(notes)
+        warning = (
             f"one effective draw takes {factor:.0f} iterations, and about {normal:.3g} of the same move on all rows (a normal posterior): "
             "theta waits for the lights. Raise "
             + ("rate" if self.rate is not None else "excess" if self.resample == "implicit" else "fraction")
             + ", tighten the bound, or use 'exact-minibatch' or 'nuts'."
-        ]
+        )
+        return Diagnosis(notes, (warning,))
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator

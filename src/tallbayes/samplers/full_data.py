@@ -5,6 +5,7 @@ The baseline of every comparison, and the fallback where subsampling does not pa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,7 +14,8 @@ import numpy as np
 from tallbayes.contract import Guarantee, Policy, Sampler, Setup, init, step
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
-from tallbayes.moves import MOVE_INFO, Move, nuts, tuning
+from tallbayes.moves import Move, MoveInfo, hmc, mala, nuts, random_walk, tuning
+from tallbayes.moves import slice as slice_move
 from tallbayes.moves.move import Point, log_density, log_density_gradient, move, start
 from tallbayes.moves.proposals import Located, ProposalMove
 from tallbayes.target import NOT_FINITE, Target, log_posterior, log_posterior_gradient, stop_run
@@ -99,6 +101,14 @@ class FullData(Sampler):
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT", "every transition leaves the posterior invariant; all rows are read", checked=("warm-up frozen",)
     )
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "mh": {"move": random_walk()},
+        "mala": {"move": mala()},
+        "hmc": {"move": hmc()},
+        "nuts": {"move": nuts()},
+        "slice": {"move": slice_move()},
+    }
+    Info: ClassVar[type] = MoveInfo
     cost: ClassVar[str] = "n a density evaluation"
     any_rows: ClassVar[bool] = True
 
@@ -107,11 +117,6 @@ class FullData(Sampler):
         """Name of the move; "mh" for the random walk."""
         return "mh" if self.move.name == "random_walk" else self.move.name
 
-    @property
-    def info(self) -> tuple[str, ...]:
-        """What moves report."""
-        return MOVE_INFO
-
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Nothing to prepare beyond the mode."""
         return Setup(model, MovePolicy(self.move, mode), why=f"full-data {self.name}, as asked")

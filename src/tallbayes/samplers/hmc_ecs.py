@@ -20,13 +20,14 @@ Hence m >= 2 (d + 1), the bias is checked at a distance, and the density is 0 be
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from tallbayes.compile import declared, generic, inlinable
-from tallbayes.contract import Guarantee, Policy, Sampler, Setup, advance, init, step
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Policy, Sampler, Setup, advance, init, positions, step
 from tallbayes.diagnostics import likelihood_estimates
 from tallbayes.diagnostics import subsample_pilot as pilots
 from tallbayes.engine.residuals import slope_count
@@ -34,7 +35,7 @@ from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
-from tallbayes.moves import MOVE_INFO, Move, hmc, tuning
+from tallbayes.moves import Move, hmc, tuning
 from tallbayes.moves.hmc import Hamiltonian
 from tallbayes.moves.linear import inverse_factor
 from tallbayes.moves.move import Point, move
@@ -57,10 +58,26 @@ from tallbayes.schemes.estimates import (
 )
 from tallbayes.target import NOT_FINITE, add_reference_curvature, control_slopes, stop_run
 
-INFO = (*MOVE_INFO, "u_accepted", "log_likelihood", "variance", "wall")
-SIGNED = ("sign_flips", "weight")
-_U, _LOGLIK, _VAR, _WALL, _FLIPS, _WEIGHT = 5, 6, 7, 8, 9, 10
 _ABORT = 0.2  # share of iterations at the wall at which warm-up gives up
+
+
+class Info(NamedTuple):
+    """What a step reports, by position: the move's columns, those of the estimate, and signs."""
+
+    lp: int
+    acceptance_rate: int
+    n_steps: int
+    diverging: int
+    tree_depth: int
+    u_accepted: int
+    log_likelihood: int
+    variance: int
+    wall: int
+    sign_flips: int
+    weight: int
+
+
+AT = positions(Info)
 
 
 class State(NamedTuple):
@@ -131,9 +148,9 @@ def _renew(rng, target, options, state, info):
     rows = renewed_rows(rng, target, options.estimator, state.rows, state.theta)
     gradient, marks = np.empty(state.theta.size), np.zeros(4)
     value = assemble(target, options.estimator, rows, state.theta, gradient, marks)
-    info[_U] = 0.0
+    info[AT.u_accepted] = 0.0
     if math.log(1.0 - rng.random()) < value - state.log_density:
-        info[_U] = 1.0
+        info[AT.u_accepted] = 1.0
         return State(state.theta, value, gradient, rows, marks[LIKELIHOOD], marks[SIGN], marks[VARIANCE])
     return state
 
@@ -147,7 +164,7 @@ def _step(rng, target, options, state, info):
     )
     here = Point(state.theta, state.log_density, state.gradient)
     point = move(rng, _kernel(target, options, state.rows), density, here, info)
-    info[_WALL] = density.marks[BEYOND]
+    info[AT.wall] = density.marks[BEYOND]
     if not same(point.theta, state.theta):
         rows, marks, gradient = density.rows, density.marks, point.gradient
         if not same(point.theta, density.at):  # a tree keeps a point that is not its last
@@ -155,10 +172,10 @@ def _step(rng, target, options, state, info):
             control_slopes(target, rows.indices, point.theta, rows.values, rows.slopes)
             assemble(target, options.estimator, rows, point.theta, gradient, marks)
         state = State(point.theta, point.log_density, gradient, rows, marks[LIKELIHOOD], marks[SIGN], marks[VARIANCE])
-    info[_LOGLIK], info[_VAR] = state.log_likelihood, state.variance
-    if info.size > _WEIGHT:
-        info[_FLIPS] = 1.0 if state.sign != sign else 0.0
-        info[_WEIGHT] = state.sign
+    info[AT.log_likelihood], info[AT.variance] = state.log_likelihood, state.variance
+    if info.size > AT.weight:
+        info[AT.sign_flips] = 1.0 if state.sign != sign else 0.0
+        info[AT.weight] = state.sign
     return state
 
 
@@ -253,9 +270,15 @@ class HMCECS(Sampler):
         assumed=("signs are mostly positive, so that averages have a finite variance in practice",),
         checked=("share of positive signs",),
     )
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "hmc-ecs": {"estimator": "perturbed"},
+        "hmc-ecs-signed": {"estimator": "signed"},
+    }
+    Info: ClassVar[type] = Info
     cost: ClassVar[str] = "m a gradient, m chosen by a pilot"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
         if self.estimator not in ("perturbed", "signed"):
             raise unknown("estimator", self.estimator, ("perturbed", "signed"))
         if self.move.name not in ("hmc", "nuts"):
@@ -289,21 +312,21 @@ class HMCECS(Sampler):
             raise OptionError(f"refreshed={self.refreshed} exceeds products={self.products}.")
 
     @property
-    def guarantee(self) -> Guarantee:  # type: ignore[override]
+    def guarantee(self) -> Guarantee:
         """That of the estimator."""
         return self.EXACT_SIGNED if self.estimator == "signed" else self.PERTURBED
 
     @property
     def name(self) -> str:
-        """Its string name."""
-        return "hmc-ecs-signed" if self.estimator == "signed" else "hmc-ecs"
+        """That of the estimator."""
+        return self.variant()
 
     @property
     def info(self) -> tuple[str, ...]:
-        """What a step reports."""
-        return INFO + SIGNED if self.estimator == "signed" else INFO
+        """Signs are reported where there are any."""
+        return Info._fields if self.estimator == "signed" else Info._fields[: AT.sign_flips]
 
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Reference, rows to draw, and a pilot that chooses what was left open; further stages move the reference."""
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
         setup = self._at(model, mode, rng)
@@ -312,9 +335,7 @@ class HMCECS(Sampler):
             mode, read = self._recentred(setup, mode, rng, 0.5 if stage == 0 else 0.7)
             setup = self._at(model, mode, rng)
             spent += read + model.data.n + setup.evaluations
-        setup.evaluations = spent
-        setup.notes["recentred"] = self.recentre
-        return setup
+        return replace(setup, evaluations=spent, notes={**setup.notes, "recentred": self.recentre})
 
     def _at(self, model: Model, mode: Mode, rng: np.random.Generator) -> Setup:
         pilot, scheme, samples, radius = pilots.prepare(mode, self.order, self.rows, rng)
@@ -370,9 +391,9 @@ class HMCECS(Sampler):
             raise ModelError("the pilot chain of recentre= met a density that is not finite; use the mode (recentre=0).")
         return mode_at(setup.model, theta[int(skip * 200) :].mean(0)), int(target.counters[0])
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Variance and bias of the estimate at draws, the wall, and signs."""
-        return likelihood_estimates.check(setup, theta, stats, "'nuts'")
+        return likelihood_estimates.check(outcome, "'nuts'")
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator

@@ -16,25 +16,24 @@ the posterior. LWA's spread is that of m rows.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.contract import Guarantee, Sampler, Setup, init, step
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup, init, positions, step
 from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.families.arma import SeriesModel
 from tallbayes.mode.laplace import Laplace, Mode
 from tallbayes.model import Model
-from tallbayes.moves import MOVE_INFO, Move, from_dict, random_walk
+from tallbayes.moves import Move, from_dict, random_walk
 from tallbayes.moves.move import Point, move, start
 from tallbayes.samplers.full_data import MovePolicy
 from tallbayes.schemes import subset_statistics
 from tallbayes.schemes.subsets import Swap, Windows, blank_subset, choose, density_of, distance, refresh
 from tallbayes.target import NOT_FINITE, stop_run
 
-INFO = (*MOVE_INFO, "refreshed", "distance")
-REFRESHED, DISTANCE = len(MOVE_INFO), len(MOVE_INFO) + 1
 FIXED, INFORMED, FREE = 0, 1, 2
 SUBSETS = {"fixed": FIXED, "informed": INFORMED, "free": FREE}
 ROWS = ("auto", "swap", "window")
@@ -43,6 +42,21 @@ EFFECTIVE = 0.01  # share of windows that the default inverse temperature leaves
 _RARE = 0.01  # refresh rate below which a run is warned of
 _STARTUP = 0.01  # of the start of a recursion that may be left at a window
 _WIDE = 2.0  # variance relative to the Laplace fit above which a run is warned of
+
+
+class Info(NamedTuple):
+    """What a step reports, by position: the move's columns, and what happened to the subset."""
+
+    lp: int
+    acceptance_rate: int
+    n_steps: int
+    diverging: int
+    tree_depth: int
+    refreshed: int
+    distance: int
+
+
+AT = positions(Info)
 
 
 class InformedState(NamedTuple):
@@ -96,12 +110,12 @@ def _step(rng, target, options, state, info):
     acceptance, steps = 0.0, 0.0
     for _ in range(repeats):
         point = move(rng, options.kernel, density, point, info)
-        acceptance += info[1] / repeats
-        steps += info[2]
-    info[1] = acceptance
-    info[2] = steps
-    info[REFRESHED] = 1.0 if moved else 0.0
-    info[DISTANCE] = math.sqrt(squared)
+        acceptance += info[AT.acceptance_rate] / repeats
+        steps += info[AT.n_steps]
+    info[AT.acceptance_rate] = acceptance
+    info[AT.n_steps] = steps
+    info[AT.refreshed] = 1.0 if moved else 0.0
+    info[AT.distance] = math.sqrt(squared)
     return InformedState(point.theta, point.log_density, point.gradient, subset, squared)
 
 
@@ -164,10 +178,13 @@ class Informed(Sampler):
         assumed=("the statistics tell how a subset shifts the posterior", "theta forgets a subset faster than it changes"),
         checked=("refresh rate", "variances against the Laplace fit"),
     )
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"informed": {"scaled": True}, "lwa": {"scaled": False}}
+    Info: ClassVar[type] = Info
     cost: ClassVar[str] = "m chosen rows, 2 m when the subset changes"
     any_rows: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
         if not (callable(self.statistics) or isinstance(self.statistics, Lost)) and (
             self.statistics != "score" and self.statistics not in subset_statistics.SUMMARIES
         ):
@@ -200,15 +217,10 @@ class Informed(Sampler):
 
     @property
     def name(self) -> str:
-        """Its string name."""
-        return "informed" if self.scaled else "lwa"
+        """Whether sub-posteriors are scaled to all rows decides."""
+        return self.variant()
 
-    @property
-    def info(self) -> tuple[str, ...]:
-        """What a step reports."""
-        return INFO
-
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Compute the statistics of every row or window."""
         window = self.rows == "window" or not model.independent_rows
         if self.rows == "swap" and window:
@@ -274,31 +286,32 @@ class Informed(Sampler):
             return subset_statistics.mildest(table, EFFECTIVE * table.squared.size, COLD)
         return COLD
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Refresh rate and spread."""
+        setup, theta, stats = outcome.setup, outcome.theta, outcome.stats
         mode: Mode = setup.policy.mode  # type: ignore[attr-defined]
         ratio = spread(mode.laplace(), theta)
         rate = float(stats["refreshed"].mean())
-        setup.notes.update(refresh_rate=rate, distance=float(stats["distance"].mean()), variance_ratio=ratio)
-        found = []
+        notes = {"refresh_rate": rate, "distance": float(stats["distance"].mean()), "variance_ratio": ratio}
+        warnings = []
         if self.subset == "informed" and rate < _RARE:
-            found.append(
+            warnings.append(
                 f"the subset was refreshed in {100 * rate:.2g} % of iterations, so the draws know few subsets; lower "
                 "inverse_temperature (raise bandwidth), or raise subsample."
             )
         if setup.notes.get("startup", 0.0) > _STARTUP:
-            found.append(
+            warnings.append(
                 f"{100 * setup.notes['startup']:.2g} % of the start of a window's recursion is left at the window; give the model a "
                 "longer lead=."
             )
         expected = 1.0 if self.scaled else setup.model.data.n / setup.notes["subsample"]
         if ratio > _WIDE * expected:
             known = "" if self.scaled else f", where sub-posteriors that are not scaled to all rows have {expected:.3g} times"
-            found.append(
+            warnings.append(
                 f"the draws have up to {ratio:.3g} times the variance of the Laplace fit{known}: subsets shift the posterior; raise "
                 "subsample or inverse_temperature."
             )
-        return found
+        return Diagnosis(notes, tuple(warnings))
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator

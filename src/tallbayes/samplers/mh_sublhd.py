@@ -21,12 +21,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tallbayes.bounds.uniform_ranges import Oracle, collapse, extremes, lipschitz
-from tallbayes.contract import Guarantee, Setup
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Setup
 from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.proxies.taylor import taylor, whitening_of
-from tallbayes.samplers.confidence import OWN_INFO, Uniform
+from tallbayes.samplers.confidence import Info, Uniform
 from tallbayes.schemes.acceptance import AcceptancePolicy, SubsampledAcceptance, check_rows
 from tallbayes.schemes.bounded_error import beside_delta, check_test, summarise
 from tallbayes.schemes.sequential_tests import make_test
@@ -67,11 +67,13 @@ class MHSubLhd(SubsampledAcceptance):
         ),
         checked=("every log-likelihood ratio read is within its range",),
     )
+    name: ClassVar[str] = "mhsublhd"
     cost: ClassVar[str] = "a share of n, often most of it"
-    own: ClassVar[tuple[str, ...]] = OWN_INFO
+    Info: ClassVar[type] = Info
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
+        super().check()
         if self.order != 0:
             raise OptionError("MHSubLhd has no proxy (order=0); Confidence has one.")
         if self.bound not in BOUNDS:
@@ -86,11 +88,6 @@ class MHSubLhd(SubsampledAcceptance):
             raise OptionError(f"gamma multiplies the number of rows at each look and must exceed 1; got {self.gamma}.")
         check_test(self.bound, self.delta, self.gamma, self.first, self.p)
 
-    @property
-    def name(self) -> str:
-        """Its string name."""
-        return "mhsublhd"
-
     def rule(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str, dict[str, Any]]:
         """Uniform draws, a symmetric range, and no decision without a draw."""
         test = make_test(self.bound, self.delta, self.gamma, self.first, self.p)
@@ -99,7 +96,7 @@ class MHSubLhd(SubsampledAcceptance):
     def _range(self, model: Model) -> str:
         return self.range if self.range != "auto" else "extremes" if model.family.name == "normal" else "lipschitz"
 
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """The range of a row: one pass, none for the oracle."""
         check_rows(model)
         rule, name, _ = self.rule(model, mode, seed)
@@ -112,9 +109,9 @@ class MHSubLhd(SubsampledAcceptance):
         evaluations = 0 if name == "oracle" else model.data.n
         return Setup(model, AcceptancePolicy(self.move, rule, model), certified, evaluations, why, {"range": name})
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """What a decision cost, kept in the notes; warnings if the test does not pay."""
-        return super().diagnose(setup, theta, stats) + summarise(setup, stats, 0)
+        return super().diagnose(outcome) + summarise(outcome, 0)
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.contract import Guarantee, Setup
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, positions
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
-from tallbayes.schemes.acceptance import OWN, SubsampledAcceptance, check_looks, decide, looks, read_until
+from tallbayes.schemes.acceptance import SubsampledAcceptance, check_looks, decide, looks, read_until
 from tallbayes.target import row_total
 
 BERRY_ESSEEN = 0.4748  # Shevtsova's constant: sup |F - Phi| <= 0.4748 rho_3 / (sigma^3 sqrt(b)) for independent summands
@@ -54,14 +54,28 @@ def correction(sigma: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     return atoms[kept], weight[kept] / weight[kept].sum()
 
 
+class Info(NamedTuple):
+    """What a decision reports, by position: the shared columns, and the rule's own."""
+
+    acceptance_rate: int
+    component: int
+    rows: int
+    full_read: int
+    noise_variance: int
+    berry_esseen: int
+
+
+AT = positions(Info)
+
+
 @decide.register(Barker)
 def _decide(rng, target, rule, pair, info):
     n, sums = row_total(target), np.zeros(4)
     t, variance = read_until(rng, target, pair, rule.sizes, 1.0, sums)
     spread = math.sqrt(max(0.0, sums[2] / t - (sums[1] / t) ** 2))
-    info[OWN] = variance
+    info[AT.noise_variance] = variance
     if spread > 0.0 and t < n:
-        info[OWN + 1] = min(1.0, BERRY_ESSEEN * sums[3] / t / (spread * spread * spread * math.sqrt(t)))
+        info[AT.berry_esseen] = min(1.0, BERRY_ESSEEN * sums[3] / t / (spread * spread * spread * math.sqrt(t)))
     chosen = np.searchsorted(rule.cumulative, math.exp(pair.level))
     correct = rule.atoms[min(chosen, rule.atoms.size - 1)]
     noise = math.sqrt(max(0.0, 1.0 - variance)) * rng.standard_normal()
@@ -92,12 +106,13 @@ class MinibatchBarker(SubsampledAcceptance):
     )
     cost: ClassVar[str] = "until the noise of the log ratio is below 1"
     name: ClassVar[str] = "minibatch-barker"
-    own: ClassVar[tuple[str, ...]] = ("noise_variance", "berry_esseen")
+    Info: ClassVar[type] = Info
     coupled: ClassVar[bool] = False
     barker: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
+        super().check()
         check_looks(self.batch, self.growth, least=30)
 
     def rule(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str, dict[str, Any]]:
@@ -106,15 +121,17 @@ class MinibatchBarker(SubsampledAcceptance):
         sizes = looks(self.batch, self.growth, model.data.n)
         return Barker(sizes, atoms, np.cumsum(probability)), "Barker's rule with a correction of the noise, as asked", {}
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Cost, and noise that may be far from normal."""
-        found = super().diagnose(setup, theta, stats)
+        shared, stats = super().diagnose(outcome), outcome.stats
         doubtful = (stats["berry_esseen"] > FAR) & (stats["noise_variance"] > NOISY)
         share = float(doubtful.mean())
-        if share > 0.1:
-            found.append(
+        if share <= 0.1:
+            return shared
+        return shared + Diagnosis(
+            warnings=(
                 f"in {share:.0%} of decisions the noise may be far from normal (Berry-Esseen distance "
                 f"{float(np.median(stats['berry_esseen'][doubtful])):.2f} in the median of them): log ratios have heavy tails; "
-                "use 'exact-minibatch' or 'confidence', or a larger batch."
+                "use 'exact-minibatch' or 'confidence', or a larger batch.",
             )
-        return found
+        )

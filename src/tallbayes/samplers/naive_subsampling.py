@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.contract import Guarantee, Sampler, Setup, init, step
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup, init, positions, step
 from tallbayes.diagnostics.pair_pilot import values_at_mode
 from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
@@ -26,10 +26,23 @@ from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import unwhiten, whiten
-from tallbayes.schemes.acceptance import INFO, AcceptancePolicy, check_rows, costs_more, draw_rows, proxy_at
+from tallbayes.schemes.acceptance import AcceptancePolicy, check_rows, costs_more, draw_rows, proxy_at
 from tallbayes.target import log_prior, row_total, subsample_values
 
 ESTIMATORS = ("biased", "unbiased")
+
+
+class Info(NamedTuple):
+    """What a step reports, by position."""
+
+    acceptance_rate: int
+    component: int
+    rows: int
+    full_read: int
+    estimate: int
+
+
+AT = positions(Info)
 
 
 class State(NamedTuple):
@@ -74,12 +87,12 @@ def _step(rng, target, options, state, info):
     unwhiten(target.proxy.whitening, white, theta)
     estimate, rows = _estimate(rng, target, options, theta, state.order)
     ratio += estimate - state.estimate
-    info[0], info[1], info[2] = 0.0, component, rows
-    info[3] = 1.0 if rows == row_total(target) else 0.0
+    info[AT.acceptance_rate], info[AT.component], info[AT.rows] = 0.0, component, rows
+    info[AT.full_read] = 1.0 if rows == row_total(target) else 0.0
     if math.log(1.0 - rng.random()) < ratio:
-        info[0], info[4] = 1.0, estimate
+        info[AT.acceptance_rate], info[AT.estimate] = 1.0, estimate
         return State(theta, white, estimate, state.order)
-    info[4] = state.estimate
+    info[AT.estimate] = state.estimate
     return state
 
 
@@ -118,16 +131,17 @@ class NaiveSubsampling(Sampler):
     )
     cost: ClassVar[str] = "a fixed share of n"
     name: ClassVar[str] = "naive-subsampling"
-    info: ClassVar[tuple[str, ...]] = (*INFO, "estimate")
+    Info: ClassVar[type] = Info
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
         as_proposal(self.move)
         if self.estimator not in ESTIMATORS:
             raise unknown("estimator", self.estimator, ESTIMATORS)
         if not 0.0 < self.share <= 1.0:
             raise OptionError(f"share is the probability that a row is read, above 0 and at most 1; got {self.share}.")
 
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """The variance of the estimate at the mode, from at most 200,000 rows."""
         check_rows(model)
         power = 1.0 / self.share if self.estimator == "unbiased" else 1.0
@@ -137,16 +151,17 @@ class NaiveSubsampling(Sampler):
         why = f"a share of {self.share:g} of the rows, as asked"
         return Setup(model, policy, proxy_at(mode, 0), values.size, why, {"estimate_variance": variance})
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Cost, and noise that stops the chain."""
-        found = costs_more(stats, setup.model.data.n)
-        variance, accepted = setup.notes["estimate_variance"], float(np.mean(stats["acceptance_rate"]))
+        warnings = costs_more(outcome)
+        variance = outcome.setup.notes["estimate_variance"]
+        accepted = float(np.mean(outcome.stats["acceptance_rate"]))
         if variance > 3.0:
-            found.append(
+            warnings.append(
                 f"the log-likelihood is estimated with a variance of {variance:.3g} at the mode, where 1 to 3 would be efficient; "
                 f"{accepted:.2%} of proposals were accepted. Neither the law nor the draws can be trusted: use 'exact-minibatch'."
             )
-        return found
+        return Diagnosis(warnings=tuple(warnings))
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator

@@ -17,14 +17,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.contract import Guarantee, Setup
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Setup, positions
 from tallbayes.diagnostics.pair_pilot import pilot
 from tallbayes.errors import OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import tuning
 from tallbayes.schemes.acceptance import (
-    OWN,
     AcceptanceOptions,
     AcceptancePolicy,
     SubsampledAcceptance,
@@ -54,6 +53,20 @@ class ExchangeTuning(NamedTuple):
     subsample: int
 
 
+class Info(NamedTuple):
+    """What a decision reports, by position: the shared columns, and the rule's own."""
+
+    acceptance_rate: int
+    component: int
+    rows: int
+    full_read: int
+    sigma: int
+    beta: int
+
+
+AT = positions(Info)
+
+
 @decide.register(Exchange)
 def _decide(rng, target, rule, pair, info):
     n, t = row_total(target), rule.subsample
@@ -70,9 +83,9 @@ def _decide(rng, target, rule, pair, info):
         start += size
     mean = total / t
     sigma = math.sqrt(max(0.0, squares / t - mean * mean))
-    info[2] = t
-    info[OWN] = sigma
-    info[OWN + 1] = LOGISTIC * math.sqrt(t) / (n * sigma) if sigma > 0.0 else np.inf
+    info[AT.rows] = t
+    info[AT.sigma] = sigma
+    info[AT.beta] = LOGISTIC * math.sqrt(t) / (n * sigma) if sigma > 0.0 else np.inf
     return pair.known + n * mean > 0.0, 0
 
 
@@ -130,13 +143,14 @@ class NoiseExchange(SubsampledAcceptance):
     )
     cost: ClassVar[str] = "of the order of n"
     name: ClassVar[str] = "noise-exchange"
-    own: ClassVar[tuple[str, ...]] = ("sigma", "beta")
+    Info: ClassVar[type] = Info
     coupled: ClassVar[bool] = False
     barker: ClassVar[bool] = True
     shuffled: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
+        super().check()
         if self.subsample is not None and (not isinstance(self.subsample, int) or self.subsample < 2):
             raise OptionError(f"subsample is the rows of a decision, a whole number of at least 2; got {self.subsample!r}.")
 
@@ -149,20 +163,22 @@ class NoiseExchange(SubsampledAcceptance):
         notes = {"pilot_evaluations": found.evaluations, "pilot_sigma": found.spread, "pilot_subsample": subsample}
         return Exchange(subsample), f"{subsample:,} rows with replacement before warm-up, for beta = 1", notes
 
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """The pilot, unless the subsample is given."""
         check_rows(model)
         _, why, notes = self.rule(model, mode, seed)
         policy = ExchangePolicy(self, model, notes.get("pilot_sigma", 0.0))
         return Setup(model, policy, proxy_at(mode, self.order), int(notes.get("pilot_evaluations", 0)), why, notes)
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Cost, and a temperature that is not one."""
-        found = super().diagnose(setup, theta, stats)
+        shared, stats = super().diagnose(outcome), outcome.stats
         beta = float(np.median(stats["beta"]))
-        if not 0.9 < beta < 1.1:
-            found.append(
+        if 0.9 < beta < 1.1:
+            return shared
+        return shared + Diagnosis(
+            warnings=(
                 f"the draws are about those of the posterior to the power {beta:.2f} (median over iterations), because the "
-                f"subsample is {int(np.median(stats['rows'])):,} rows; it should be about {beta**-2:.3g} times that."
+                f"subsample is {int(np.median(stats['rows'])):,} rows; it should be about {beta**-2:.3g} times that.",
             )
-        return found
+        )

@@ -19,12 +19,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.contract import Guarantee, Setup
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, positions
 from tallbayes.diagnostics.pair_pilot import normality, not_normal, pilot
 from tallbayes.errors import OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
-from tallbayes.schemes.acceptance import OWN, SubsampledAcceptance, check_looks, decide, looks, read_until
+from tallbayes.schemes.acceptance import SubsampledAcceptance, check_looks, decide, looks, read_until
 from tallbayes.target import row_total
 
 NOISY = 0.05  # mean variance of the noise above which its law matters
@@ -44,11 +44,24 @@ def penalty_of(variance, count):
     return 0.5 * variance + series
 
 
+class Info(NamedTuple):
+    """What a decision reports, by position: the shared columns, and the rule's own."""
+
+    acceptance_rate: int
+    component: int
+    rows: int
+    full_read: int
+    noise_variance: int
+
+
+AT = positions(Info)
+
+
 @decide.register(Penalty)
 def _decide(rng, target, rule, pair, info):
     sums = np.zeros(3)
     t, variance = read_until(rng, target, pair, rule.sizes, rule.variance, sums)
-    info[OWN] = variance
+    info[AT.noise_variance] = variance
     return pair.level < pair.known + row_total(target) * sums[1] / t - penalty_of(variance, t), t
 
 
@@ -79,11 +92,12 @@ class PenaltyMH(SubsampledAcceptance):
     )
     cost: ClassVar[str] = "until the noise of the log ratio is about 1"
     name: ClassVar[str] = "penalty-mh"
-    own: ClassVar[tuple[str, ...]] = ("noise_variance",)
+    Info: ClassVar[type] = Info
     coupled: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
+        super().check()
         check_looks(self.batch, self.growth, least=30)
         if not self.variance > 0.0:
             raise OptionError(f"variance is that of the log ratio at which reading ends, positive; got {self.variance}.")
@@ -95,7 +109,7 @@ class PenaltyMH(SubsampledAcceptance):
         sizes = looks(self.batch, self.growth, model.data.n)
         return Penalty(sizes, float(self.variance)), f"penalty for noise of variance {self.variance:g} or less, as asked", notes
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Cost, and normality where there is noise to speak of."""
-        found = super().diagnose(setup, theta, stats)
-        return found + (not_normal(setup.notes) if np.mean(stats["noise_variance"]) > NOISY else [])
+        noisy = np.mean(outcome.stats["noise_variance"]) > NOISY
+        return super().diagnose(outcome) + Diagnosis(warnings=tuple(not_normal(outcome.setup.notes)) if noisy else ())

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.contract import Guarantee, Policy, Sampler, Setup, init, step
+from tallbayes.contract import Guarantee, Policy, Sampler, Setup, init, positions, step
 from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
@@ -38,7 +38,18 @@ from tallbayes.target import NOT_FINITE, log_prior, lower_gaps, row_total, stop_
 LARGEST_VARIANCE = 10.0
 _DRAWS = 32  # of the Laplace fit, for expected brightness and variance
 _BLOCK = 4096
-INFO = ("acceptance_rate", "estimate", "rows", "component")
+
+
+class Info(NamedTuple):
+    """What a step reports, by position."""
+
+    acceptance_rate: int
+    estimate: int
+    rows: int
+    component: int
+
+
+AT = positions(Info)
 
 
 class State(NamedTuple):
@@ -102,12 +113,12 @@ def _step(rng, target, options, state, info):
     lower_gaps(target, rows, theta, gap)
     estimate = _estimate(target, options, theta, rows, gap)
     ratio += estimate - state.estimate
-    info[0] = math.exp(min(0.0, ratio)) if ratio == ratio else 0.0
-    info[2] = rows.size
-    info[3] = component
+    info[AT.acceptance_rate] = math.exp(min(0.0, ratio)) if ratio == ratio else 0.0
+    info[AT.rows] = rows.size
+    info[AT.component] = component
     if math.log(1.0 - rng.random()) < ratio:
         state = State(theta, white, estimate)
-    info[1] = state.estimate
+    info[AT.estimate] = state.estimate
     return state
 
 
@@ -174,26 +185,19 @@ class PseudoMarginalFirefly(Sampler):
         assumed=("the proven lower bound of the family", "arithmetic in double precision"),
         checked=("variance of the log estimate below 10 at draws of the Laplace fit", "no row read lies below its bound"),
     )
+    name: ClassVar[str] = "pseudo-marginal-firefly"
+    Info: ClassVar[type] = Info
     cost: ClassVar[str] = "a few rows, for tight bounds only"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
         if self.bound not in lower_bounds.NAMES:
             raise unknown("bound", self.bound, lower_bounds.NAMES)
         if self.xi is not None and self.bound != "untuned":
             raise OptionError(f"xi belongs to bound='untuned'; bound={self.bound!r} has no such number.")
         as_proposal(self.move)
 
-    @property
-    def name(self) -> str:
-        """Its string name."""
-        return "pseudo-marginal-firefly"
-
-    @property
-    def info(self) -> tuple[str, ...]:
-        """What a step reports."""
-        return INFO
-
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Sum the bounds, estimate I_i and the variance of the log estimate on draws of the Laplace fit; refuse a large one."""
         bound, label = lower_bounds.lower_bound(mode, self.bound, self.xi)
         chance = np.clip(lower_bounds.brightness(mode, bound, _DRAWS, seed), 1e-12, 0.5)

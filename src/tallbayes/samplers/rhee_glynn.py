@@ -22,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.contract import Guarantee, Sampler, Setup, init, step
+from tallbayes.contract import Guarantee, Sampler, Setup, init, positions, step
 from tallbayes.diagnostics import subsample_pilot as pilots
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.mode.laplace import Mode
@@ -34,10 +34,22 @@ from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import NOT_FINITE, control_values, log_prior, stop_run, subsample_values
 
-INFO = ("accepted", "acceptance_rate", "component", "log_likelihood", "terms")
 LARGEST_VARIANCE = 10.0  # of one D_j; beyond, the relative variance of Y is hopeless
 SETTLING = 30  # estimates tried at the start
 MOST_BATCH = 10  # times n: rows of one D_j beyond which the method is refused
+
+
+class Info(NamedTuple):
+    """What a step reports, by position."""
+
+    accepted: int
+    acceptance_rate: int
+    component: int
+    log_likelihood: int
+    terms: int
+
+
+AT = positions(Info)
 
 
 class State(NamedTuple):
@@ -127,13 +139,13 @@ def _step(rng, target, options, state, info):
     log_target = estimate + log_prior(target, theta)
     ratio += log_target - state.log_target
     accepted = math.log(1.0 - rng.random()) < ratio
-    info[0] = 1.0 if accepted else 0.0
-    info[1] = math.exp(min(0.0, ratio)) if ratio == ratio else 0.0
-    info[2] = component
-    info[4] = terms
+    info[AT.accepted] = 1.0 if accepted else 0.0
+    info[AT.acceptance_rate] = math.exp(min(0.0, ratio)) if ratio == ratio else 0.0
+    info[AT.component] = component
+    info[AT.terms] = terms
     if accepted:
         state = State(theta, white, estimate, log_target)
-    info[3] = state.log_likelihood
+    info[AT.log_likelihood] = state.log_likelihood
     return state
 
 
@@ -179,9 +191,12 @@ class RheeGlynn(Sampler):
         "every transition leaves the posterior invariant; the likelihood is estimated without bias and never negative",
         checked=("variance of a term of the series",),
     )
+    name: ClassVar[str] = "rhee-glynn"
+    Info: ClassVar[type] = Info
     cost: ClassVar[str] = "n and more"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
         if self.order not in (None, 0, 1, 2):
             raise OptionError(f"order of the control variates is 0, 1 or 2, or None for none; got {self.order!r}.")
         if self.batch is not None and (not isinstance(self.batch, int | np.integer) or self.batch < 1):
@@ -190,17 +205,7 @@ class RheeGlynn(Sampler):
             raise OptionError(f"epsilon must be positive and finite, or None to have it chosen; got {self.epsilon!r}.")
         as_proposal(self.move)
 
-    @property
-    def name(self) -> str:
-        """Its string name."""
-        return "rhee-glynn"
-
-    @property
-    def info(self) -> tuple[str, ...]:
-        """What a step reports."""
-        return INFO
-
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Variance of a term from a pilot; refuses what cannot mix."""
         pilots.require_proxies(model)
         n = model.data.n

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.contract import Guarantee, init, step
+from tallbayes.contract import Guarantee, init, positions, step
 from tallbayes.errors import OptionError
 from tallbayes.moves.linear import dot, normal_vector
 from tallbayes.proxies.taylor import unwhiten, whiten
@@ -37,6 +37,19 @@ from tallbayes.schemes.stochastic_gradient import (
 from tallbayes.target import DIVERGED, stop_run
 
 MOST_STEPS = 200  # of one iteration, where the step is so small that the time asked for would take more
+
+
+class Info(NamedTuple):
+    """What a step reports, by position; the weight of a draw is its step, if that varies."""
+
+    acceptance_rate: int
+    step: int
+    noise: int
+    kinetic: int
+    weight: int
+
+
+AT = positions(Info)
 
 
 class State(NamedTuple):
@@ -88,12 +101,12 @@ def _step(rng, target, options, state, info):
         else:
             for j in range(d):
                 momentum[j] += scale * rng.standard_normal()
-    info[0] = 1.0
-    info[1] = length
-    info[2] = noise / options.steps
-    info[3] = dot(momentum, momentum) / d
+    info[AT.acceptance_rate] = 1.0
+    info[AT.step] = length
+    info[AT.noise] = noise / options.steps
+    info[AT.kinetic] = dot(momentum, momentum) / d
     if options.weighted:
-        info[4] = length
+        info[AT.weight] = length
     if not (near(white) and near(momentum)):
         stop_run(target, DIVERGED, 0)
         return state
@@ -128,10 +141,13 @@ class SGHMC(StochasticGradient):
         assumed=("a posterior close to Gaussian", "gradient noise that hardly depends on theta"),
         checked=("the noise of every gradient", "the error of variances that it predicts"),
     )
+    name: ClassVar[str] = "sghmc"
+    Info: ClassVar[type] = Info
     cost: ClassVar[str] = "the subsample a step"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
+        super().check()
         if not self.friction > 0.0:
             raise OptionError(f"friction must be positive; got {self.friction}.")
         if not self.time > 0.0:
@@ -140,16 +156,6 @@ class SGHMC(StochasticGradient):
             raise OptionError(
                 f"steps must be a whole number of at least 1, or None for those that time takes; got {self.steps!r}."
             )
-
-    @property
-    def name(self) -> str:
-        """Its string name."""
-        return "sghmc"
-
-    @property
-    def info(self) -> tuple[str, ...]:
-        """What a step reports."""
-        return ("acceptance_rate", "step", "noise", "kinetic", *self.extra)
 
     def count(self, step: float) -> int:
         """Steps of an iteration."""

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.contract import Guarantee, init, step
+from tallbayes.contract import Guarantee, init, positions, step
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes.minibatch_gradient import noisy_gradient
 from tallbayes.schemes.stochastic_gradient import (
@@ -33,6 +33,18 @@ from tallbayes.schemes.stochastic_gradient import (
 from tallbayes.target import DIVERGED, stop_run
 
 DRIFT = 0.5  # of the step: with noise of variance `step`, a drift of the whole step would target the posterior's square
+
+
+class Info(NamedTuple):
+    """What a step reports, by position; the weight of a draw is its step, if that varies."""
+
+    acceptance_rate: int
+    step: int
+    noise: int
+    weight: int
+
+
+AT = positions(Info)
 
 
 class State(NamedTuple):
@@ -66,11 +78,11 @@ def _step(rng, target, options, state, info):
     d = state.white.size
     length = present_step(options, state.iteration)
     gradient, white, theta = np.empty(d), np.empty(d), np.empty(d)
-    info[0] = 1.0
-    info[1] = length
-    info[2] = noisy_gradient(rng, target, options.subsample, state.white, state.theta, gradient)
+    info[AT.acceptance_rate] = 1.0
+    info[AT.step] = length
+    info[AT.noise] = noisy_gradient(rng, target, options.subsample, state.white, state.theta, gradient)
     if options.weighted:
-        info[3] = length
+        info[AT.weight] = length
     for j in range(d):
         white[j] = state.white[j] + DRIFT * length * gradient[j]
     if options.corrected:
@@ -111,17 +123,9 @@ class SGLD(StochasticGradient):
         assumed=("a posterior close to Gaussian", "gradient noise that hardly depends on theta"),
         checked=("the noise of every gradient", "the error of variances that it predicts"),
     )
+    name: ClassVar[str] = "sgld"
+    Info: ClassVar[type] = Info
     cost: ClassVar[str] = "the subsample"
-
-    @property
-    def name(self) -> str:
-        """Its string name."""
-        return "sgld"
-
-    @property
-    def info(self) -> tuple[str, ...]:
-        """What a step reports."""
-        return ("acceptance_rate", "step", "noise", *self.extra)
 
     def variances(self, noise: np.ndarray, step: float) -> np.ndarray:
         """(1 + step V / 4) / (1 - step / 4), or 1 where the noise is corrected."""

@@ -19,13 +19,26 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.contract import Guarantee, init, step
+from tallbayes.contract import Guarantee, init, positions, step
 from tallbayes.errors import OptionError
 from tallbayes.moves.linear import dot, normal_vector
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes.minibatch_gradient import noisy_gradient
 from tallbayes.schemes.stochastic_gradient import StochasticGradient, near, present_step
 from tallbayes.target import DIVERGED, stop_run
+
+
+class Info(NamedTuple):
+    """What a step reports, by position; the weight of a draw is its step, if that varies."""
+
+    acceptance_rate: int
+    step: int
+    noise: int
+    thermostat: int
+    weight: int
+
+
+AT = positions(Info)
 
 
 class State(NamedTuple):
@@ -60,18 +73,18 @@ def _step(rng, target, options, state, info):
     d = state.white.size
     length = present_step(options, state.iteration)
     gradient, white, momentum, theta = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
-    info[2] = noisy_gradient(rng, target, options.subsample, state.white, state.theta, gradient)
+    info[AT.noise] = noisy_gradient(rng, target, options.subsample, state.white, state.theta, gradient)
     keep, scale = 1.0 - length * state.thermostat, math.sqrt(2.0 * options.injected * length)
     for j in range(d):
         momentum[j] = keep * state.momentum[j] + length * gradient[j] + scale * rng.standard_normal()
         white[j] = state.white[j] + length * momentum[j]
     kinetic = dot(momentum, momentum) / d
     thermostat = state.thermostat + length * (kinetic - 1.0)
-    info[0] = 1.0
-    info[1] = length
-    info[3] = thermostat
+    info[AT.acceptance_rate] = 1.0
+    info[AT.step] = length
+    info[AT.thermostat] = thermostat
     if options.weighted:
-        info[4] = length
+        info[AT.weight] = length
     if not (near(white) and near(momentum)):
         stop_run(target, DIVERGED, 0)
         return state
@@ -102,22 +115,15 @@ class SGNHT(StochasticGradient):
         assumed=("a posterior close to Gaussian", "gradient noise that hardly depends on theta"),
         checked=("the noise of every gradient", "the error of variances that it predicts"),
     )
+    name: ClassVar[str] = "sgnht"
+    Info: ClassVar[type] = Info
     cost: ClassVar[str] = "the subsample"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
+        super().check()
         if not self.injected > 0.0:
             raise OptionError(f"injected must be positive: the variance of the noise added; got {self.injected}.")
-
-    @property
-    def name(self) -> str:
-        """Its string name."""
-        return "sgnht"
-
-    @property
-    def info(self) -> tuple[str, ...]:
-        """What a step reports."""
-        return ("acceptance_rate", "step", "noise", "thermostat", *self.extra)
 
     def settled(self, noise: np.ndarray, step: float) -> float:
         """zeta at which the mean kinetic energy is 1, its fluctuation neglected; inf if there is none."""

@@ -34,7 +34,7 @@ from tallbayes.model import Model
 from tallbayes.moves import tuning as windows
 from tallbayes.priors import LAPLACE, STUDENT
 from tallbayes.proxies.taylor import taylor, whitening_of
-from tallbayes.schemes.paths import INFO, PriorRows, State, ZigZagOptions, candidates, integrate, prior_residual
+from tallbayes.schemes.paths import Info, PriorRows, State, ZigZagOptions, candidates, integrate, prior_residual
 from tallbayes.target import EVALS, STATUS, Certified
 
 CORRELATION = 0.5  # of successive draws that warm-up aims at
@@ -113,25 +113,18 @@ class ZigZag(Sampler):
         assumed=("the proven bound of the third derivative of the family", "arithmetic in double precision"),
         checked=("every rate is within its bound",),
     )
+    name: ClassVar[str] = "zigzag"
+    Info: ClassVar[type] = Info
     cost: ClassVar[str] = "a few rows, whatever n"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
         if self.interval is not None and not 0.0 < self.interval < math.inf:
             raise OptionError(f"interval must be a positive time between draws, or None to tune it; got {self.interval}.")
         if self.bound != "auto" and self.bound not in BOUNDS:
             raise unknown("bound", self.bound, [*BOUNDS, "auto"])
 
-    @property
-    def name(self) -> str:
-        """Its string name."""
-        return "zigzag"
-
-    @property
-    def info(self) -> tuple[str, ...]:
-        """What a step reports."""
-        return INFO
-
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Certify all rows (one pass), build the tables."""
         prior = prior_rows(mode)
         if not model.linear:
@@ -234,7 +227,7 @@ def path_moments(
     options, target, d = setup.policy.options(setup.policy.begin(), True), setup.target(), model.dim
     rng, first, second = np.random.default_rng(seed), np.zeros(d), np.zeros((d, d))
     start = mode.laplace().draw(rng, 1)[0]
-    integrate(rng, target, options, start, time, first, second, np.zeros(len(INFO)))
+    integrate(rng, target, options, start, time, first, second, np.zeros(len(Info._fields)))
     if target.counters[STATUS] != 0:
         raise ModelError("the path stopped: a rate exceeded its certified bound. Use a full-data sampler such as 'nuts'.")
     mean = first / time

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import INLINED, STRICT, declared, generic, inlinable, jit
-from tallbayes.contract import Sampler, Setup, init, step
+from tallbayes.contract import Diagnosis, Outcome, Sampler, Setup, init, positions, step
 from tallbayes.errors import OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import mode_at
@@ -30,12 +30,23 @@ from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whit
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import PAPER, Certified, NoProxy, Seen, log_prior, row_total, subsample_gaps
 
-INFO = ("acceptance_rate", "component", "rows", "full_read")
-"""What every iteration reports: the accept indicator, the component of the proposal, rows read, whether all were."""
-
-OWN = 4  # where the numbers that a rule itself reports begin in `info`
 MOST_ROWS = 2**31 - 1  # the permutation is int32
 BARKER = 0.158 / 0.234  # optimal acceptance rates of Barker's rule and of Metropolis-Hastings (Agrawal et al. 2023)
+
+
+class AcceptanceInfo(NamedTuple):
+    """What every iteration reports, by position: accept indicator, component of the proposal, rows read, whether all were.
+
+    The `Info` of a leaf begins with these columns and goes on with those of its rule.
+    """
+
+    acceptance_rate: int
+    component: int
+    rows: int
+    full_read: int
+
+
+SHARED = positions(AcceptanceInfo)
 
 
 class State(NamedTuple):
@@ -72,9 +83,9 @@ class AcceptanceOptions(NamedTuple):
 @generic(argument=2)
 @declared
 def decide(rng: np.random.Generator, target: Any, rule: Any, pair: Pair, info: np.ndarray) -> tuple[bool, int]:
-    """Whether to accept, and the number of distinct rows read, n if all were; the rule's own numbers go to info[OWN:].
+    """Whether to accept, and the number of distinct rows read, n if all were; the rule's own numbers go to the columns of its leaf.
 
-    A rule that draws with replacement writes the number of draws to info[2] and returns 0, since what it read is not all rows.
+    A rule that draws with replacement writes the number of draws to info[SHARED.rows] and returns 0, since what it read is not all rows.
     """
     raise TypeError
 
@@ -170,7 +181,7 @@ def iterate(rng, target, kernel, rule, state, info):
     known = ratio + surrogate - state.surrogate
     level = math.log(1.0 - rng.random())
     info[:] = 0.0
-    info[1] = component
+    info[SHARED.component] = component
     accepted, rows, charged = False, 0, target.counters[PAPER]
     if abs(known) < np.inf:
         pair = Pair(state.theta, theta, state.white, white, known, level, state.order, state.seen)
@@ -178,10 +189,10 @@ def iterate(rng, target, kernel, rule, state, info):
     n = row_total(target)
     charged = target.counters[PAPER] - charged
     seen = Seen(rows >= n or (state.seen.ours and not accepted), rows >= n and charged == 2 * n)
-    info[2] = max(info[2], rows)
-    info[3] = 1.0 if rows >= n else 0.0
+    info[SHARED.rows] = max(info[SHARED.rows], rows)
+    info[SHARED.full_read] = 1.0 if rows >= n else 0.0
     if accepted:
-        info[0] = 1.0
+        info[SHARED.acceptance_rate] = 1.0
         return State(theta, white, surrogate, state.order, seen)
     return State(state.theta, state.white, state.surrogate, state.order, seen)
 
@@ -227,31 +238,27 @@ def as_tuned_proposal(move: Move, dim: int, barker: bool = False) -> ProposalMov
 class SubsampledAcceptance(Sampler):
     """What samplers with a subsampled decision share: a `move` with a known proposal ratio, and the `order` of the Taylor proxy.
 
-    A leaf gives `rule` and the names `own` of the numbers its rule reports.
+    A leaf gives `rule`, and an `Info` that begins with the fields of `AcceptanceInfo` if its rule reports numbers of its own.
     """
 
     move: Move = field(default_factory=random_walk)
     order: int = 2
-    own: ClassVar[tuple[str, ...]] = ()
+    Info: ClassVar[type] = AcceptanceInfo
     coupled: ClassVar[bool] = True  # whether a decision with the same level on all rows is what the rule approximates
     barker: ClassVar[bool] = False  # whether it stands for Barker's rule, not for that of Metropolis
     shuffled: ClassVar[bool] = True  # whether the rule draws rows without replacement
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
         as_proposal(self.move)
         if self.order not in (0, 1, 2):
             raise OptionError(f"order is that of the Taylor proxy, 0 (none), 1 or 2; got {self.order!r}.")
-
-    @property
-    def info(self) -> tuple[str, ...]:
-        """What every iteration reports, and what the rule does."""
-        return INFO + self.own
 
     @abstractmethod
     def rule(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str, dict[str, Any]]:
         """The compiled rule, why it is as it is, and notes to keep with the fit; `pilot_evaluations` among them count as setup."""
 
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Proxy at the mode, rule, policy; reads no row unless the rule does."""
         check_rows(model)
         rule, why, notes = self.rule(model, mode, seed)
@@ -262,9 +269,9 @@ class SubsampledAcceptance(Sampler):
         """Acceptance probability of the full-data kernel that the rule stands for, given log ratios."""
         return 1.0 / (1.0 + np.exp(-np.clip(ratio, -700.0, 700.0))) if self.barker else np.exp(np.minimum(0.0, ratio))
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Whether plain Metropolis-Hastings would have been cheaper."""
-        return costs_more(stats, setup.model.data.n)
+        return Diagnosis(warnings=tuple(costs_more(outcome)))
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
@@ -286,9 +293,10 @@ def check_rows(model: Model) -> None:
         )
 
 
-def costs_more(stats: dict[str, np.ndarray], n: int) -> list[str]:
+def costs_more(outcome: Outcome) -> list[str]:
     """The sentence to warn with when iterations read more than plain Metropolis-Hastings, which needs n evaluations each."""
-    share = float(np.mean(stats["evals"])) / n
+    n = outcome.setup.model.data.n
+    share = float(np.mean(outcome.stats["evals"])) / (n * outcome.thin)
     if share <= 1.0:
         return []
     return [

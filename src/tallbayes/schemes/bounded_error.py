@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.contract import Setup
+from tallbayes.contract import Diagnosis, Outcome
 from tallbayes.errors import OptionError, unknown
 from tallbayes.schemes import sequential_tests
 
@@ -25,25 +25,25 @@ def check_test(test: str, delta: float, growth: float, first: int, power: float)
         raise OptionError(f"power must exceed 1, or be 0 for levels delta / (j (j + 1)); got {power}.")
 
 
-def summarise(setup: Setup, stats: dict[str, np.ndarray], order: int) -> list[str]:
-    """Median half-range of the sum (C n), shares of iterations without a draw and with a full read, into the notes."""
-    n, half = setup.model.data.n, float(np.median(stats["half_range"]))
+def summarise(outcome: Outcome, order: int) -> Diagnosis:
+    """Median half-range of the sum (C n), shares of iterations without a draw and with a full read."""
+    n, stats = outcome.setup.model.data.n, outcome.stats
+    half = float(np.median(stats["half_range"]))
     full = float(np.mean(stats["full_read"]))
-    setup.notes.update(
-        {
-            "median C n": half,
-            "iterations without a draw": float(np.mean((stats["draws"] == 0) & (stats["full_read"] == 0))),
-            "iterations that read all rows": full,
-            "mean draws / n": float(np.mean(stats["draws"])) / n,
-            "largest residual / bound": float(np.max(stats["largest_ratio"], initial=0.0)),
-        }
-    )
+    notes = {
+        "median C n": half,
+        "iterations without a draw": float(np.mean((stats["draws"] == 0) & (stats["full_read"] == 0))),
+        "iterations that read all rows": full,
+        "mean draws / n": float(np.mean(stats["draws"])) / n,
+        "largest residual / bound": float(np.max(stats["largest_ratio"], initial=0.0)),
+    }
     if stats["oracle_evals"].any():
-        setup.notes["evaluations by the oracle, in no other count"] = float(stats["oracle_evals"].sum())
+        notes["evaluations by the oracle, in no other count"] = float(stats["oracle_evals"].sum())
     if full <= 0.5:
-        return []
+        return Diagnosis(notes)
     remedy = "use sampler='exact-minibatch' or 'mh'" if order == 2 else "use a proxy, order=2"
-    return [f"{100 * full:.0f} % of the iterations read all rows: the range (median C n = {half:.3g}) is too wide; {remedy}."]
+    warning = f"{100 * full:.0f} % of the iterations read all rows: the range (median C n = {half:.3g}) is too wide; {remedy}."
+    return Diagnosis(notes, (warning,))
 
 
 def beside_delta(found: tuple[dict[str, Any], list[str]], delta: float) -> tuple[dict[str, Any], list[str]]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import generic, inlinable, leaf
+from tallbayes.contract import positions
 from tallbayes.engine.residuals import slope_count
 from tallbayes.moves.move import log_density_gradient
 from tallbayes.priors import PriorTerms, prior_gradient, prior_value
@@ -20,6 +21,22 @@ from tallbayes.proxies.taylor import whiten
 from tallbayes.target import Target, add_control_gradient, control_slopes
 
 LIKELIHOOD, SIGN, VARIANCE, BEYOND = 0, 1, 2, 3
+
+
+class Info(NamedTuple):
+    """What a step of a block pseudo-marginal sampler reports, by position."""
+
+    accepted: int
+    acceptance_rate: int
+    component: int
+    u_accepted: int
+    log_likelihood: int
+    variance: int
+    wall: int
+    rows: int
+
+
+AT = positions(Info)
 
 
 class Rows(NamedTuple):

@@ -27,7 +27,7 @@ from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import Whitening, unwhiten, whiten, whitening_of
-from tallbayes.schemes.estimates import at_wall, inside, pulled_in
+from tallbayes.schemes.estimates import AT, at_wall, inside, pulled_in
 from tallbayes.target import NOT_FINITE, centre_log_likelihoods, log_prior, stop_run, subsample_values
 
 FLOOR = 0.1  # of the mean |l|, added to that of each group: bounds 1/p
@@ -131,17 +131,21 @@ def _step(rng, target, options, state, info):
         numbers[0, k], numbers[1, k] = rng.random(), rng.random()
     threshold = math.log(1.0 - rng.random())
     info[:] = 0.0
-    info[2] = component
+    info[AT.component] = component
     if inside(target, theta):
         value, variance, rows = estimate(target, options, theta, numbers)
         log_target = value + log_prior(target, theta)
         ratio += log_target - state.log_target
-        info[1] = math.exp(min(0.0, ratio)) if ratio == ratio else 0.0
+        info[AT.acceptance_rate] = math.exp(min(0.0, ratio)) if ratio == ratio else 0.0
         if threshold < ratio:
-            info[0], info[3] = 1.0, 1.0
+            info[AT.accepted], info[AT.u_accepted] = 1.0, 1.0
             state = LearnedState(theta, white, numbers, value, variance, float(rows), log_target)
-    info[4], info[5], info[6] = state.log_likelihood, state.variance, at_wall(target, state.white)
-    info[7] = state.rows
+    info[AT.log_likelihood], info[AT.variance], info[AT.wall] = (
+        state.log_likelihood,
+        state.variance,
+        at_wall(target, state.white),
+    )
+    info[AT.rows] = state.rows
     return state
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tallbayes.bounds.slopes import slope_rate
 from tallbayes.bounds.tables import draw_row, rate_count
 from tallbayes.compile import inlinable, jit
-from tallbayes.contract import init, step
+from tallbayes.contract import init, positions, step
 from tallbayes.engine.family_functions import jet1, jet2
 from tallbayes.families.student_t import StudentT
 from tallbayes.moves.linear import dot, upper_times
@@ -48,7 +48,17 @@ class ZigZagOptions(NamedTuple):
     prior: PriorRows
 
 
-INFO = ("acceptance_rate", "rows", "turns", "rate", "largest_ratio")
+class Info(NamedTuple):
+    """What a step reports, by position."""
+
+    acceptance_rate: int
+    rows: int
+    turns: int
+    rate: int
+    largest_ratio: int
+
+
+AT = positions(Info)
 
 
 @init.register(ZigZagOptions)
@@ -138,12 +148,12 @@ def turn(rng, target, options, rates, data_rate, prior_rate, white, velocity, in
     gradient = np.empty(d)
     row, limit = draw_residual(rng, target, options, rates, data_rate, prior_rate, white, gradient)
     size, ceiling = math.sqrt(dot(gradient, gradient)), 3.0 * limit * dot(white, white)
-    info[1] += 1.0 if row >= 0 else 0.0
+    info[AT.rows] += 1.0 if row >= 0 else 0.0
     if not size <= ceiling * (1.0 + 1e-9) + 1e-12 * limit ** (1.0 / 3.0):  # rounding of c, whose terms cancel; NaN exceeds
         stop_run(target, BOUND_EXCEEDED, row)
     if not (size > 0.0 and ceiling > 0.0):
         return 0.0
-    info[4] = max(info[4], size / ceiling)
+    info[AT.largest_ratio] = max(info[AT.largest_ratio], size / ceiling)
     goal, k = rng.random() * spread(d) * size, 0
     while k < d and goal >= abs(gradient[k]):
         goal -= abs(gradient[k])
@@ -195,19 +205,19 @@ def travel(rng, target, options, white, velocity, time, first, second, info):
             sooner = candidate_time(level, square, cross, d, soonest)
             if sooner < soonest:
                 soonest, candidate = sooner, True
-            info[3] += rate * path_square(square, cross, d, soonest)
+            info[AT.rate] += rate * path_square(square, cross, d, soonest)
         if first.size > 0:
             _add_segment(white, velocity, soonest, first, second)
         for j in range(d):
             white[j] += velocity[j] * soonest
         left -= soonest
         if candidate:
-            info[2] += turn(rng, target, options, rates, data_rate, prior_rate, white, velocity, info)
+            info[AT.turns] += turn(rng, target, options, rates, data_rate, prior_rate, white, velocity, info)
             if target.counters[STATUS] != 0:
                 return
         elif turned >= 0:
             velocity[turned] = -velocity[turned]
-            info[2] += 1.0
+            info[AT.turns] += 1.0
 
 
 @step.register(ZigZagOptions)
@@ -216,8 +226,8 @@ def _step(rng, target, options, state, info):
     info[:] = 0.0
     none = np.empty(0)
     travel(rng, target, options, white, velocity, options.interval, none, np.empty((0, 0)), info)
-    info[0] = 1.0
-    info[3] /= options.interval
+    info[AT.acceptance_rate] = 1.0
+    info[AT.rate] /= options.interval
     unwhiten(target.proxy.whitening, white, theta)
     return State(theta, white, velocity)
 

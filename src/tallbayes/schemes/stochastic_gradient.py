@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.contract import Policy, Sampler, Setup
+from tallbayes.contract import Diagnosis, Outcome, Policy, Sampler, Setup
 from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import mode_at
@@ -114,7 +114,8 @@ class StochasticGradient(Sampler):
     delay: float = 1000.0
     rows: str = "uniform"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is out of range or contradicts itself."""
         if self.order not in (0, 1, 2):
             raise OptionError(f"order must be 0 (no control variate), 1 or 2; got {self.order!r}.")
         if not isinstance(self.subsample, int) or self.subsample < 2:
@@ -154,9 +155,10 @@ class StochasticGradient(Sampler):
         """A state at theta."""
 
     @property
-    def extra(self) -> tuple[str, ...]:
-        """The weight of a draw is its step, if that varies."""
-        return ("weight",) if self.decay > 0.0 else ()
+    def info(self) -> tuple[str, ...]:
+        """The last column, the weight of a draw, is reported where steps vary."""
+        names: tuple[str, ...] = self.Info._fields
+        return names if self.decay > 0.0 else names[:-1]
 
     def error(self, noise: np.ndarray, step: float) -> float:
         """Largest predicted relative error of a variance."""
@@ -166,7 +168,7 @@ class StochasticGradient(Sampler):
         """The step given, or the largest of which the predicted error of variances is within the tolerance."""
         return self.step if self.step is not None else largest_step(lambda step: self.error(noise, step), self.tolerance)
 
-    def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
+    def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Measure the noise of the gradient at pilot points; step and predicted error of variances follow."""
         subsample = min(self.subsample, max(2, model.data.n))
         controls = make_controls(mode, self.order, self.rows)
@@ -191,26 +193,25 @@ class StochasticGradient(Sampler):
         )
         return Setup(model, policy, controls, int(target.counters[EVALS]), why, notes)
 
-    def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
+    def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Noise of the run against what the step was chosen for."""
+        setup, theta, stats = outcome.setup, outcome.theta, outcome.stats
         policy: Any = setup.policy
         pilot, subsample, n = policy.noise.values, policy.subsample, setup.model.data.n
         level, step = float(stats["noise"].mean()), float(stats["step"][:, 0].max())
         noise = pilot * (level / pilot.mean()) if pilot.mean() > 0.0 else np.full(pilot.size, level)
         error = self.error(noise, step)
         cost = subsample * self.steps_per_draw(noise, step)
-        setup.notes.update(
-            {
-                "noise, mean": level,
-                "noise, largest eigenvalue": float(noise[-1]),
-                "step": step,
-                "predicted error of variances": error,
-                "predicted evaluations per effective draw": cost,
-            }
-        )
-        found = []
+        notes = {
+            "noise, mean": level,
+            "noise, largest eigenvalue": float(noise[-1]),
+            "step": step,
+            "predicted error of variances": error,
+            "predicted evaluations per effective draw": cost,
+        }
+        warnings = []
         if error > 1.25 * self.tolerance:
-            found.append(
+            warnings.append(
                 f"the predicted error of variances is {100 * error:.2g} %, above the tolerance of {100 * self.tolerance:.2g} %: the "
                 f"noise of the gradient is {noise[-1]:.3g} at step {step:.3g}. Use step={self.step_within(noise):.2g} or a larger "
                 "subsample."
@@ -219,16 +220,16 @@ class StochasticGradient(Sampler):
         blocks = np.array([b.mean() for chain in stats["noise"] for b in np.array_split(chain, parts)])
         low, high = float(blocks.min()), float(blocks.max())
         if high > VARIATION * low and self.error(noise * (high / level), step) > 1.25 * self.tolerance:
-            found.append(
+            warnings.append(
                 f"the noise of the gradient varies from {low:.3g} to {high:.3g} along the run: it depends on theta, and the predicted "
                 "error of variances is an average. Use a larger subsample, a smaller tolerance, or an exact sampler."
             )
         if cost > FULL_DATA * n and noise[-1] > 1.0:
-            found.append(
+            warnings.append(
                 f"an effective draw takes about {cost:,.0f} evaluations, {cost / n:.3g} passes over the data: noise of {noise[-1]:.3g} "
                 f"leaves no gain over full-data samplers whatever the subsample. Use order=2, or 'nuts'."
             )
-        return found
+        return Diagnosis(notes, tuple(warnings))
 
     def step_within(self, noise: np.ndarray) -> float:
         """The largest step within the tolerance, whatever step was given."""
