@@ -1,8 +1,11 @@
 """What several files of tests use: made-up rows, and chains run by hand."""
 
+import functools
 import os
+import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +57,19 @@ class Scripted:
 
     def random(self):
         return self.values.pop(0)
+
+
+@functools.cache
+def sampler_skeletons():
+    """The sampler classes of docs/write-a-sampler.md: the blocks of code that define them, run once."""
+    page = Path(__file__).parents[1] / "docs" / "write-a-sampler.md"
+    blocks = [b for b in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) if "class " in b]
+    module = types.ModuleType("write_a_sampler")
+    sys.modules[module.__name__] = module  # type hints of a dataclass are looked up there
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"{page.name}, block {number + 1}", "exec"), module.__dict__)
+    kinds = [v for v in vars(module).values() if isinstance(v, type) and v.__module__ == module.__name__]
+    return [kind for kind in kinds if issubclass(kind, tb.samplers.Sampler)]
 
 
 def start_python(*arguments, **options):

@@ -1,22 +1,42 @@
 """The contract of a sampler, run for every name in `tallbayes.samplers.SAMPLERS`."""
 
+import dataclasses
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
-from support import run_chunks
+from support import run_chunks, sampler_skeletons
 
 import tallbayes as tb
 from tallbayes import target as targets
 from tallbayes.contract import Guarantee
+from tallbayes.moves import MoveInfo
 from tallbayes.run.chain import Chain
 from tallbayes.run.flattening import flatten, unflatten
-from tallbayes.samplers import KINDS, SAMPLERS, FullData, from_dict, resolve
+from tallbayes.samplers import KINDS, FullData
+from tallbayes.samplers import SAMPLERS as BUILT_IN
+from tallbayes.samplers import from_dict as built_in_from_dict
 from tallbayes.target import COUNTED
 from tallbayes.testing import THRESHOLD, invariance_scores
 
 ROWS = 60
+SKELETONS = {name: kind for kind in sampler_skeletons() for name in [kind.name]}
+SAMPLERS = {**BUILT_IN, **SKELETONS}  # the samplers of docs/write-a-sampler.md keep the same contract
+
+
+def resolve(name):
+    return SAMPLERS[name]() if name in SKELETONS else tb.samplers.resolve(name)
+
+
+def from_dict(options):
+    kinds = {kind.__name__: kind for kind in SKELETONS.values()}
+    if options["class"] in kinds:
+        return kinds[options["class"]].from_options({k: v for k, v in options.items() if k != "class"})
+    return built_in_from_dict(options)
+
+
 FULL_DATA = [name for name in SAMPLERS if isinstance(resolve(name), FullData)]
 every_sampler = pytest.mark.parametrize("name", SAMPLERS)
 every_full_data = pytest.mark.parametrize("name", FULL_DATA)
@@ -29,7 +49,7 @@ def test_discovery_finds_the_samplers():
 @every_sampler
 def test_a_name_resolves_to_itself(name):
     assert resolve(name).name == name
-    assert resolve(resolve(name)) == resolve(name)
+    assert tb.samplers.resolve(resolve(name)) == resolve(name)
 
 
 @every_sampler
@@ -71,6 +91,37 @@ def test_columns_are_unique_and_begin_with_the_counters(name):
     assert sampler.columns == (*COUNTED, *sampler.info)
     assert len(set(sampler.columns)) == len(sampler.columns)
     assert "acceptance_rate" in sampler.info
+
+
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if "n_steps" in resolve(name).info])
+def test_columns_of_a_move_come_first(name):
+    """Moves write to the first columns of what a sampler reports."""
+    assert resolve(name).info[1 : len(MoveInfo._fields)] == MoveInfo._fields[1:]
+
+
+@every_sampler
+def test_options_of_the_wrong_type_are_refused(name):
+    sampler = resolve(name)
+    assert dataclasses.fields(sampler) or name in SKELETONS
+    for field in dataclasses.fields(sampler):
+        if field.name == "statistics":  # a name or a function: checked by the sampler
+            continue
+        with pytest.raises(tb.OptionError, match=rf"^{field.name} of {type(sampler).__name__} must be "):
+            dataclasses.replace(sampler, **{field.name: object()})
+        with pytest.raises(tb.OptionError):
+            dataclasses.replace(sampler, **{field.name: {"a": 1}})
+        if field.name == "move":
+            with pytest.raises(tb.OptionError, match=r"an object of tallbayes\.moves, such as"):
+                dataclasses.replace(sampler, move="hmc")
+
+
+def test_a_folder_is_the_table():
+    """Every file of samplers/ holds samplers, and every sampler is found by its names."""
+    folder = Path(tb.samplers.__file__).parent
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert {kind.__module__.rpartition(".")[2] for kind in tb.samplers.CLASSES.values()} == files
+    assert {type(make()) for make in BUILT_IN.values()} == set(tb.samplers.CLASSES.values())
+    assert set(tb.samplers.CLASSES) <= set(tb.samplers.__all__) <= set(dir(tb.samplers))
 
 
 @every_sampler
@@ -169,3 +220,34 @@ def test_state_and_tuning_can_be_saved(name, small):
         for key, array in flatten(value).items():
             np.testing.assert_array_equal(array, flatten(again)[key])
             assert array.dtype == flatten(again)[key].dtype
+
+
+@pytest.mark.parametrize(
+    "kind, options, ignored",
+    [
+        ("DelayedAcceptance", {"form": "product"}, {"order": 2}),
+        ("DelayedAcceptance", {"form": "surrogate"}, {"batches": 10}),
+        ("HMCECS", {"estimator": "perturbed"}, {"batch": 30}),
+        ("HMCECS", {"estimator": "perturbed"}, {"shift": 1.0}),
+        ("HMCECS", {"estimator": "perturbed"}, {"pilot": 200}),
+        ("HMCECS", {"estimator": "perturbed"}, {"products": 3}),
+        ("HMCECS", {"estimator": "signed"}, {"blocks": 100}),
+        ("HMCECS", {"estimator": "signed"}, {"variance": 1.0}),
+        ("HMCECS", {"estimator": "signed"}, {"subsample": 30}),
+        ("Firefly", {"resample": "implicit"}, {"fraction": 0.1}),
+        ("BlockPseudoMarginal", {"rows": "learned"}, {"order": 2}),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(kind, options, ignored):
+    make = getattr(tb.samplers, kind)
+    make(**options)
+    with pytest.raises(tb.OptionError, match=next(iter(ignored))):
+        make(**options, **ignored)
+
+
+@pytest.mark.parametrize("ignored", [{"local": 0.9}, {"rate": 0.1}])
+def test_swaps_refuse_the_options_of_windows(small, ignored):
+    with pytest.raises(tb.OptionError, match="belongs to rows='window'"):
+        tb.samplers.Informed(**ignored).setup(small.model, small.mode, 0, False)
+    with pytest.raises(tb.OptionError, match="swaps= belongs to rows='swap'"):
+        tb.samplers.Informed(rows="window", swaps=1).setup(small.model, small.mode, 0, False)

@@ -136,7 +136,7 @@ class LearnedPolicy(ProposalPolicy):
 class BlockPseudoMarginal(Sampler):
     """Block pseudo-marginal Metropolis-Hastings.
 
-    `subsample` rows (None: chosen so that Var log L-hat is about `variance`) in `blocks` blocks; `order` of the control variates;
+    `subsample` rows (None: chosen so that Var log L-hat is about `variance`) in `blocks` blocks; `order` of the control variates (2);
     `rows` "uniform", "weighted" (drawn by their whitened norms) or "learned" (by a log-likelihood learned in data space, without
     control variates, as many as the variance asks for); `move` any with a known proposal ratio.
 
@@ -152,7 +152,7 @@ class BlockPseudoMarginal(Sampler):
 
     subsample: int | None = None
     blocks: int = 100
-    order: int = 2
+    order: int | None = None
     rows: str = "uniform"
     variance: float = 1.0
     move: Move = field(default_factory=independence)
@@ -173,15 +173,17 @@ class BlockPseudoMarginal(Sampler):
 
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""
-        if self.order not in (0, 1, 2):
+        if self.order not in (None, 0, 1, 2):
             raise OptionError(f"order of the control variates is 0, 1 or 2; got {self.order!r}.")
+        if self.order is not None and self.rows == "learned":
+            raise OptionError("rows='learned' has no control variates, hence no order; leave it out, or use rows='weighted'.")
         if self.rows not in ("uniform", "weighted", "learned"):
             raise unknown("rows", self.rows, ("uniform", "weighted", "learned"))
-        if self.subsample is not None and (not isinstance(self.subsample, int | np.integer) or self.subsample < 1):
+        if self.subsample is not None and self.subsample < 1:
             raise OptionError(
                 f"subsample must be a whole number of at least 1, or None to have it chosen; got {self.subsample!r}."
             )
-        if not isinstance(self.blocks, int | np.integer) or self.blocks < 1:
+        if self.blocks < 1:
             raise OptionError(f"blocks must be a whole number of at least 1; got {self.blocks!r}.")
         if not (self.variance > 0.0 and math.isfinite(self.variance)):
             raise OptionError(f"variance must be positive and finite; got {self.variance!r}.")
@@ -203,7 +205,8 @@ class BlockPseudoMarginal(Sampler):
         pilots.require_proxies(model)
         if self.rows == "learned":
             return self._learned(model, mode, rng)
-        pilot, scheme, samples, radius = pilots.prepare(mode, self.order, self.rows, rng)
+        order = 2 if self.order is None else self.order
+        pilot, scheme, samples, radius = pilots.prepare(mode, order, self.rows, rng)
         m, blocks, notes = pilots.choose_size(
             samples,
             [pilot.at(t) for t in pilot.guard_points(rng)],
@@ -213,13 +216,13 @@ class BlockPseudoMarginal(Sampler):
             self.subsample,
             self.blocks,
         )
-        notes.update(order=self.order, rows=self.rows, radius=radius, reference=mode.reference.tolist())
+        notes.update(order=order, rows=self.rows, radius=radius, reference=mode.reference.tolist())
         policy = BlockPolicy(as_proposal(self.move), model.dim, Penalty(m, blocks), pilot)
         why = (
             f"block pseudo-marginal, {m} of {model.data.n:,} rows in {blocks} blocks, predicted Var log L-hat "
             f"{notes['variance_predicted']:.2g}"
         )
-        proxy = difference(mode, self.order, scheme, radius)
+        proxy = difference(mode, order, scheme, radius)
         return Setup(model, policy, proxy, model.data.n + pilot.evaluations, why, notes)
 
     def _learned(self, model: Model, mode: Mode, rng: np.random.Generator) -> Setup:

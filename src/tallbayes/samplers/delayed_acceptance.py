@@ -167,7 +167,10 @@ class DelayedPolicy(AcceptancePolicy):
 
 @dataclass(frozen=True)
 class DelayedAcceptance(Sampler):
-    """Delayed acceptance: `form` "surrogate" (a Taylor proxy of `order`, sharpened by `subsample` rows) or "product" (`batches`).
+    """Delayed acceptance: `form` "surrogate" or "product".
+
+    The surrogate is a Taylor proxy of `order` (2 unless given), sharpened by `subsample` rows; the product form has `batches` of
+    rows (10 unless given).
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -180,9 +183,9 @@ class DelayedAcceptance(Sampler):
     """
 
     form: str = "surrogate"
-    order: int = 2
+    order: int | None = None
     subsample: int = 0
-    batches: int = 10
+    batches: int | None = None
     move: Move = field(default_factory=random_walk)
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
@@ -198,33 +201,37 @@ class DelayedAcceptance(Sampler):
         as_proposal(self.move)
         if self.form not in FORMS:
             raise unknown("form", self.form, FORMS)
-        if self.order not in (0, 1, 2):
+        if self.order not in (None, 0, 1, 2):
             raise OptionError(f"order is that of the Taylor proxy, 0 (none), 1 or 2; got {self.order!r}.")
-        if not isinstance(self.subsample, int) or self.subsample < 0:
+        if self.form == "product" and self.order is not None:
+            raise OptionError("order belongs to form='surrogate'; the product form has no proxy. Leave it out.")
+        if self.form == "surrogate" and self.batches is not None:
+            raise OptionError("batches belongs to form='product'; the surrogate has order= and subsample=. Leave it out.")
+        if self.subsample < 0:
             raise OptionError(f"subsample is the rows of the surrogate, a whole number, 0 for none; got {self.subsample!r}.")
         if self.subsample and self.form == "product":
             raise OptionError("subsample belongs to form='surrogate'; the product form has `batches`.")
         if self.form == "surrogate" and self.order == 0 and self.subsample == 0:
             raise OptionError("a surrogate needs a proxy or rows: order=1 or 2, or subsample of at least 1.")
-        if not isinstance(self.batches, int) or self.batches < 1:
+        if self.batches is not None and self.batches < 1:
             raise OptionError(f"batches is a whole number of at least 1; got {self.batches!r}.")
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """The proxy, or the batches: rows in a random order, so that a sorted file does no harm."""
         check_rows(model)
-        n = model.data.n
+        n, order = model.data.n, 2 if self.order is None else self.order
         rule: ProductOptions | SurrogateOptions
         if self.form == "product":
             rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(8,)))
-            batches = min(self.batches, n)
+            batches = min(10 if self.batches is None else self.batches, n)
             bounds = np.linspace(0, n, batches + 1).round().astype(np.int64)
             rule = ProductOptions(None, rng.permutation(n).astype(np.int32), bounds, 1.0 / batches)
             why = f"{batches} batches of rows, rejecting at the first that is against, as asked"
         else:
             rule = SurrogateOptions(None, min(self.subsample, n))
-            why = f"a surrogate of order {self.order} and {min(self.subsample, n):,} rows decides first, as asked"
+            why = f"a surrogate of order {order} and {min(self.subsample, n):,} rows decides first, as asked"
         policy = DelayedPolicy(self.move, rule, model, shuffled=self.subsample > 0)
-        return Setup(model, policy, proxy_at(mode, self.order), 0, why)
+        return Setup(model, policy, proxy_at(mode, order), 0, why)
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Cost, and a second stage that rejects too much."""

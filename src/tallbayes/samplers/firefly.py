@@ -202,7 +202,7 @@ class Firefly(Sampler):
 
     `bound` is "tuned" (tight at the mode), "untuned" (tight at one `xi` for all rows), "taylor" or "taylor-uniform"; see
     `tallbayes.proxies.lower_bounds`. `resample` is "implicit", or "explicit", "explicit-without" (replacement) and "sweep", which
-    redraw a `fraction` of all lights an iteration. Implicit resampling proposes dark rows at `rate`, one number for all rows as in
+    redraw a `fraction` (0.1) of all lights per iteration. Implicit resampling proposes dark rows at `rate`, one number for all rows as in
     the paper, or by default at `excess` times the expected brightness of each: 0.2, and 1 for moves with gradients, unless given.
 
     >>> import numpy as np, tallbayes as tb
@@ -221,7 +221,7 @@ class Firefly(Sampler):
     xi: float | None = None
     rate: float | None = None
     excess: float | None = None
-    fraction: float = 0.1
+    fraction: float | None = None
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
         "every transition leaves the posterior invariant; rows are read where their light is on, under proven lower bounds",
@@ -243,6 +243,10 @@ class Firefly(Sampler):
                 raise OptionError(f"{name} is a probability above 0; got {value}.")
         if self.excess is not None and (self.rate is not None or self.resample != "implicit"):
             raise OptionError("excess belongs to resample='implicit' with a rate for each row; leave out rate.")
+        if self.fraction is not None and self.resample == "implicit":
+            raise OptionError(
+                "fraction belongs to explicit resampling; resample='implicit' has rate= or excess=. Leave it out."
+            )
         if self.rate is not None and self.resample != "implicit":
             raise OptionError(f"rate belongs to resample='implicit'; resample={self.resample!r} has fraction=.")
         if self.excess is not None and not (self.excess > 0.0 and math.isfinite(self.excess)):
@@ -259,7 +263,9 @@ class Firefly(Sampler):
         share = lower_bounds.brightness(mode, bound, _DRAWS, seed)
         expected = float(share.sum())
         if self.resample != "implicit":
-            scheme: Any = lights.Explicit(math.ceil(self.fraction * n), RESAMPLE.index(self.resample) - 1)
+            scheme: Any = lights.Explicit(
+                math.ceil((0.1 if self.fraction is None else self.fraction) * n), RESAMPLE.index(self.resample) - 1
+            )
         elif self.rate is not None:
             scheme = lights.single_rate(self.rate, n)
         else:

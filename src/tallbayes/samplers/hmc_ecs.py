@@ -58,6 +58,7 @@ from tallbayes.schemes.estimates import (
 )
 from tallbayes.target import NOT_FINITE, add_reference_curvature, control_slopes, stop_run
 
+PERTURBED, SIGNED = ("subsample", "blocks", "variance"), ("products", "batch", "refreshed", "shift", "pilot")  # options of each
 _ABORT = 0.2  # share of iterations at the wall at which warm-up gives up
 
 
@@ -229,9 +230,10 @@ class HMCECS(Sampler):
 
     `estimator` is "perturbed" or "signed", `move` hmc() or nuts(), `order` that of the control variates, `rows` "uniform" or
     "weighted" (drawn by their whitened norms), `mass` "full" (Hessian of all rows) or "conditional" (of the rows in use; differs
-    for order below 2). None is chosen from a pilot: `subsample` rows so that Var log L-hat is about `variance`, `products` of
-    minibatches of `batch` rows (signed) at the least cost. `recentre` moves the reference to the mean of a pilot chain so many
-    times: for a reference that is not the mode of all rows.
+    for order below 2). The perturbed estimator draws `subsample` rows, by default so many that Var log L-hat is about `variance` (1),
+    in `blocks` blocks (100). The signed one has `products` of minibatches of `batch` rows (30), of which `refreshed` are drawn anew in an
+    iteration, `pilot` rows (200) that centre it, and `shift` (1); sizes left out are chosen by a pilot at the least cost.
+    `recentre` moves the reference to the mean of a pilot chain so many times: for a reference that is not the mode of all rows.
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -244,21 +246,21 @@ class HMCECS(Sampler):
     """
 
     subsample: int | None = None
-    blocks: int = 100
+    blocks: int | None = None
     estimator: str = "perturbed"
     move: Move = field(default_factory=hmc)
     order: int = 2
     rows: str = "uniform"
     mass: str = "full"
-    variance: float = 1.0
+    variance: float | None = None
     products: int | None = None
-    batch: int = 30
+    batch: int | None = None
     refreshed: int | None = None
-    shift: float = 1.0
-    pilot: int = 200
+    shift: float | None = None
+    pilot: int | None = None
     recentre: int = 0
 
-    PERTURBED: ClassVar[Guarantee] = Guarantee(
+    NEARLY: ClassVar[Guarantee] = Guarantee(
         "ASYMPTOTIC",
         "the law of the draws is within O(1/(n m^2)) of the posterior for m rows, in total variation",
         assumed=("the reference is near the mode of all rows", "the estimate of the log-likelihood is nearly normal"),
@@ -289,32 +291,30 @@ class HMCECS(Sampler):
             raise unknown("rows", self.rows, ("uniform", "weighted"))
         if self.mass not in ("full", "conditional"):
             raise unknown("mass", self.mass, ("full", "conditional"))
-        for name in ("subsample", "products", "refreshed"):
+        for name in ("subsample", "products", "refreshed", "blocks", "batch", "pilot"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int | np.integer) or value < 1):
+            if value is not None and value < 1:
                 raise OptionError(f"{name} must be a whole number of at least 1, or None to have it chosen; got {value!r}.")
-        for name, least in (("blocks", 1), ("batch", 1), ("pilot", 1), ("recentre", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < least:
-                raise OptionError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+        if self.recentre < 0:
+            raise OptionError(f"recentre must be a whole number of at least 0; got {self.recentre!r}.")
         for name in ("variance", "shift"):
-            if not (getattr(self, name) > 0.0 and math.isfinite(getattr(self, name))):
-                raise OptionError(f"{name} must be positive and finite; got {getattr(self, name)!r}.")
-        if self.estimator == "signed" and self.subsample is not None:
-            raise OptionError("subsample= belongs to estimator='perturbed'; the signed one has products= and batch=.")
+            value = getattr(self, name)
+            if value is not None and not (value > 0.0 and math.isfinite(value)):
+                raise OptionError(f"{name} must be positive and finite; got {value!r}.")
+        other, foreign = ("perturbed", PERTURBED) if self.estimator == "signed" else ("signed", SIGNED)
+        for name in foreign:
+            if getattr(self, name) is not None:
+                own = ", ".join(f"{k}=" for k in (SIGNED if other == "perturbed" else PERTURBED))
+                raise OptionError(f"{name}= belongs to estimator={other!r}; the {self.estimator} one has {own}.")
         if self.estimator == "signed" and self.mass == "conditional":
             raise OptionError("mass='conditional' belongs to estimator='perturbed'; use mass='full'.")
-        if self.estimator == "perturbed" and (self.products is not None or self.refreshed is not None):
-            raise OptionError(
-                "products= and refreshed= belong to estimator='signed'; the perturbed one has subsample= and blocks=."
-            )
         if self.products is not None and self.refreshed is not None and self.refreshed > self.products:
             raise OptionError(f"refreshed={self.refreshed} exceeds products={self.products}.")
 
     @property
     def guarantee(self) -> Guarantee:
         """That of the estimator."""
-        return self.EXACT_SIGNED if self.estimator == "signed" else self.PERTURBED
+        return self.EXACT_SIGNED if self.estimator == "signed" else self.NEARLY
 
     @property
     def name(self) -> str:
@@ -343,7 +343,7 @@ class HMCECS(Sampler):
         if self.estimator == "perturbed":
             guards = [pilot.at(t) for t in pilot.guard_points(rng)]
             m, blocks, notes = pilots.choose_size(
-                samples, guards, model.dim, model.data.n, self.variance, self.subsample, self.blocks
+                samples, guards, model.dim, model.data.n, self.variance or 1.0, self.subsample, self.blocks or 100
             )
             estimator = Penalty(m, blocks)
             why = f"{m} of {model.data.n:,} rows in {blocks} blocks, predicted Var log L-hat {notes['variance_predicted']:.2g}"
@@ -362,25 +362,25 @@ class HMCECS(Sampler):
         return Setup(model, policy, proxy, model.data.n + pilot.evaluations, f"HMC-ECS ({self.estimator}), {why}", notes)
 
     def _signed(self, samples: list[Any], scheme: Any, rng: np.random.Generator, n: int) -> tuple[BlockPoisson, dict[str, Any]]:
-        size = min(self.pilot, n)
+        size, batch, shift = min(self.pilot or 200, n), self.batch or 30, 1.0 if self.shift is None else float(self.shift)
         index, scale = np.empty(size, np.int64), np.empty(size)
         if isinstance(scheme, UniformRows):
             index[:] = np.sort(rng.choice(n, size, replace=False))
         else:
             draw_rows(rng, scheme, index, scale)
         gamma = float(np.quantile([s.cumulants()[0] for s in samples], 0.95))
-        products = pilots.choose_products(gamma, self.batch, size) if self.products is None else self.products
+        products = pilots.choose_products(gamma, batch, size) if self.products is None else self.products
         refreshed = pilots.refreshed_products(products) if self.refreshed is None else self.refreshed
         notes = {
             "gamma": gamma,
             "products": products,
-            "batch": self.batch,
+            "batch": batch,
             "refreshed": refreshed,
             "pilot": size,
-            "positive_predicted": pilots.sign_probability(products, self.batch, gamma, self.shift),
-            "variance_predicted": pilots.log_variance(products, self.batch, gamma, self.shift),
+            "positive_predicted": pilots.sign_probability(products, batch, gamma, shift),
+            "variance_predicted": pilots.log_variance(products, batch, gamma, shift),
         }
-        return BlockPoisson(index, products, self.batch, refreshed, float(self.shift)), notes
+        return BlockPoisson(index, products, batch, refreshed, shift), notes
 
     def _recentred(self, setup: Setup, mode: Mode, rng: np.random.Generator, skip: float) -> tuple[Mode, int]:
         """A mode at the mean of the later draws of a pilot chain of 200 iterations, and what it read."""

@@ -147,9 +147,9 @@ class Informed(Sampler):
     function, evaluated once before the chains: `f(x, y)` of a chunk of independent rows, whose means over a subset are
     compared, or `f(windows)` of an array (windows, m) of pieces of a series. Either `inverse_temperature` (eps of
     exp(-eps |Delta|^2)) or `bandwidth` (exp(-|Delta|^2 / 2 bandwidth^2), as in the LWA paper) may be given.
-    `subset` is "informed", "free" (a new uniform subset each iteration) or "fixed". `rows` is "swap" (`swaps` rows of U are
-    exchanged; independent rows only) or "window" (contiguous rows; a local jump with discrete Laplace law of rate `rate` with
-    probability `local`, else a uniform one).
+    `subset` is "informed", "free" (a new uniform subset each iteration) or "fixed". `rows` is "swap" (`swaps` rows of U, 1
+    unless given, are exchanged; independent rows only) or "window" (contiguous rows; a local jump with discrete Laplace law of rate `rate` (0.1)
+    with probability `local` (0.9), else a uniform one).
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -166,9 +166,9 @@ class Informed(Sampler):
     bandwidth: float | None = None
     subset: str = "informed"
     rows: str = "auto"
-    swaps: int = 1
-    local: float = 0.9
-    rate: float = 0.1
+    swaps: int | None = None
+    local: float | None = None
+    rate: float | None = None
     scaled: bool = True
     repeats: int = 1
     move: Move = field(default_factory=random_walk)
@@ -195,7 +195,7 @@ class Informed(Sampler):
             raise unknown("rows", self.rows, ROWS)
         for name, least in (("swaps", 1), ("repeats", 1), ("subsample", 1)):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int | np.integer) or value < least):
+            if value is not None and value < least:
                 raise OptionError(f"{name} must be a whole number of at least {least}; got {value!r}.")
         if self.inverse_temperature is not None and self.bandwidth is not None:
             raise OptionError("give inverse_temperature or bandwidth, not both: inverse_temperature = 1 / (2 bandwidth^2).")
@@ -203,8 +203,10 @@ class Informed(Sampler):
             raise OptionError(f"inverse_temperature must be at least 0 and finite; got {self.inverse_temperature}.")
         if self.bandwidth is not None and not 0.0 < self.bandwidth < math.inf:
             raise OptionError(f"bandwidth must be positive and finite; got {self.bandwidth}.")
-        if not (0.0 <= self.local <= 1.0 and 0.0 < self.rate < math.inf):
-            raise OptionError(f"local is a probability and rate is positive; got local={self.local}, rate={self.rate}.")
+        if self.local is not None and not 0.0 <= self.local <= 1.0:
+            raise OptionError(f"local is a probability; got {self.local}.")
+        if self.rate is not None and not 0.0 < self.rate < math.inf:
+            raise OptionError(f"rate must be positive and finite; got {self.rate}.")
         if (
             self.statistics != "score"
             and self.inverse_temperature is None
@@ -227,10 +229,17 @@ class Informed(Sampler):
             raise OptionError(
                 f"rows='swap' needs independent rows, which a {model.family.name} model has not; use rows='window'."
             )
+        for name in ("swaps",) if window else ("local", "rate"):
+            if getattr(self, name) is not None:
+                raise OptionError(
+                    f"{name}= belongs to rows='{'swap' if window else 'window'}'; these rows are "
+                    f"{'windows' if window else 'swapped'}. Leave it out."
+                )
+        local, rate = 0.9 if self.local is None else self.local, 0.1 if self.rate is None else self.rate
         first = model.member.p if isinstance(model, SeriesModel) else 0
         n = model.data.n - first
         m = self._size(n, model.dim)
-        scheme: Any = Windows(first, n - m + 1, m, self.local, self.rate) if window else Swap(m, min(self.swaps, m, n - m))
+        scheme: Any = Windows(first, n - m + 1, m, local, rate) if window else Swap(m, min(self.swaps or 1, m, n - m))
         table: Any = (
             self._windows(model, mode, first, m) if window else subset_statistics.RowFeatures(self._features(model, mode))
         )
