@@ -15,10 +15,9 @@ from tallbayes.engine.family_functions import curvature_supremum, jet2, slope_su
 from tallbayes.errors import CertificateError, ModelError, OptionError, TallbayesWarning
 from tallbayes.proxies.taylor import whiten, whitening_of
 from tallbayes.samplers import Confidence, MHSubLhd
-from tallbayes.samplers.confidence import Weighted
 from tallbayes.schemes import sequential_tests
 from tallbayes.schemes.acceptance import Pair, replay
-from tallbayes.schemes.bounded_error import beside_delta
+from tallbayes.schemes.bounded_error import Weighted, beside_delta
 from tallbayes.schemes.references import References, nearest, references_at
 from tallbayes.schemes.sequential_tests import Betting
 from tallbayes.target import Seen

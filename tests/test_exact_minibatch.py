@@ -25,8 +25,10 @@ from tallbayes.model import Model
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
 from tallbayes.run.flattening import flatten
-from tallbayes.samplers import ExactMinibatch, advance, exact_minibatch
-from tallbayes.samplers.exact_minibatch import MHSS, SMH, MinibatchOptions, Tuna, dominating, thin
+from tallbayes.samplers import ExactMinibatch, advance
+from tallbayes.samplers.exact_minibatch import MinibatchOptions
+from tallbayes.schemes import poisson_minibatch
+from tallbayes.schemes.poisson_minibatch import MHSS, SMH, Tuna, dominating, thin
 from tallbayes.target import BOUND_EXCEEDED, EVALS, ROW, STATUS, Target
 from tallbayes.testing import (
     THRESHOLD,
@@ -491,7 +493,7 @@ def test_a_residual_that_is_not_a_number_is_an_error_too(small, monkeypatch):
     sampler = ExactMinibatch(bound="T6")
     setup = sampler.setup(small.model, small.mode, 0, False)
     target, options = setup.target(), setup.policy.options(setup.policy.begin(), True)
-    monkeypatch.setattr(exact_minibatch, "residual_gaps", lambda target, index, theta, other, out: out.fill(np.nan))
+    monkeypatch.setattr(poisson_minibatch, "residual_gaps", lambda target, index, theta, other, out: out.fill(np.nan))
     theta, info = np.empty((2000, 2)), np.zeros((2000, len(sampler.columns)))
     state = setup.policy.blank(small.mode.reference)
     _, made = advance.py_func(np.random.default_rng(1), target, options, state, True, theta, info, 1)

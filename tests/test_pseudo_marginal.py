@@ -12,8 +12,9 @@ from tallbayes.engine import passes
 from tallbayes.errors import ModelError, OptionError, StoreError, TallbayesWarning
 from tallbayes.partial import _part
 from tallbayes.samplers import BlockPseudoMarginal, RheeGlynn, resolve
-from tallbayes.samplers.rhee_glynn import SeriesOptions, log_likelihood_estimate, log_series, series_terms
+from tallbayes.samplers.rhee_glynn import SeriesOptions
 from tallbayes.schemes.learned_rows import LearnedOptions, estimate, group, needed
+from tallbayes.schemes.unbiased_series import log_likelihood_estimate, log_series, series_terms
 from tallbayes.target import Target, counters
 from tallbayes.testing import THRESHOLD
 

@@ -6,7 +6,7 @@ import pytest
 import tallbayes as tb
 from tallbayes.diagnostics.tails import heavy_tails
 from tallbayes.proxies.taylor import Whitening
-from tallbayes.samplers.exact_minibatch import _excess
+from tallbayes.schemes.poisson_minibatch import tail_excess
 from tallbayes.testing import THRESHOLD
 
 
@@ -36,7 +36,7 @@ def test_the_excess_is_estimated_without_bias_and_counted(rows):
     white, before = np.array([0.5, 4.0]), setup.evaluations
     theta = mode.reference + mode.factor @ white
     exact = model.log_posterior(theta) - model.log_posterior(mode.reference) + 0.5 * white @ white
-    found, error = _excess(setup, white, rows)
+    found, error = tail_excess(setup, white, rows)
     assert exact > 3.0 and abs(found - exact) < max(THRESHOLD * error, 1e-6)
     assert setup.evaluations - before == 2 * min(rows, 500)
     assert (error > 0.0) == (rows == 400)

@@ -12,10 +12,11 @@ from tallbayes.bounds.catalogue import certify
 from tallbayes.bounds.slopes import slope_rate
 from tallbayes.bounds.tables import rate_count, row_rates
 from tallbayes.errors import CertificateError, ModelError, OptionError
+from tallbayes.results import path_moments
 from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import ZigZag, advance
-from tallbayes.samplers.zigzag import path_moments, prior_rows
 from tallbayes.schemes import paths
+from tallbayes.schemes.path_policy import prior_rows
 from tallbayes.schemes.paths import candidate_time, path_square, squared_radius
 from tallbayes.target import STATUS, Certified, residual_gradient
 from tallbayes.testing import THRESHOLD, exact_posterior, invariance_scores, moment_scores

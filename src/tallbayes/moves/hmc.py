@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import inlinable, leaf
+from tallbayes.compile import declared, generic, inlinable, leaf
 from tallbayes.errors import OptionError, unknown
 from tallbayes.moves.linear import dot, lower_times, normal_vector, upper_times
 from tallbayes.moves.move import MOVED, Move, Point, log_density_gradient, move, start
@@ -26,6 +26,18 @@ class Hamiltonian(NamedTuple):
     factor: np.ndarray
     step: float
     time: float
+
+
+@generic
+@declared
+def with_factor(kernel: Any, factor: np.ndarray) -> Any:
+    """The kernel with another factor of the inverse mass matrix."""
+    raise TypeError
+
+
+@with_factor.register(Hamiltonian)
+def _hamiltonian(kernel: Hamiltonian, factor: np.ndarray) -> Hamiltonian:
+    return Hamiltonian(factor, kernel.step, kernel.time)
 
 
 @leaf

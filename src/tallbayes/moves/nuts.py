@@ -16,7 +16,7 @@ import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.errors import OptionError, unknown
-from tallbayes.moves.hmc import DIVERGENCE, leapfrog, mass_factor, start_with_gradient
+from tallbayes.moves.hmc import DIVERGENCE, leapfrog, mass_factor, start_with_gradient, with_factor
 from tallbayes.moves.linear import dot, fill, normal_vector
 from tallbayes.moves.move import MOVED, Move, Point, move, start
 
@@ -27,6 +27,11 @@ class NoUTurn(NamedTuple):
     factor: np.ndarray
     step: float
     max_depth: int
+
+
+@with_factor.register(NoUTurn)
+def _no_u_turn(kernel: NoUTurn, factor: np.ndarray) -> NoUTurn:
+    return NoUTurn(factor, kernel.step, kernel.max_depth)
 
 
 @inlinable

@@ -16,7 +16,8 @@ from tallbayes.mode.laplace import Laplace, Mode
 from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
 from tallbayes.moves.proposals import propose
-from tallbayes.samplers.exact_minibatch import ExactMinibatch, Tuna, dominating, replay
+from tallbayes.samplers import ExactMinibatch
+from tallbayes.schemes.poisson_minibatch import Tuna, dominating, replay
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit

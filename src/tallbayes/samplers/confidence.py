@@ -18,24 +18,21 @@ TV-BOUND.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tallbayes.bounds.catalogue import NAMES, certify
-from tallbayes.bounds.tables import draw_row, rate_count, total_rate
 from tallbayes.bounds.uniform_ranges import (
     FREE_OF_REFERENCE,
     Extremes,
     Oracle,
     collapse,
     extremes,
-    gap_range,
     lipschitz,
     published_gamma,
 )
-from tallbayes.compile import generic
-from tallbayes.contract import Diagnosis, Guarantee, Outcome, Setup, positions
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Setup
 from tallbayes.engine.rows import rounding
 from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.families.gaussian import GaussianScale
@@ -43,148 +40,17 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves.proposals import as_proposal
 from tallbayes.proxies.taylor import taylor, whitening_of
-from tallbayes.schemes.acceptance import AcceptancePolicy, SubsampledAcceptance, check_rows, decide, draw_rows
-from tallbayes.schemes.bounded_error import beside_delta, check_test, summarise
+from tallbayes.schemes.acceptance import AcceptancePolicy, SubsampledAcceptance, check_rows
+from tallbayes.schemes.bounded_error import Info, Uniform, Weighted, beside_delta, check_test, summarise
 from tallbayes.schemes.references import MovingPolicy, references_at
 from tallbayes.schemes.sequential_tests import (
-    ACCEPT,
-    EVIDENCE,
-    EXHAUSTED,
-    UNDECIDED,
-    begin_test,
-    feed,
     make_test,
-    next_draws,
-    open_test,
 )
 from tallbayes.target import (
-    BOUND_EXCEEDED,
-    ORACLE,
     Certified,
-    oracle_range,
-    row_total,
-    stop_run,
-    subsample_gaps,
-    total_residual_gap,
 )
 
 _NAIVE = 1e-12  # rounding of a residual where it is a difference of log-likelihoods of order ten or a hundred
-
-
-class Info(NamedTuple):
-    """What a decision reports, by position: the shared columns, and the test's own."""
-
-    acceptance_rate: int
-    component: int
-    rows: int
-    full_read: int
-    draws: int
-    half_range: int
-    largest_ratio: int
-    oracle_evals: int
-
-
-AT = positions(Info)
-
-
-class Uniform(NamedTuple):
-    """Rows without replacement, each with the same chance."""
-
-    test: Any
-    symmetric: bool  # the range is [-C, C], C the largest of the two ends, as the papers take it
-    free: bool  # whether the range alone may decide
-    slack: float
-
-
-class Weighted(NamedTuple):
-    """Rows with replacement, in proportion to their bounds."""
-
-    test: Any
-    free: bool
-    slack: float
-
-
-@generic
-def row_range(bound: Any, target: Any, pair: Any) -> Any:
-    """low and high of Delta_i over all rows."""
-    order, whitening = target.proxy.proxy.order, target.proxy.whitening
-    return gap_range(bound, whitening, order, pair.theta, pair.other, pair.white, pair.other_white)
-
-
-@row_range.register(Oracle)
-def _oracle_row_range(bound, target, pair):
-    return oracle_range(target, pair.theta, pair.other)
-
-
-@decide.register(Uniform)
-def _decide_uniform(rng, target, rule, pair, info):
-    n, asked = row_total(target), target.counters[ORACLE]
-    low, high = row_range(target.proxy.bound, target, pair)
-    if rule.symmetric:
-        high = max(abs(low), abs(high))
-        low = -high
-    limit = max(abs(low), abs(high))
-    info[AT.half_range] = 0.5 * (high - low) * n
-    info[AT.oracle_evals] = target.counters[ORACLE] - asked
-    threshold = (pair.level - pair.known) / n
-    if not limit < np.inf:
-        gap = total_residual_gap(target, pair.theta, pair.other, pair.white, pair.other_white, pair.seen)
-        return pair.level < pair.known + gap, n
-    evidence = np.empty(EVIDENCE)
-    if rule.free or low >= high:
-        verdict = open_test(rule.test, evidence, threshold, low, high, n, False)
-    else:
-        verdict = begin_test(evidence, threshold, low, high, n, False)
-    drawn, slack = 0, 1e-9 * limit + rule.slack
-    while verdict == UNDECIDED:
-        stop = drawn + next_draws(rule.test, evidence)
-        draw_rows(rng, pair.order, drawn, stop)
-        gaps = np.empty(stop - drawn)
-        subsample_gaps(target, pair.order[drawn:stop], pair.theta, pair.other, pair.seen, gaps)
-        for k in range(gaps.size):
-            if not low - slack <= gaps[k] <= high + slack:  # not a number is outside too
-                stop_run(target, BOUND_EXCEEDED, pair.order[drawn + k])
-            info[AT.largest_ratio] = max(info[AT.largest_ratio], abs(gaps[k]) / limit)
-        verdict = feed(rule.test, evidence, gaps)
-        drawn = stop
-    info[AT.draws] = drawn
-    return verdict == ACCEPT, drawn
-
-
-@decide.register(Weighted)
-def _decide_weighted(rng, target, rule, pair, info):
-    n, bound = row_total(target), target.proxy.bound
-    rates = np.zeros(rate_count(bound))
-    total = total_rate(bound, pair.white, pair.other_white, rates)
-    info[AT.half_range] = total
-    if total <= 0.0:
-        return pair.level < pair.known, 0
-    verdict, drawn = EXHAUSTED, 0
-    if total < np.inf:
-        evidence = np.empty(EVIDENCE)
-        threshold = (pair.level - pair.known) / total
-        if rule.free:
-            verdict = open_test(rule.test, evidence, threshold, -1.0, 1.0, n, True)
-        else:
-            verdict = begin_test(evidence, threshold, -1.0, 1.0, n, True)
-    while verdict == UNDECIDED:
-        count = next_draws(rule.test, evidence)
-        index, limits, gaps = np.empty(count, np.int64), np.empty(count), np.empty(count)
-        for k in range(count):
-            index[k], limits[k] = draw_row(rng, bound, rates, total)
-        subsample_gaps(target, index, pair.theta, pair.other, pair.seen, gaps)
-        for k in range(count):
-            if not abs(gaps[k]) <= limits[k] * (1.0 + 1e-9) + rule.slack:
-                stop_run(target, BOUND_EXCEEDED, index[k])
-            gaps[k] = min(1.0, max(-1.0, gaps[k] / limits[k]))
-            info[AT.largest_ratio] = max(info[AT.largest_ratio], abs(gaps[k]))
-        verdict = feed(rule.test, evidence, gaps)
-        drawn += count
-    info[AT.draws] = drawn
-    if verdict == EXHAUSTED:
-        gap = total_residual_gap(target, pair.theta, pair.other, pair.white, pair.other_white, pair.seen)
-        return pair.level < pair.known + gap, n
-    return verdict == ACCEPT, min(drawn, n - 1)
 
 
 BOUNDS = (*NAMES, "lipschitz", "extremes", "oracle", "published")

@@ -32,7 +32,7 @@ from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
-from tallbayes.schemes.acceptance import AcceptancePolicy, check_rows, costs_more, draw_rows, proxy_at
+from tallbayes.schemes.acceptance import OptionsPolicy, check_rows, costs_more, draw_rows, proxy_at
 from tallbayes.target import Seen, log_posterior, log_prior, row_total, subsample_gaps, subsample_values
 
 FORMS = ("product", "surrogate")
@@ -152,19 +152,6 @@ def _surrogate_step(rng, target, options, state, info):
     return state
 
 
-class DelayedPolicy(AcceptancePolicy):
-    """The shared warm-up with the options and the state of this sampler."""
-
-    def compiled(self, kernel: Any) -> Any:
-        """The present kernel."""
-        return self.rule._replace(kernel=kernel)
-
-    def blank(self, theta: np.ndarray) -> Any:
-        """A state without values."""
-        batches = self.rule.bounds.size - 1 if isinstance(self.rule, ProductOptions) else 1
-        return State(theta.copy(), np.zeros(theta.size), 0.0, np.zeros(batches), np.arange(self.rows, dtype=np.int32))
-
-
 @dataclass(frozen=True)
 class DelayedAcceptance(Sampler):
     """Delayed acceptance: `form` "surrogate" or "product".
@@ -230,7 +217,12 @@ class DelayedAcceptance(Sampler):
         else:
             rule = SurrogateOptions(None, min(self.subsample, n))
             why = f"a surrogate of order {order} and {min(self.subsample, n):,} rows decides first, as asked"
-        policy = DelayedPolicy(self.move, rule, model, shuffled=self.subsample > 0)
+        values = np.zeros(rule.bounds.size - 1 if isinstance(rule, ProductOptions) else 1)
+
+        def blank(theta: np.ndarray, order: np.ndarray) -> State:
+            return State(theta, np.zeros_like(theta), 0.0, values.copy(), order)
+
+        policy = OptionsPolicy(self.move, rule, model, blank, shuffled=self.subsample > 0)
         return Setup(model, policy, proxy_at(mode, order), 0, why)
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:

@@ -22,30 +22,27 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import inlinable
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Policy, Sampler, Setup, init, positions, step
-from tallbayes.engine import passes
+from tallbayes.diagnostics.light_checks import light_mixing, replay_gaps
 from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
-from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
 from tallbayes.moves import Move, random_walk
-from tallbayes.moves.move import Point, log_density, log_density_gradient, move
-from tallbayes.moves.normal_benchmark import least_inefficiency, normal_inefficiency
+from tallbayes.moves.move import Point, move
 from tallbayes.priors import prior_gradient
 from tallbayes.proxies import lower_bounds
-from tallbayes.proxies.lower_bounds import MARGIN, bound_gradient, bound_value
+from tallbayes.proxies.lower_bounds import bound_gradient, bound_value
 from tallbayes.samplers.full_data import MovePolicy
 from tallbayes.schemes import lights
+from tallbayes.schemes.bright_posterior import BrightPosterior, sum_of_odds
+from tallbayes.schemes.estimates import same
 from tallbayes.schemes.lights import Lights, first_lights, log_odds, no_lights, renew_gaps, resample, shuffles
-from tallbayes.target import NOT_FINITE, Target, bright_gradient, changed_gradient, log_prior, lower_gaps, stop_run
+from tallbayes.target import NOT_FINITE, changed_gradient, log_prior, stop_run
 
 RESAMPLE = ("implicit", "explicit", "explicit-without", "sweep")
 GRADIENT_MOVES = ("mala", "hmc", "nuts")
 _EXCESS = {False: 0.2, True: 1.0}  # moves without gradients take so many iterations to renew theta that z keeps up
 _DRAWS = 16  # of the Laplace fit, for the expected brightness of rows
-_SLOW = 5.0  # times the inefficiency on all rows: worth a word
-_ENOUGH = 20  # effective draws that a run of that inefficiency must have to tell
 _STICKY = 20.0  # iterations a row may stay bright before it is worth a word
 _FLOOR = 2.0  # rows without expected brightness proposed an iteration, all together: every row must have its turn
 
@@ -68,15 +65,6 @@ class Info(NamedTuple):
 AT = positions(Info)
 
 
-class BrightPosterior(NamedTuple):
-    """The joint density as a function of theta, z fixed. Gaps of the last evaluation stay in `gap`, its theta in `at`."""
-
-    target: Target
-    lit: np.ndarray
-    gap: np.ndarray
-    at: np.ndarray
-
-
 class State(NamedTuple):
     """Position, joint log-density and its gradient (zero for moves without), and the lights."""
 
@@ -94,37 +82,11 @@ class FireflyOptions(NamedTuple):
     scheme: Any
 
 
-@inlinable
-def _sum_of_odds(gap):
-    total = 0.0
-    for j in range(gap.size):
-        total += log_odds(gap[j])
-    return total
-
-
-@log_density.register(BrightPosterior)
-def _log_density(density, theta):
-    lower_gaps(density.target, density.lit, theta, density.gap)
-    density.at[:] = theta
-    value = log_prior(density.target, theta) + bound_value(density.target.proxy, theta) + _sum_of_odds(density.gap)
-    return value if abs(value) < np.inf else -np.inf
-
-
-@log_density_gradient.register(BrightPosterior)
-def _log_density_gradient(density, theta, gradient):
-    gradient[:] = 0.0
-    bright_gradient(density.target, density.lit, theta, density.gap, gradient)
-    density.at[:] = theta
-    value = prior_gradient(density.target.prior, theta, gradient) + _sum_of_odds(density.gap)
-    value += bound_gradient(density.target.proxy, theta, gradient)
-    return value if abs(value) < np.inf else -np.inf
-
-
 @init.register(FireflyOptions)
 def _init(rng, target, options, theta):
     lights = first_lights(rng, target, theta, shuffles(options.scheme))
     gap, gradient = lights.gap[: lights.tally[0]], np.zeros(theta.size)
-    value = log_prior(target, theta) + bound_value(target.proxy, theta) + _sum_of_odds(gap)
+    value = log_prior(target, theta) + bound_value(target.proxy, theta) + sum_of_odds(gap)
     if options.gradient:
         prior_gradient(target.prior, theta, gradient)
         bound_gradient(target.proxy, theta, gradient)
@@ -139,8 +101,8 @@ def _step(rng, target, options, state, info):
     theta, count = state.theta, state.lights.tally[0]
     density = BrightPosterior(target, state.lights.order[:count], np.empty(count), np.full(theta.size, np.nan))
     point = move(rng, options.kernel, density, Point(theta, state.log_density, state.gradient), info)
-    if not _same(point.theta, theta):
-        renew_gaps(target, point.theta, state.lights, density.gap, _same(point.theta, density.at))
+    if not same(point.theta, theta):
+        renew_gaps(target, point.theta, state.lights, density.gap, same(point.theta, density.at))
     lights, changes = resample(rng, target, options.scheme, point.theta, state.lights)
     value, brightened = point.log_density, 0
     for k in range(changes.row.size):
@@ -158,14 +120,6 @@ def _step(rng, target, options, state, info):
     info[AT.darkened] = changes.row.size - brightened
     info[AT.seen] = lights.tally[2]
     return State(point.theta, value, gradient, lights)
-
-
-@inlinable
-def _same(theta, other):
-    same = True
-    for j in range(theta.size):
-        same = same and theta[j] == other[j]
-    return same
 
 
 class FireflyPolicy(Policy):
@@ -294,40 +248,13 @@ class Firefly(Sampler):
         factor = draws * theta.shape[0] / float(array_stats.ess(stats["bright"], chain_axis=0, draw_axis=1))
         stays = float(stats["bright"].sum() / max(stats["darkened"].sum(), 1.0))
         notes |= {"bright_count_IF": factor, "iterations_bright": stays}
+        remedy = "rate" if self.rate is not None else "excess" if self.resample == "implicit" else "fraction"
         if stays > _STICKY and stays > 0.02 * draws:
             warnings.append(
                 f"a bright row stays bright for {stays:.0f} iterations on average, and the bright count has an inefficiency of "
-                f"{factor:.0f}: theta follows the few rows that are lit. Raise "
-                + ("rate" if self.rate is not None else "excess" if self.resample == "implicit" else "fraction")
-                + ", or use 'exact-minibatch' or 'nuts'."
+                f"{factor:.0f}: theta follows the few rows that are lit. Raise {remedy}, or use 'exact-minibatch' or 'nuts'."
             )
-        return Diagnosis(notes, tuple(warnings)) + self._compare(theta, outcome.thin)
-
-    def _compare(self, theta: np.ndarray, thin: int) -> Diagnosis:
-        """Inefficiency of theta against that of the same move on a normal density, which all rows would give: no row is read."""
-        from arviz_stats.base import array_stats
-
-        total, dim = theta.shape[0] * theta.shape[1] * thin, theta.shape[2]  # iterations
-        moving = [theta[:, :, j] for j in range(dim) if np.ptp(theta[:, :, j]) > 0]
-        if not moving:
-            return Diagnosis()
-        factor = total / min(float(array_stats.ess(t, chain_axis=0, draw_axis=1)) for t in moving)
-        notes = {"theta_IF": factor}
-        if factor <= _SLOW * least_inefficiency(self.move, dim):
-            return Diagnosis(notes)
-        normal = normal_inefficiency(self.move, dim)
-        if normal is None:
-            return Diagnosis(notes)
-        notes["normal_IF"] = normal
-        if factor <= _SLOW * max(normal, 1.0) or total < _ENOUGH * _SLOW * normal:
-            return Diagnosis(notes)
-        warning = (
-            f"one effective draw takes {factor:.0f} iterations, and about {normal:.3g} of the same move on all rows (a normal posterior): "
-            "theta waits for the lights. Raise "
-            + ("rate" if self.rate is not None else "excess" if self.resample == "implicit" else "fraction")
-            + ", tighten the bound, or use 'exact-minibatch' or 'nuts'."
-        )
-        return Diagnosis(notes, (warning,))
+        return Diagnosis(notes, tuple(warnings)) + light_mixing(self.move, theta, outcome.thin, remedy)
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
@@ -335,32 +262,3 @@ class Firefly(Sampler):
         """Gaps of all rows at a few draws, against the likelihood."""
         facts, problems = replay_gaps(self.bound, self.xi, model, fit, pairs, rng)
         return {**facts, "bright rows in the run": float(fit.stats["bright"].mean())}, problems
-
-
-def replay_gaps(
-    name: str, xi: float | None, model: Model, fit: Any, count: int, rng: np.random.Generator
-) -> tuple[dict[str, Any], list[str]]:
-    """Gaps of all rows at a few draws: none may be negative, and with the sum of bounds they make up the likelihood."""
-    bound, label = lower_bounds.lower_bound(mode_at(model, fit.laplace_mean), name, xi)
-    least, error, lit = math.inf, 0.0, []
-    for _ in range(count):
-        theta = fit.theta[rng.integers(fit.theta.shape[0]), rng.integers(fit.theta.shape[1])]
-        gap = lower_bounds.gaps_at(model.rows, bound, theta)
-        known = gap[gap != 0.0]
-        least = min(least, float(known.min(initial=math.inf)))
-        exact = passes.total_value(model.rows, theta)
-        error = max(error, abs(float(bound_value(bound, theta)) + float((known - MARGIN).sum()) - exact) / (1.0 + abs(exact)))
-        lit.append(-float(np.expm1(-gap).sum()))
-    facts = {
-        "bound": label,
-        "draws replayed on all rows": count,
-        "smallest gap between likelihood and bound": least,
-        "largest relative error of sum of bounds and gaps against the likelihood": error,
-        "expected bright rows at these draws": float(np.mean(lit)),
-    }
-    problems = []
-    if least < 0.0:
-        problems.append("a likelihood lies below its bound")
-    if error > 1e-9:
-        problems.append("the sum of bounds does not agree with the rows: the data or the code changed")
-    return facts, problems

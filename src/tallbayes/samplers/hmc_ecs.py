@@ -26,7 +26,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import declared, generic, inlinable
+from tallbayes.compile import inlinable
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Policy, Sampler, Setup, advance, init, positions, step
 from tallbayes.diagnostics import likelihood_estimates
 from tallbayes.diagnostics import subsample_pilot as pilots
@@ -36,10 +36,9 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
 from tallbayes.moves import Move, hmc, tuning
-from tallbayes.moves.hmc import Hamiltonian
+from tallbayes.moves.hmc import with_factor
 from tallbayes.moves.linear import inverse_factor
 from tallbayes.moves.move import Point, move
-from tallbayes.moves.nuts import NoUTurn
 from tallbayes.proxies.difference import BlockPoisson, Penalty, UniformRows, difference, draw_rows
 from tallbayes.schemes.estimates import (
     BEYOND,
@@ -99,23 +98,6 @@ class SubsamplingOptions(NamedTuple):
     kernel: Any
     estimator: Any
     precision: np.ndarray  # of prior and proxies at the reference: empty if the mass matrix is fixed
-
-
-@generic
-@declared
-def with_factor(kernel: Any, factor: np.ndarray) -> Any:
-    """The kernel with another factor of the inverse mass matrix."""
-    raise TypeError
-
-
-@with_factor.register(Hamiltonian)
-def _hamiltonian(kernel, factor):
-    return Hamiltonian(factor, kernel.step, kernel.time)
-
-
-@with_factor.register(NoUTurn)
-def _no_u_turn(kernel, factor):
-    return NoUTurn(factor, kernel.step, kernel.max_depth)
 
 
 @inlinable

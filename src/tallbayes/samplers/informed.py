@@ -148,8 +148,8 @@ class Informed(Sampler):
     compared, or `f(windows)` of an array (windows, m) of pieces of a series. Either `inverse_temperature` (eps of
     exp(-eps |Delta|^2)) or `bandwidth` (exp(-|Delta|^2 / 2 bandwidth^2), as in the LWA paper) may be given.
     `subset` is "informed", "free" (a new uniform subset each iteration) or "fixed". `rows` is "swap" (`swaps` rows of U, 1
-    unless given, are exchanged; independent rows only) or "window" (contiguous rows; a local jump with discrete Laplace law of rate `rate` (0.1)
-    with probability `local` (0.9), else a uniform one).
+    unless given, are exchanged; independent rows only) or "window" (contiguous rows; a local jump with discrete Laplace law of
+    rate `rate` (0.1) with probability `local` (0.9), else a uniform one).
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)

@@ -26,9 +26,8 @@ from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.proxies.taylor import taylor, whitening_of
-from tallbayes.samplers.confidence import Info, Uniform
 from tallbayes.schemes.acceptance import AcceptancePolicy, SubsampledAcceptance, check_rows
-from tallbayes.schemes.bounded_error import beside_delta, check_test, summarise
+from tallbayes.schemes.bounded_error import Info, Uniform, beside_delta, check_test, summarise
 from tallbayes.schemes.sequential_tests import make_test
 from tallbayes.target import Certified
 

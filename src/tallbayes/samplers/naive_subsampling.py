@@ -26,7 +26,7 @@ from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import unwhiten, whiten
-from tallbayes.schemes.acceptance import AcceptancePolicy, check_rows, costs_more, draw_rows, proxy_at
+from tallbayes.schemes.acceptance import OptionsPolicy, check_rows, costs_more, draw_rows, proxy_at
 from tallbayes.target import log_prior, row_total, subsample_values
 
 ESTIMATORS = ("biased", "unbiased")
@@ -96,18 +96,6 @@ def _step(rng, target, options, state, info):
     return state
 
 
-class NaivePolicy(AcceptancePolicy):
-    """The shared warm-up with the state of this sampler."""
-
-    def compiled(self, kernel: Any) -> Any:
-        """Kernel, share and power."""
-        return self.rule._replace(kernel=kernel)
-
-    def blank(self, theta: np.ndarray) -> Any:
-        """A state without estimate."""
-        return State(theta.copy(), np.zeros(theta.size), 0.0, np.arange(self.rows, dtype=np.int32))
-
-
 @dataclass(frozen=True)
 class NaiveSubsampling(Sampler):
     """Metropolis-Hastings on a random `share` of the rows, drawn anew for every proposal; `estimator` "unbiased" or "biased".
@@ -147,7 +135,10 @@ class NaiveSubsampling(Sampler):
         power = 1.0 / self.share if self.estimator == "unbiased" else 1.0
         values = values_at_mode(model, mode, seed)
         variance = power**2 * self.share * (1.0 - self.share) * model.data.n * float(np.mean(values**2))
-        policy = NaivePolicy(self.move, NaiveOptions(None, self.share, power), model)
+        options = NaiveOptions(None, self.share, power)
+        policy = OptionsPolicy(
+            self.move, options, model, lambda theta, order: State(theta, np.zeros_like(theta), 0.0, order), True
+        )
         why = f"a share of {self.share:g} of the rows, as asked"
         return Setup(model, policy, proxy_at(mode, 0), values.size, why, {"estimate_variance": variance})
 

@@ -23,16 +23,18 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.contract import Guarantee, Policy, Sampler, Setup, init, positions, step
+from tallbayes.contract import Guarantee, Sampler, Setup, init, positions, step
+from tallbayes.diagnostics.light_checks import replay_gaps
 from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
-from tallbayes.moves import Move, as_proposal, independence, tuning
+from tallbayes.moves import Move, as_proposal, independence
 from tallbayes.moves.proposals import ProposalMove, propose
 from tallbayes.proxies import lower_bounds
 from tallbayes.proxies.lower_bounds import LowerBound, bound_value, gaps_at
 from tallbayes.proxies.taylor import Whitening, unwhiten, whiten, whitening_of
 from tallbayes.schemes.lights import Implicit, classes_of, log_odds, marked_rows
+from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import NOT_FINITE, log_prior, lower_gaps, row_total, stop_run
 
 LARGEST_VARIANCE = 10.0
@@ -122,28 +124,18 @@ def _step(rng, target, options, state, info):
     return state
 
 
-class PseudoMarginalPolicy(Policy):
-    """Warm-up tunes the random-walk share; bound and I are fixed before it."""
+class PseudoMarginalPolicy(ProposalPolicy):
+    """Warm-up of the proposal; bound and I are fixed before it."""
+
+    indicator: ClassVar[str] = "acceptance_rate"
 
     def __init__(self, move: ProposalMove, whitening: Whitening, chance: Implicit) -> None:
-        self.move, self.whitening, self.chance = move, whitening, chance
+        super().__init__(move, whitening.reference.size)
+        self.whitening, self.chance = whitening, chance
 
-    def begin(self) -> tuning.Tuning:
-        """Identity covariance in whitened coordinates."""
-        return tuning.begin(self.move, np.eye(self.whitening.reference.size))
-
-    def window_ends(self, warmup: int) -> list[int]:
-        """As for moves."""
-        return tuning.window_ends(warmup)
-
-    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> tuning.Tuning:
-        """Step size of the random walk from the iterations that used it."""
-        walked = info["component"] == 1
-        return tuning.update_step(self.move, state, info["acceptance_rate"][walked]) if walked.any() else state
-
-    def options(self, state: Any, final: bool) -> PseudoMarginalOptions:
+    def compiled(self, kernel: Any) -> PseudoMarginalOptions:
         """Proposal, coordinates and chances."""
-        return PseudoMarginalOptions(tuning.kernel(self.move, state, final), self.whitening, self.chance)
+        return PseudoMarginalOptions(kernel, self.whitening, self.chance)
 
     def blank(self, theta: np.ndarray) -> State:
         """A state without an estimate."""
@@ -216,8 +208,6 @@ class PseudoMarginalFirefly(Sampler):
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
     ) -> tuple[dict[str, Any], list[str]]:
         """As for Firefly: gaps of all rows at a few draws."""
-        from tallbayes.samplers.firefly import replay_gaps
-
         return replay_gaps(self.bound, self.xi, model, fit, pairs, rng)
 
 

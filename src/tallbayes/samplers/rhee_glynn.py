@@ -21,7 +21,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import inlinable
 from tallbayes.contract import Guarantee, Sampler, Setup, init, positions, step
 from tallbayes.diagnostics import subsample_pilot as pilots
 from tallbayes.errors import ModelError, OptionError
@@ -29,10 +28,11 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence
 from tallbayes.moves.proposals import ProposalMove, propose
-from tallbayes.proxies.difference import UniformRows, difference, proxy_sum
+from tallbayes.proxies.difference import UniformRows, difference
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes.proposal_policy import ProposalPolicy
-from tallbayes.target import NOT_FINITE, control_values, log_prior, stop_run, subsample_values
+from tallbayes.schemes.unbiased_series import log_likelihood_estimate
+from tallbayes.target import NOT_FINITE, log_prior, stop_run
 
 LARGEST_VARIANCE = 10.0  # of one D_j; beyond, the relative variance of Y is hopeless
 SETTLING = 30  # estimates tried at the start
@@ -69,51 +69,6 @@ class SeriesOptions(NamedTuple):
     epsilon: float
     proxies: bool
     everything: np.ndarray
-
-
-@inlinable
-def series_terms(rng, epsilon):
-    """N with P(N >= k) = (1 + eps)^-k, k = 0, 1, ..: its support begins at 0."""
-    return int(-math.log(1.0 - rng.random()) / math.log1p(epsilon))
-
-
-@inlinable
-def log_series(epsilon, differences):
-    """log [1 + sum_k (1 + eps)^k prod_{j <= k} D_j / k!]."""
-    total, product = 0.0, 0.0  # logarithms
-    for k in range(differences.size):
-        if differences[k] <= 0.0:
-            break
-        product += math.log(differences[k]) + math.log1p(epsilon) - math.log(k + 1.0)
-        top = max(total, product)
-        total = top + math.log(math.exp(total - top) + math.exp(product - top))
-    return total
-
-
-@inlinable
-def log_likelihood_estimate(rng, target, options, theta):
-    """log Y and the number of terms."""
-    n = options.everything.size
-    values = np.empty(n)
-    if options.proxies:
-        control_values(target, options.everything, theta, values)
-        total = proxy_sum(target.proxy, theta)
-    else:
-        subsample_values(target, options.everything, theta, values)
-        total = 0.0
-    lowest = n * values.min()
-    terms = series_terms(rng, options.epsilon)
-    differences = np.empty(terms)
-    index, drawn = np.empty(options.batch, np.int64), np.empty(options.batch)
-    for k in range(terms):
-        for r in range(options.batch):
-            index[r] = min(int(rng.random() * n), n - 1)
-        if options.proxies:
-            control_values(target, index, theta, drawn)
-        else:
-            subsample_values(target, index, theta, drawn)
-        differences[k] = n * drawn.sum() / options.batch - lowest
-    return total + lowest + log_series(options.epsilon, differences), terms
 
 
 @init.register(SeriesOptions)

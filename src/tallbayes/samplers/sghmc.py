@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.contract import Guarantee, init, positions, step
+from tallbayes.contract import init, positions, step
 from tallbayes.errors import OptionError
 from tallbayes.moves.linear import dot, normal_vector
 from tallbayes.proxies.taylor import unwhiten, whiten
@@ -30,6 +30,7 @@ from tallbayes.schemes.stochastic_gradient import (
     REMOVED,
     StochasticGradient,
     add_noise,
+    friction_variances,
     largest_step,
     near,
     present_step,
@@ -135,12 +136,6 @@ class SGHMC(StochasticGradient):
     steps: int | None = None
     refresh: bool = False
     corrected: bool = False
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        "ASYMPTOTIC",
-        "variances are inflated in proportion to the step, which is chosen for a predicted error; nothing is accepted or rejected",
-        assumed=("a posterior close to Gaussian", "gradient noise that hardly depends on theta"),
-        checked=("the noise of every gradient", "the error of variances that it predicts"),
-    )
     name: ClassVar[str] = "sghmc"
     Info: ClassVar[type] = Info
     cost: ClassVar[str] = "the subsample a step"
@@ -163,23 +158,8 @@ class SGHMC(StochasticGradient):
 
     def variances(self, noise: np.ndarray, step: float) -> np.ndarray:
         """The formula of this module, or that of `count` steps between refreshed momenta."""
-        c, removed = self.friction, np.zeros_like(noise)
-        if self.corrected:
-            removed = 0.5 * step * noise
-            if (removed >= c).any():
-                return np.full(noise.size, np.inf)
-        margin = 2.0 - step * c - 0.5 * step * step
-        if not margin > 0.0:
-            return np.full(noise.size, np.inf)
-        injected = step * (2.0 * (c - removed) + step * noise)
-        once, power, spread = np.array([[1.0, step], [-step, 1.0 - step * c - step * step]]), np.eye(2), 0.0
-        for _ in range(self.count(step) if self.refresh else 0):
-            spread += power[0, 1] ** 2
-            power = once @ power
-        lost = 1.0 - power[0, 0] ** 2
-        if lost > 1e-9:
-            return (power[0, 1] ** 2 + injected * spread) / lost
-        return (1.0 - 0.5 * step * c) * injected / (step * c * margin)  # momenta that are kept, or nothing moves between them
+        removed = 0.5 * step * noise if self.corrected else np.zeros_like(noise)
+        return friction_variances(noise, step, self.friction, removed, self.count(step) if self.refresh else 0)
 
     def step_for(self, noise: np.ndarray) -> float:
         """With corrected noise, also such that the correction takes away a predicted inflation of a quarter at most."""

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.contract import Guarantee, init, positions, step
+from tallbayes.contract import init, positions, step
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes.minibatch_gradient import noisy_gradient
 from tallbayes.schemes.stochastic_gradient import (
@@ -117,12 +117,6 @@ class SGLD(StochasticGradient):
     """
 
     corrected: bool = False
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        "ASYMPTOTIC",
-        "variances are inflated in proportion to the step, which is chosen for a predicted error; nothing is accepted or rejected",
-        assumed=("a posterior close to Gaussian", "gradient noise that hardly depends on theta"),
-        checked=("the noise of every gradient", "the error of variances that it predicts"),
-    )
     name: ClassVar[str] = "sgld"
     Info: ClassVar[type] = Info
     cost: ClassVar[str] = "the subsample"

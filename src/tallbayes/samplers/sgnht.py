@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.contract import Guarantee, init, positions, step
+from tallbayes.contract import init, positions, step
 from tallbayes.errors import OptionError
 from tallbayes.moves.linear import dot, normal_vector
 from tallbayes.proxies.taylor import unwhiten, whiten
@@ -109,12 +109,6 @@ class SGNHT(StochasticGradient):
     """
 
     injected: float = 1.0
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        "ASYMPTOTIC",
-        "variances are off in proportion to the step, which is chosen for a predicted error; nothing is accepted or rejected",
-        assumed=("a posterior close to Gaussian", "gradient noise that hardly depends on theta"),
-        checked=("the noise of every gradient", "the error of variances that it predicts"),
-    )
     name: ClassVar[str] = "sgnht"
     Info: ClassVar[type] = Info
     cost: ClassVar[str] = "the subsample"

@@ -17,75 +17,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tallbayes.bounds.catalogue import certify
 from tallbayes.bounds.slopes import slope_rate
 from tallbayes.bounds.tables import rate_count
-from tallbayes.contract import Guarantee, Policy, Sampler, Setup
-from tallbayes.engine.family_functions import third_supremum
+from tallbayes.contract import Guarantee, Sampler, Setup
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.families.student_t import StudentT
 from tallbayes.mode.laplace import Mode
-from tallbayes.mode.search import find_mode, mode_at
+from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
-from tallbayes.moves import tuning as windows
-from tallbayes.priors import LAPLACE, STUDENT
 from tallbayes.proxies.taylor import taylor, whitening_of
-from tallbayes.schemes.paths import Info, PriorRows, State, ZigZagOptions, candidates, integrate, prior_residual
-from tallbayes.target import EVALS, STATUS, Certified
+from tallbayes.schemes.path_policy import PathPolicy, prior_rows
+from tallbayes.schemes.paths import Info, candidates, prior_residual
+from tallbayes.target import Certified
 
-CORRELATION = 0.5  # of successive draws that warm-up aims at
 BOUNDS = ("T6", "T9")
-
-
-class Tuning(NamedTuple):
-    """What warm-up knows: sums of products of successive draws, and the time between draws."""
-
-    products: np.ndarray
-    squares: np.ndarray
-    interval: float
-
-
-class PathPolicy(Policy):
-    """Warm-up sets the time between draws for a correlation of about one half; the process itself has nothing to tune."""
-
-    def __init__(self, mode: Mode, centre: np.ndarray, prior: PriorRows, interval: float | None) -> None:
-        self.laplace, self.centre, self.prior, self.interval = mode.laplace(), centre, prior, interval
-
-    def begin(self) -> Tuning:
-        """Time 1 in units of the posterior standard deviation."""
-        zeros = np.zeros(self.centre.size)
-        return Tuning(zeros, zeros.copy(), 1.0 if self.interval is None else self.interval)
-
-    def window_ends(self, warmup: int) -> list[int]:
-        """As for moves."""
-        return windows.window_ends(warmup)
-
-    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> Tuning:
-        """Half-way and at the end, from the largest lag-one correlation."""
-        if self.interval is not None:
-            return state
-        white, begun = self.laplace.whiten(draws), end - draws.shape[0]
-        products = state.products + (white[1:] * white[:-1]).sum(0)
-        squares = state.squares + (white[1:] ** 2).sum(0)
-        if not (begun < 0.5 * warmup <= end or end == warmup):
-            return state._replace(products=products, squares=squares)
-        ratio = np.divide(products, squares, out=np.zeros_like(products), where=squares > 0.0)
-        largest = min(max(float(ratio.max()), 0.05), 0.95)
-        change = min(max(math.log(CORRELATION) / math.log(largest), 0.25), 4.0)
-        zeros = np.zeros(white.shape[1])
-        return Tuning(zeros, zeros.copy(), state.interval * change)
-
-    def options(self, state: Any, final: bool) -> ZigZagOptions:
-        """The interval, and what is fixed."""
-        return ZigZagOptions(state.interval, self.centre, self.prior)
-
-    def blank(self, theta: np.ndarray) -> State:
-        """A state at rest."""
-        return State(theta.copy(), np.zeros(theta.size), np.ones(theta.size))
 
 
 @dataclass(frozen=True)
@@ -177,61 +126,3 @@ class ZigZag(Sampler):
 def _none(setup: Setup) -> bool:
     """Whether the likelihood is its proxy, so that no row is ever a candidate."""
     return not setup.notes["candidate rows in a unit of time"] > 0.0
-
-
-def prior_rows(mode: Mode) -> PriorRows:
-    """Terms of the prior that are not quadratic."""
-    terms, d = mode.model.prior_terms, mode.model.dim
-    if (terms.kind == LAPLACE).any():
-        raise ModelError(
-            "the Zig-Zag process needs a prior with bounded third derivatives: normal, flat, student_t or cauchy. Use 'exact-minibatch' "
-            "with a Laplace prior."
-        )
-    chosen = np.flatnonzero(terms.kind == STUDENT)
-    direction = np.array([terms.centre if j == terms.intercept else np.eye(d)[j] for j in chosen]).reshape(-1, d)
-    white = np.ascontiguousarray(direction @ mode.factor)
-    supremum = [third_supremum(StudentT(float(terms.df[j]), float(terms.scale[j])), 0.0) for j in chosen]
-    weight = np.asarray(supremum) * np.linalg.norm(white, axis=1) ** 3 / 6.0
-    location, scale, df = (
-        np.ascontiguousarray(values[chosen], np.float64) for values in (terms.location, terms.scale, terms.df)
-    )
-    return PriorRows(np.ascontiguousarray(direction), white, location, scale, df, direction @ mode.reference, weight)
-
-
-class PathMoments(NamedTuple):
-    """Averages along a path: mean, covariance, rows read, and the time it ran."""
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    evals: int
-    time: float
-
-
-def path_moments(
-    model: Model, time: float = 1000.0, seed: int = 0, mode: Mode | None = None, sampler: ZigZag | None = None
-) -> PathMoments:
-    """Mean and covariance integrated exactly along the path of a Zig-Zag process: no draws are taken of it.
-
-    >>> import numpy as np, tallbayes as tb
-    >>> from tallbayes.samplers.zigzag import path_moments
-    >>> X = np.column_stack([np.ones(100), np.linspace(-1, 1, 100)])
-    >>> model = tb.models.logistic(tb.Dataset.from_arrays(X, np.tile([0, 1], 50)), tb.priors.normal(2.0))
-    >>> moments = path_moments(model, time=2000.0, seed=1)
-    >>> bool(np.abs(moments.mean - tb.find_mode(model).reference).max() < 0.1)
-    True
-    """
-    if not 0.0 < time < math.inf:
-        raise OptionError(f"time must be positive; got {time}.")
-    mode = find_mode(model, progress=False) if mode is None else mode
-    setup = (sampler or ZigZag()).setup(model, mode, seed, False)
-    options, target, d = setup.policy.options(setup.policy.begin(), True), setup.target(), model.dim
-    rng, first, second = np.random.default_rng(seed), np.zeros(d), np.zeros((d, d))
-    start = mode.laplace().draw(rng, 1)[0]
-    integrate(rng, target, options, start, time, first, second, np.zeros(len(Info._fields)))
-    if target.counters[STATUS] != 0:
-        raise ModelError("the path stopped: a rate exceeded its certified bound. Use a full-data sampler such as 'nuts'.")
-    mean = first / time
-    inner = second / time - np.outer(mean, mean)
-    return PathMoments(
-        mode.reference + mode.factor @ mean, mode.factor @ inner @ mode.factor.T, int(target.counters[EVALS]), float(time)
-    )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -220,6 +221,24 @@ class AcceptancePolicy(ProposalPolicy):
         """A state without surrogate."""
         order = np.arange(self.rows, dtype=np.int32)
         return State(theta.copy(), np.zeros(theta.size), 0.0, order, Seen(False, False))
+
+
+class OptionsPolicy(AcceptancePolicy):
+    """The same for samplers with options and a state of their own: `rule` is the options, less their kernel."""
+
+    def __init__(
+        self, move: Move, options: Any, model: Model, state: Callable[[np.ndarray, np.ndarray], Any], shuffled: bool
+    ) -> None:
+        super().__init__(move, options, model, shuffled)
+        self.state = state
+
+    def compiled(self, kernel: Any) -> Any:
+        """The present kernel."""
+        return self.rule._replace(kernel=kernel)
+
+    def blank(self, theta: np.ndarray) -> Any:
+        """What the sampler makes of a position and a permutation of rows."""
+        return self.state(theta.copy(), np.arange(self.rows, dtype=np.int32))
 
 
 def as_tuned_proposal(move: Move, dim: int, barker: bool = False) -> ProposalMove:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.contract import Diagnosis, Outcome, Policy, Sampler, Setup
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Policy, Sampler, Setup
 from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import mode_at
@@ -56,7 +56,7 @@ def near(vector):
     return total < 1e8
 
 
-class Tuning(NamedTuple):
+class NoiseTuning(NamedTuple):
     """What warm-up knows: noise seen in its second part, and the factor on the pilot's noise that follows."""
 
     seen: int
@@ -70,15 +70,15 @@ class NoisePolicy(Policy):
     def __init__(self, sampler: StochasticGradient, noise: Noise, subsample: int) -> None:
         self.sampler, self.noise, self.subsample = sampler, noise, subsample
 
-    def begin(self) -> Tuning:
+    def begin(self) -> NoiseTuning:
         """The pilot's noise."""
-        return Tuning(0, 0.0, 1.0)
+        return NoiseTuning(0, 0.0, 1.0)
 
     def window_ends(self, warmup: int) -> list[int]:
         """As for moves."""
         return windows.window_ends(warmup)
 
-    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> Tuning:
+    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> NoiseTuning:
         """Noise is collected from a quarter of warm-up on, when the chain has left its start."""
         begun, level = end - draws.shape[0], float(self.noise.values.mean())
         if begun >= 0.25 * warmup:
@@ -113,6 +113,12 @@ class StochasticGradient(Sampler):
     decay: float = 0.0
     delay: float = 1000.0
     rows: str = "uniform"
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        "ASYMPTOTIC",
+        "variances are off in proportion to the step, which is chosen for a predicted error; nothing is accepted or rejected",
+        assumed=("a posterior close to Gaussian", "gradient noise that hardly depends on theta"),
+        checked=("the noise of every gradient", "the error of variances that it predicts"),
+    )
 
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""
@@ -260,6 +266,25 @@ class StochasticGradient(Sampler):
             "predicted error of variances": fit.meta["notes"]["predicted error of variances"],
         }
         return facts, ["the minibatch gradient is not unbiased for the gradient on all rows"] if worst > 6.0 else []
+
+
+def friction_variances(noise: np.ndarray, step: float, friction: float, removed: np.ndarray, refreshed: int) -> np.ndarray:
+    """Stationary variances of Langevin dynamics with friction on a standard normal posterior, B = `removed`; inf if unstable.
+
+    `refreshed` steps between new momenta, 0 if momenta are kept.
+    """
+    margin = 2.0 - step * friction - 0.5 * step * step
+    if not margin > 0.0 or (removed.any() and (removed >= friction).any()):
+        return np.full(noise.size, np.inf)
+    injected = step * (2.0 * (friction - removed) + step * noise)
+    once, power, spread = np.array([[1.0, step], [-step, 1.0 - step * friction - step * step]]), np.eye(2), 0.0
+    for _ in range(refreshed):
+        spread += power[0, 1] ** 2
+        power = once @ power
+    lost = 1.0 - power[0, 0] ** 2
+    if lost > 1e-9:
+        return (power[0, 1] ** 2 + injected * spread) / lost
+    return (1.0 - 0.5 * step * friction) * injected / (step * friction * margin)  # kept, or nothing moves between them
 
 
 def largest_step(error: Any, tolerance: float) -> float:

@@ -1,0 +1,50 @@
+"""The joint density of theta and lights as a function of theta alone, for moves: what Firefly's moves see. The law is in `firefly`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import inlinable
+from tallbayes.moves.move import log_density, log_density_gradient
+from tallbayes.priors import prior_gradient
+from tallbayes.proxies.lower_bounds import bound_gradient, bound_value
+from tallbayes.schemes.lights import log_odds
+from tallbayes.target import Target, bright_gradient, log_prior, lower_gaps
+
+
+class BrightPosterior(NamedTuple):
+    """The joint density as a function of theta, z fixed. Gaps of the last evaluation stay in `gap`, its theta in `at`."""
+
+    target: Target
+    lit: np.ndarray
+    gap: np.ndarray
+    at: np.ndarray
+
+
+@inlinable
+def sum_of_odds(gap: np.ndarray) -> float:
+    """The sum of log(L/B - 1) over rows with these gaps."""
+    total = 0.0
+    for j in range(gap.size):
+        total += log_odds(gap[j])
+    return total
+
+
+@log_density.register(BrightPosterior)
+def _log_density(density, theta):
+    lower_gaps(density.target, density.lit, theta, density.gap)
+    density.at[:] = theta
+    value = log_prior(density.target, theta) + bound_value(density.target.proxy, theta) + sum_of_odds(density.gap)
+    return value if abs(value) < np.inf else -np.inf
+
+
+@log_density_gradient.register(BrightPosterior)
+def _log_density_gradient(density, theta, gradient):
+    gradient[:] = 0.0
+    bright_gradient(density.target, density.lit, theta, density.gap, gradient)
+    density.at[:] = theta
+    value = prior_gradient(density.target.prior, theta, gradient) + sum_of_odds(density.gap)
+    value += bound_gradient(density.target.proxy, theta, gradient)
+    return value if abs(value) < np.inf else -np.inf

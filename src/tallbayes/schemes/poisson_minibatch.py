@@ -1,0 +1,177 @@
+"""The minibatch of exact minibatch Metropolis-Hastings: candidate rows under a certified bound, thinned; the law is in `exact_minibatch`.
+
+A rate is a NamedTuple that registers `dominating` and `thin`. With dU the change of a row's residual energy and lambda its bound:
+
+* mh-ss: phi = lambda + min(0, dU); tuna: phi = chi lambda Lambda + (dU + lambda) / 2; smh: phi = max(0, dU).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.bounds.tables import draw_row, rate_count, total_rate
+from tallbayes.compile import declared, generic, inlinable, jit
+from tallbayes.contract import Setup, positions
+from tallbayes.engine import passes
+from tallbayes.engine.rows import rounding
+from tallbayes.proxies.taylor import proxy_value, unwhiten
+from tallbayes.target import BOUND_EXCEEDED, EVALS, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
+
+
+class Info(NamedTuple):
+    """What a step reports, by position."""
+
+    accepted: int
+    acceptance_rate: int
+    component: int
+    stage_one: int
+    rate: int
+    rows: int
+    full_read: int
+    largest_ratio: int
+
+
+AT = positions(Info)
+
+
+class MHSS(NamedTuple):
+    """phi = lambda + min(0, dU)."""
+
+
+class SMH(NamedTuple):
+    """phi = max(0, dU)."""
+
+
+class Tuna(NamedTuple):
+    """phi = chi lambda Lambda + (dU + lambda) / 2."""
+
+    chi: float
+
+
+@generic
+@declared
+def dominating(rate: Any, total: float) -> float:
+    """Rate of the Poisson number of candidate rows, given Lambda."""
+    raise TypeError
+
+
+@generic
+@declared
+def thin(rate: Any, share: float, total: float) -> tuple[float, float]:
+    """Given dU/lambda and Lambda: the probability that a candidate is kept, and the log ratio a kept one contributes."""
+    raise TypeError
+
+
+@dominating.register(MHSS)
+def _mhss_dominating(rate, total):
+    return total
+
+
+@thin.register(MHSS)
+def _mhss_thin(rate, share, total):
+    forward, backward = 1.0 + min(0.0, share), 1.0 - max(0.0, share)
+    ratio = -np.inf if backward <= 0.0 else math.log(backward) - math.log(max(forward, 1e-300))
+    return forward, ratio
+
+
+@dominating.register(SMH)
+def _smh_dominating(rate, total):
+    return total
+
+
+@thin.register(SMH)
+def _smh_thin(rate, share, total):
+    return max(0.0, share), -np.inf
+
+
+@dominating.register(Tuna)
+def _tuna_dominating(rate, total):
+    return total * (1.0 + rate.chi * total)
+
+
+@thin.register(Tuna)
+def _tuna_thin(rate, share, total):
+    extra = rate.chi * total
+    forward, backward = extra + 0.5 * (1.0 + share), extra + 0.5 * (1.0 - share)
+    ratio = -np.inf if backward <= 0.0 else math.log(backward) - math.log(max(forward, 1e-300))
+    return forward / (extra + 1.0), ratio
+
+
+RATES: dict[str, Any] = {"mh-ss": lambda chi: MHSS(), "smh": lambda chi: SMH(), "tuna": Tuna}
+"""By name, given chi."""
+
+
+@inlinable
+def residual_ratio(rng, target, options, theta, other, white, other_white, info):
+    """Log of the product over kept rows, or the residual ratio on all rows where the rate exceeds their number."""
+    bound = target.proxy.bound
+    rates = np.zeros(rate_count(bound))
+    total = total_rate(bound, white, other_white, rates)
+    expected = dominating(options.rate, total)
+    info[AT.rate] = expected
+    n = row_total(target)
+    if not expected < n:
+        info[AT.full_read] = 1.0
+        info[AT.rows] = n
+        proxies = proxy_value(target.proxy.proxy, other_white) - proxy_value(target.proxy.proxy, white)
+        return log_likelihood_gap(target, theta, other) - proxies
+    if expected <= 0.0:
+        return 0.0
+    count = rng.poisson(expected)
+    info[AT.rows] = count
+    index, limit, gap = np.empty(count, np.int64), np.empty(count), np.empty(count)
+    for k in range(count):
+        index[k], limit[k] = draw_row(rng, bound, rates, total)
+    residual_gaps(target, index, theta, other, gap)
+    ratio = 0.0
+    for k in range(count):
+        share = -gap[k] / limit[k]
+        if not abs(gap[k]) <= limit[k] * (1.0 + 1e-9) + rounding(target.rows):  # not finite is exceeded too
+            stop_run(target, BOUND_EXCEEDED, index[k])
+        info[AT.largest_ratio] = max(info[AT.largest_ratio], abs(share))
+        keep, contribution = thin(options.rate, min(1.0, max(-1.0, share)), total)
+        if rng.random() < keep:
+            ratio += contribution
+    return ratio
+
+
+@jit
+def replay(rng, target, options, white, other_white, out):
+    """Fill `out` with independent log ratios of one pair of whitened positions: what a decision would have used."""
+    d = white.size
+    theta, other, info = np.empty(d), np.empty(d), np.zeros(len(Info._fields))
+    unwhiten(target.proxy.whitening, white, theta)
+    unwhiten(target.proxy.whitening, other_white, other)
+    for k in range(out.size):
+        out[k] = residual_ratio(rng, target, options, theta, other, white, other_white, info)
+
+
+def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[float, float, int]:
+    """Log of the posterior over the Laplace fit, both 1 at the reference, its standard error, and the evaluations it took.
+
+    From rows drawn under the bound: the residuals of all rows add up to Lambda E[residual / lambda] for a row drawn with probability
+    lambda / Lambda.
+    """
+    target, certified = setup.target(), setup.proxy
+    reference, theta = certified.whitening.reference, np.empty(white.size)
+    unwhiten(certified.whitening, white, theta)
+    proxies = proxy_value(certified.proxy, white) - proxy_value(certified.proxy, np.zeros(white.size))
+    known = proxies + log_prior(target, theta) - log_prior(target, reference) + 0.5 * float(white @ white)
+    rates = np.zeros(rate_count(certified.bound))
+    total = total_rate(certified.bound, np.zeros(white.size), white, rates)
+    residual, error = 0.0, 0.0
+    if not total < row_total(target) or row_total(target) <= rows:
+        rows_at = [passes.total_value(setup.model.rows, at) for at in (theta, reference)]  # compiled, unlike this function
+        residual = rows_at[0] - rows_at[1] - proxies
+        target.counters[EVALS] += 2 * row_total(target)
+    elif total > 0.0:
+        rng = np.random.default_rng(0)
+        drawn = [draw_row(rng, certified.bound, rates, total) for _ in range(rows)]
+        gaps = np.empty(rows)
+        residual_gaps(target, np.array([i for i, _ in drawn], np.int64), reference, theta, gaps)
+        ratios = gaps / np.array([limit for _, limit in drawn])
+        residual, error = total * float(ratios.mean()), total * float(ratios.std()) / math.sqrt(rows)
+    return known + residual, error, int(target.counters[EVALS])
