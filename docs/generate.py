@@ -67,6 +67,13 @@ def sampler_stub() -> str:
     )
 
 
+def sampler_navigation() -> str:
+    """Entries of mkdocs.yml for the pages of samplers, by title."""
+    titles = {path: path.read_text().partition("\n")[0].removeprefix("# ") for path in (ROOT / "docs" / "samplers").glob("*.md")}
+    ordered = sorted(titles.items(), key=lambda item: item[1].lower())
+    return "\n".join(f"      - {title}: samplers/{path.name}" for path, title in ordered)
+
+
 def _call(sampler: Sampler, namesakes: list[Sampler]) -> str:
     """How the object is made; a class with several names shows the options that tell them apart."""
     arguments = []
@@ -161,9 +168,9 @@ def _first_line(thing: Any) -> str:
     return (inspect.getdoc(thing) or "").partition("\n")[0].replace("|", "\\|")
 
 
-def replaced(text: str, name: str, content: str) -> str:
+def replaced(text: str, name: str, content: str, comment: tuple[str, str] = ("<!-- ", " -->")) -> str:
     """The text with the part between the markers of `name` replaced."""
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    begin, end = f"{comment[0]}{name}:begin{comment[1]}", f"{comment[0]}{name}:end{comment[1]}"
     before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)
     if not (found and closed):
@@ -180,7 +187,11 @@ def pages() -> dict[Path, str]:
         ROOT / "docs" / "write-a-model.md": ("logistic", family_file()),
         ROOT / "docs" / "reference.md": ("reference", reference()),
     }
-    whole = {ROOT / "src" / "tallbayes" / "samplers" / "__init__.pyi": sampler_stub()}
+    settings = ROOT / "mkdocs.yml"
+    whole = {
+        ROOT / "src" / "tallbayes" / "samplers" / "__init__.pyi": sampler_stub(),
+        settings: replaced(settings.read_text(), "samplers", sampler_navigation(), ("      # ", "")),
+    }
     return {path: replaced(path.read_text(), *part) for path, part in parts.items()} | whole
 
 
