@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes.data import records as packed
+from tallbayes.data.precision import require_kept
 from tallbayes.data.moments import Moments, check_finite
 from tallbayes.errors import DataError
 
@@ -80,6 +81,7 @@ class Dataset:
             stop = min(n, start + CHUNK)
             parts = [vectors[k][start:stop] if k in vectors else None for k in ("y", "offset", "weights")]
             packer.pack(out[start:stop], np.asarray(X[start:stop], np.float64), *parts)  # type: ignore[arg-type]
+        require_kept(packer.moments, kind)
         return cls(out, names, "y", packer.moments, offset is not None, weights is not None)
 
     @classmethod

@@ -21,6 +21,7 @@ from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, Packer, _float_type
 from tallbayes.data.design import Matrices, survey
 from tallbayes.data.packed_store import Writer, default_folder, open_store
+from tallbayes.data.precision import require_kept
 from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_double, wanted
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.ipc import ipc
@@ -189,6 +190,7 @@ def _chunks(rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, packer: Pa
             chunk = np.empty((m, packed.width_of(len(names), kind)), kind)
             packer.pack(chunk, x, value[plan["response"]], offset, value[plan["weights"]] if plan["weights"] else None)
             yield chunk
+    require_kept(packer.moments, kind)
     if rows.n is not None and packer.moments.n not in (0, rows.n):
         raise DataError(f"the source had {rows.n:,} rows and now has {packer.moments.n:,}; it changed while it was read.")
 

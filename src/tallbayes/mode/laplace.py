@@ -23,6 +23,7 @@ class Mode:
     hessian: np.ndarray  # of the log-likelihood at the reference
     precision: np.ndarray  # minus the Hessian of the log posterior; with a Laplace prior see `mode.kinks`
     passes: int  # full passes over the rows
+    others: tuple[Mode, ...] = ()  # further modes, by decreasing mass; none where there is proven to be one
 
     @cached_property
     def factor(self) -> np.ndarray:

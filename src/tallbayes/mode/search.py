@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from tallbayes.engine import passes
 from tallbayes.errors import ModelError, TallbayesWarning
+from tallbayes.mode import several
 from tallbayes.mode.ascent import LocalModel
 from tallbayes.mode.kinks import Corners, corners_of
 from tallbayes.mode.kinks import curvature as cornered_curvature
@@ -64,7 +66,35 @@ def _search(model: Model, seed: int, progress: bool, cores: int | None, toleranc
     with Progress("finding the mode", None, progress) as bar:
         if subsample < n and model.independent_rows:
             theta = _subsample_mode(model, theta, subsample, seed, bar)
-        return converge(model, lambda at: passes.total_hessian(model.rows, at, cores), theta, tolerance, bar)
+        mode = converge(model, lambda at: passes.total_hessian(model.rows, at, cores), theta, tolerance, bar)
+        if not model.independent_rows or several.one_mode_proven(model, mode):
+            return mode
+        return _explored(model, mode, seed, cores, tolerance, bar)
+
+
+def _explored(model: Model, first: Mode, seed: int, cores: int | None, tolerance: float, bar: Progress) -> Mode:
+    """The mode of largest mass among those that searches from many starts find, with the others."""
+    rng, n = np.random.default_rng(seed), model.data.n
+    size = min(n, max(several.SUBSAMPLE, 10 * model.dim))
+    chosen = np.arange(n) if size == n else np.sort(rng.integers(0, n, size))
+    rows = model.rows._replace(records=np.ascontiguousarray(model.data.records[chosen]))
+    bar.update(f"modes of {size:,} rows")
+
+    def search(theta: np.ndarray) -> several.Candidate:
+        point = _newton(model, lambda at: passes.total_hessian(rows, at), theta, n / size, 1e-2)
+        return several.Candidate(point.theta, point.value, point.precision)
+
+    points = [first.reference, *several.starts(model, start(model), chosen, rng)]
+    modes, count = [first], first.passes
+    for candidate in several.candidates(model, search, points)[: several.MOST]:
+        try:
+            mode = converge(model, lambda at: passes.total_hessian(model.rows, at, cores), candidate.theta, tolerance, bar)
+        except ModelError:  # a mode of the subsample that all rows do not have
+            continue
+        modes.append(mode)
+        count += mode.passes
+    best, *others = several.distinct(modes)
+    return replace(best, passes=count, others=tuple(others))
 
 
 def converge(
