@@ -36,15 +36,17 @@ from tallbayes.bounds.uniform_ranges import (
 )
 from tallbayes.compile import generic
 from tallbayes.contract import Guarantee, Setup
-from tallbayes.engine.rows import rounding
+from tallbayes.engine.random_rows import draw_distinct_rows
+from tallbayes.engine.rounding import rounding
 from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.families.gaussian import GaussianScale
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves.proposals import as_proposal
 from tallbayes.proxies.taylor import taylor, whitening_of
-from tallbayes.schemes.acceptance import OWN, AcceptancePolicy, SubsampledAcceptance, check_rows, decide, draw_rows
+from tallbayes.schemes.acceptance import OWN, AcceptancePolicy, SubsampledAcceptance, check_rows, decide
 from tallbayes.schemes.bounded_error import beside_delta, check_test, summarise
+from tallbayes.schemes.oracle import oracle_range
 from tallbayes.schemes.references import MovingPolicy, references_at
 from tallbayes.schemes.sequential_tests import (
     ACCEPT,
@@ -61,7 +63,6 @@ from tallbayes.target import (
     BOUND_EXCEEDED,
     ORACLE,
     Certified,
-    oracle_range,
     row_total,
     stop_run,
     subsample_gaps,
@@ -123,7 +124,7 @@ def _decide_uniform(rng, target, rule, pair, info):
     drawn, slack = 0, 1e-9 * limit + rule.slack
     while verdict == UNDECIDED:
         stop = drawn + next_draws(rule.test, evidence)
-        draw_rows(rng, pair.order, drawn, stop)
+        draw_distinct_rows(rng, pair.order, drawn, stop)
         gaps = np.empty(stop - drawn)
         subsample_gaps(target, pair.order[drawn:stop], pair.theta, pair.other, pair.seen, gaps)
         for k in range(gaps.size):
@@ -308,7 +309,7 @@ class Confidence(SubsampledAcceptance):
             bound = collapse(bound)
         elif isinstance(bound, Extremes):
             raise ModelError("a normal sample has one range for all rows; use rows='uniform'.")
-        whitening, shuffled, evaluations = whitening_of(mode), rows == "uniform", model.data.n
+        whitening, shuffled = whitening_of(mode), rows == "uniform"
         policy: AcceptancePolicy
         if self.moving:
             if not isinstance(bound, FREE_OF_REFERENCE):
@@ -319,14 +320,13 @@ class Confidence(SubsampledAcceptance):
             if any(p.size != model.dim for p in points):
                 raise OptionError(f"references have {points[0].size} coordinates; the model has {model.dim}.")
             starts = references_at(model, points, whitening.factor, self.order, bound)
-            evaluations += len(points) * model.data.n
             policy = MovingPolicy(self.move, rule, model, shuffled, self.refresh or 0, starts)
         else:
             policy = AcceptancePolicy(self.move, rule, model, shuffled)
         why = (
             f"confidence sampler: {self.test} at delta = {self.delta:g}, {rows} rows, bound {name}, proxy of order {self.order}"
         )
-        return Setup(model, policy, Certified(whitening, taylor(mode, self.order), bound), evaluations, why, {"bound": name})
+        return Setup(model, policy, Certified(whitening, taylor(mode, self.order), bound), why, {"bound": name})
 
     def _certificate(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str]:
         if self.bound == "oracle":

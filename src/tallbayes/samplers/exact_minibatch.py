@@ -28,7 +28,7 @@ from tallbayes.bounds.tables import Zero, draw_row, rate_count, total_rate
 from tallbayes.compile import declared, generic, inlinable, jit
 from tallbayes.contract import Guarantee, Sampler, Setup, init, step
 from tallbayes.engine import passes
-from tallbayes.engine.rows import rounding
+from tallbayes.engine.rounding import rounding
 from tallbayes.errors import OptionError, unknown
 from tallbayes.families.gaussian import GaussianScale
 from tallbayes.mode.laplace import Mode
@@ -40,8 +40,8 @@ from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whit
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import (
     BOUND_EXCEEDED,
-    EVALS,
     Certified,
+    charge,
     log_likelihood_gap,
     log_prior,
     residual_gaps,
@@ -281,7 +281,7 @@ class ExactMinibatch(Sampler):
             bound, name = certify(mode, self.bound, seed=seed)
             certified = Certified(whitening, taylor(mode), bound)
             why = f"exact minibatch ({self.rate}) with bound {name}"
-        return Setup(model, policy, certified, model.data.n, why)
+        return Setup(model, policy, certified, why)
 
 
 RATES: dict[str, Any] = {"mh-ss": lambda chi: MHSS(), "smh": lambda chi: SMH(), "tuna": Tuna}
@@ -315,7 +315,6 @@ def _excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[float, f
     if not total < row_total(target) or row_total(target) <= rows:
         rows_at = [passes.total_value(setup.model.rows, at) for at in (theta, reference)]  # compiled, unlike this function
         residual = rows_at[0] - rows_at[1] - proxies
-        target.counters[EVALS] += 2 * row_total(target)
     elif total > 0.0:
         rng = np.random.default_rng(0)
         drawn = [draw_row(rng, certified.bound, rates, total) for _ in range(rows)]
@@ -323,5 +322,5 @@ def _excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[float, f
         residual_gaps(target, np.array([i for i, _ in drawn], np.int64), reference, theta, gaps)
         ratios = gaps / np.array([limit for _, limit in drawn])
         residual, error = total * float(ratios.mean()), total * float(ratios.std()) / math.sqrt(rows)
-    setup.evaluations += int(target.counters[EVALS])
+    charge(target)
     return known + residual, error

@@ -37,8 +37,19 @@ from tallbayes.proxies import lower_bounds
 from tallbayes.proxies.lower_bounds import MARGIN, bound_gradient, bound_value
 from tallbayes.samplers.full_data import MovePolicy
 from tallbayes.schemes import lights
-from tallbayes.schemes.lights import Lights, first_lights, log_odds, no_lights, renew_gaps, resample, shuffles
-from tallbayes.target import NOT_FINITE, Target, bright_gradient, changed_gradient, log_prior, lower_gaps, stop_run
+from tallbayes.schemes.lights import (
+    Lights,
+    bright_gradient,
+    changed_gradient,
+    first_lights,
+    log_odds,
+    lower_gaps,
+    no_lights,
+    renew_gaps,
+    resample,
+    shuffles,
+)
+from tallbayes.target import NOT_FINITE, Target, log_prior, stop_run
 
 RESAMPLE = ("implicit", "explicit", "explicit-without", "sweep")
 INFO = ("joint", *MOVE_INFO[1:], "bright", "looked", "brightened", "darkened", "seen")
@@ -258,7 +269,7 @@ class Firefly(Sampler):
             scheme = lights.classes_of(np.clip(excess * share, min(floor, 1.0), 1.0))
         why = f"Firefly with {label} bounds, {expected:.3g} of {n:,} rows expected bright"
         notes = {"bound": label, "expected_bright": expected}
-        return Setup(model, FireflyPolicy(self.move, mode, scheme), bound, (_DRAWS + 1) * n, why, notes)
+        return Setup(model, FireflyPolicy(self.move, mode, scheme), bound, why, notes)
 
     def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
         """Bright share, rows never looked at and autocorrelation of the bright count; sentences where they are bad."""
@@ -275,10 +286,10 @@ class Firefly(Sampler):
             return found
         from arviz_stats.base import array_stats
 
-        factor = draws * theta.shape[0] / float(array_stats.ess(stats["bright"], chain_axis=0, draw_axis=1))
+        factor = draws * theta.shape[0] * setup.thin / float(array_stats.ess(stats["bright"], chain_axis=0, draw_axis=1))
         stays = float(stats["bright"].sum() / max(stats["darkened"].sum(), 1.0))
         setup.notes.update({"bright_count_IF": factor, "iterations_bright": stays})
-        if stays > _STICKY and stays > 0.02 * draws:
+        if stays > _STICKY and stays > 0.02 * draws * setup.thin:
             found.append(
                 f"a bright row stays bright for {stays:.0f} iterations on average, and the bright count has an inefficiency of "
                 f"{factor:.0f}: theta follows the few rows that are lit. Raise "

@@ -20,13 +20,14 @@ import numpy as np
 from tallbayes.compile import inlinable
 from tallbayes.contract import Guarantee, Sampler, Setup, init, step
 from tallbayes.diagnostics.pair_pilot import values_at_mode
+from tallbayes.engine.random_rows import draw_distinct_rows
 from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import unwhiten, whiten
-from tallbayes.schemes.acceptance import INFO, AcceptancePolicy, check_rows, costs_more, draw_rows, proxy_at
+from tallbayes.schemes.acceptance import INFO, AcceptancePolicy, check_rows, costs_more, proxy_at
 from tallbayes.target import log_prior, row_total, subsample_values
 
 ESTIMATORS = ("biased", "unbiased")
@@ -54,7 +55,7 @@ def _estimate(rng, target, options, theta, order):
     """Estimated log posterior, and the number of rows in the sample."""
     m = rng.binomial(row_total(target), options.share)
     values = np.empty(m)
-    draw_rows(rng, order, 0, m)
+    draw_distinct_rows(rng, order, 0, m)
     subsample_values(target, order[:m], theta, values)
     return options.power * values.sum() + log_prior(target, theta), m
 
@@ -135,11 +136,11 @@ class NaiveSubsampling(Sampler):
         variance = power**2 * self.share * (1.0 - self.share) * model.data.n * float(np.mean(values**2))
         policy = NaivePolicy(self.move, NaiveOptions(None, self.share, power), model)
         why = f"a share of {self.share:g} of the rows, as asked"
-        return Setup(model, policy, proxy_at(mode, 0), values.size, why, {"estimate_variance": variance})
+        return Setup(model, policy, proxy_at(mode, 0), why, {"estimate_variance": variance})
 
     def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
         """Cost, and noise that stops the chain."""
-        found = costs_more(stats, setup.model.data.n)
+        found = costs_more(stats, setup.model.data.n, setup.thin)
         variance, accepted = setup.notes["estimate_variance"], float(np.mean(stats["acceptance_rate"]))
         if variance > 3.0:
             found.append(

@@ -41,7 +41,7 @@ CORRELATION = 0.5  # of successive draws that warm-up aims at
 BOUNDS = ("T6", "T9")
 
 
-class Tuning(NamedTuple):
+class IntervalTuning(NamedTuple):
     """What warm-up knows: sums of products of successive draws, and the time between draws."""
 
     products: np.ndarray
@@ -55,16 +55,16 @@ class PathPolicy(Policy):
     def __init__(self, mode: Mode, centre: np.ndarray, prior: PriorRows, interval: float | None) -> None:
         self.laplace, self.centre, self.prior, self.interval = mode.laplace(), centre, prior, interval
 
-    def begin(self) -> Tuning:
+    def begin(self) -> IntervalTuning:
         """Time 1 in units of the posterior standard deviation."""
         zeros = np.zeros(self.centre.size)
-        return Tuning(zeros, zeros.copy(), 1.0 if self.interval is None else self.interval)
+        return IntervalTuning(zeros, zeros.copy(), 1.0 if self.interval is None else self.interval)
 
     def window_ends(self, warmup: int) -> list[int]:
         """As for moves."""
         return windows.window_ends(warmup)
 
-    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> Tuning:
+    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> IntervalTuning:
         """Half-way and at the end, from the largest lag-one correlation."""
         if self.interval is not None:
             return state
@@ -77,7 +77,7 @@ class PathPolicy(Policy):
         largest = min(max(float(ratio.max()), 0.05), 0.95)
         change = min(max(math.log(CORRELATION) / math.log(largest), 0.25), 4.0)
         zeros = np.zeros(white.shape[1])
-        return Tuning(zeros, zeros.copy(), state.interval * change)
+        return IntervalTuning(zeros, zeros.copy(), state.interval * change)
 
     def options(self, state: Any, final: bool) -> ZigZagOptions:
         """The interval, and what is fixed."""
@@ -145,7 +145,7 @@ class ZigZag(Sampler):
         rates = np.zeros(rate_count(bound))
         rate = 3.0 * math.sqrt(model.dim) * model.dim * slope_rate(bound, math.sqrt(model.dim) + 1.0, rates)
         why = f"Zig-Zag process with bound {name}, about {rate:.3g} candidate rows in a unit of time"
-        return Setup(model, policy, certified, model.data.n, why, {"candidate rows in a unit of time": float(rate)})
+        return Setup(model, policy, certified, why, {"candidate rows in a unit of time": float(rate)})
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator

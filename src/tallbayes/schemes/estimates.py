@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import generic, inlinable, leaf
-from tallbayes.engine.residuals import slope_count
+from tallbayes.engine.residuals import add_curvatures, add_slopes, residual_slopes, residual_values, slope_count
 from tallbayes.moves.move import log_density_gradient
 from tallbayes.priors import PriorTerms, prior_gradient, prior_value
+from tallbayes.proxies.capabilities import HasDifference
 from tallbayes.proxies.difference import combine, fresh_rows, proxy_sum, proxy_sum_gradient, refreshed_rows
 from tallbayes.proxies.taylor import whiten
-from tallbayes.target import Target, add_control_gradient, control_slopes
+from tallbayes.target import Target, count
 
 LIKELIHOOD, SIGN, VARIANCE, BEYOND = 0, 1, 2, 3
 
@@ -40,6 +41,36 @@ class EstimatedPosterior(NamedTuple):
     rows: Rows
     at: np.ndarray
     marks: np.ndarray  # log |L-hat|, sign, variance; evaluations beyond the wall
+
+
+@inlinable
+def control_values(target: Target[HasDifference], index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
+    """Residuals l_i - q_i of the indexed rows: one evaluation a row."""
+    count(target, index.size, 0, index.size)
+    residual_values(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out)
+
+
+@inlinable
+def control_slopes(
+    target: Target[HasDifference], index: np.ndarray, theta: np.ndarray, out: np.ndarray, slopes: np.ndarray
+) -> None:
+    """The same with gradients, as derivatives in the linear predictors: one evaluation a row."""
+    count(target, index.size, index.size, index.size)
+    residual_slopes(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out, slopes)
+
+
+@inlinable
+def add_control_gradient(
+    target: Target, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray
+) -> None:
+    """Add gradients that `control_slopes` has evaluated, times factors: no new evaluation."""
+    add_slopes(target.rows, index, slopes, factors, gradient)
+
+
+@inlinable
+def add_reference_curvature(target: Target[HasDifference], index: np.ndarray, factors: np.ndarray, hessian: np.ndarray) -> None:
+    """Add Hessians of the indexed rows at the reference, times factors: scalars at the reference are not counted."""
+    add_curvatures(target.rows, index, factors, target.proxy.whitening.reference, hessian)
 
 
 @inlinable
@@ -193,6 +224,7 @@ def log_prior_at(target, theta):
     return prior_value(target.prior, theta)
 
 
-def blank_rows(width: int) -> Rows:
-    """No rows, with the right types."""
+def blank_rows(rows: Any) -> Rows:
+    """No rows of this kind, with the right types."""
+    width = int(slope_count(rows))
     return Rows(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0), np.zeros((0, width)))

@@ -15,7 +15,8 @@ from tallbayes.engine.family_functions import jet1, jet2
 from tallbayes.families.student_t import StudentT
 from tallbayes.moves.linear import dot, upper_times
 from tallbayes.proxies.taylor import unwhiten, whiten
-from tallbayes.target import BOUND_EXCEEDED, DIVERGED, STATUS, residual_gradient, stop_run
+from tallbayes.schemes.minibatch_gradient import residual_gradient
+from tallbayes.target import BOUND_EXCEEDED, DIVERGED, STATUS, stop_run
 
 HORIZON = 0.25  # time after which bounds that grow with |w| are renewed
 

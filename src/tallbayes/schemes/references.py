@@ -13,15 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.bounds.uniform_ranges import moved, reference_scale
+from tallbayes.bounds.uniform_ranges import moved, reference_passes, reference_scale
 from tallbayes.compile import inlinable
 from tallbayes.contract import init, step
 from tallbayes.engine import passes
+from tallbayes.engine.ledger import record
+from tallbayes.engine.rows import range_hessian
 from tallbayes.model import Model
 from tallbayes.moves import Move
 from tallbayes.proxies.taylor import Taylor, Whitening, proxy_value, whiten
 from tallbayes.schemes.acceptance import AcceptancePolicy, State, decide, iterate
-from tallbayes.target import Certified, Seen, Target, expand, log_prior, row_total, total_residual_gap
+from tallbayes.target import Cache, Certified, Target, count, log_prior, row_total, total_residual_gap
 
 
 class References(NamedTuple):
@@ -39,7 +41,7 @@ class MovingState(NamedTuple):
 
     theta: np.ndarray
     order: np.ndarray
-    seen: Seen
+    seen: Cache
     references: References
     age: int
 
@@ -99,6 +101,16 @@ def nearest(target, references, theta):
 
 
 @inlinable
+def expand(target: Target, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
+    """Gradient and lower triangle of the Hessian of the log-likelihood, written: n evaluations; papers do not count them."""
+    n = row_total(target)
+    count(target, n, n, 0)
+    gradient[:] = 0.0
+    hessian[:] = 0.0
+    return range_hessian(target.rows, 0, n, theta, gradient, hessian)
+
+
+@inlinable
 def _renewed(target, theta, order):
     """The reference at theta: one pass, and one more if the bound asks for it."""
     d, factor = theta.size, target.proxy.whitening.factor
@@ -117,6 +129,7 @@ def _renewed(target, theta, order):
         for b in range(d):
             for c in range(d):
                 white_hessian[a, b] += half[a, c] * factor[c, b]
+    count(target, reference_passes(target.proxy.bound) * row_total(target), 0, 0)
     scales = np.full(1, reference_scale(target.proxy.bound, target.rows, theta))
     points = theta.copy().reshape((1, d))
     return References(points, white_gradient.reshape((1, d)), white_hessian.reshape((1, d, d)), scales, order)
@@ -125,7 +138,7 @@ def _renewed(target, theta, order):
 @init.register(MovingOptions)
 def _init(rng, target, options, theta):
     order = np.arange(row_total(target) if options.shuffled else 0).astype(np.int32)
-    return MovingState(theta.copy(), order, Seen(False, False), _copied(options.references), 0)
+    return MovingState(theta.copy(), order, Cache(False, False), _copied(options.references), 0)
 
 
 @step.register(MovingOptions)
@@ -135,10 +148,10 @@ def _step(rng, target, options, state, info):
     white = whiten(here.proxy.whitening, state.theta)
     surrogate = proxy_value(here.proxy.proxy, white) + log_prior(target, state.theta)
     if options.every > 0 and state.age % options.every == 0:
-        inner = State(state.theta, white, surrogate, state.order, Seen(state.seen.ours, False))
+        inner = State(state.theta, white, surrogate, state.order, Cache(state.seen.ours, False))
         inner = iterate(rng, here, options.kernel, FullRead(), inner, info)
         references = _renewed(target, inner.theta, references.order)
-        seen = Seen(True, inner.seen.papers)
+        seen = Cache(True, inner.seen.papers)
     else:
         inner = State(state.theta, white, surrogate, state.order, state.seen)
         inner = iterate(rng, here, options.kernel, options.rule, inner, info)
@@ -153,6 +166,7 @@ def references_at(model: Model, points: list[np.ndarray], factor: np.ndarray, or
         _, gradient, hessian = passes.total_hessian(model.rows, point)
         gradients.append(factor.T @ gradient)
         hessians.append(factor.T @ hessian @ factor)
+    record(len(points) * reference_passes(bound) * model.data.n)
     scales = np.array([reference_scale(bound, model.rows, point) for point in points])
     return References(np.array(points), np.array(gradients), np.array(hessians), scales, order)
 
@@ -171,4 +185,4 @@ class MovingPolicy(AcceptancePolicy):
     def blank(self, theta: np.ndarray) -> MovingState:
         """A state with the references to begin with."""
         order = np.arange(self.rows, dtype=np.int32)
-        return MovingState(theta.copy(), order, Seen(False, False), self.references, 0)
+        return MovingState(theta.copy(), order, Cache(False, False), self.references, 0)

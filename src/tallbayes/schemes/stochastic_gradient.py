@@ -20,7 +20,7 @@ from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
 from tallbayes.moves import tuning as windows
 from tallbayes.schemes.minibatch_gradient import Noise, make_controls, measure_noise, minibatch_gradients
-from tallbayes.target import EVALS, Target, counters
+from tallbayes.target import Target, counters
 
 POINTS = 20  # pilot points at which noise is measured
 REMOVED = 0.25  # predicted inflation that corrected noise may take away: the rest of the noise stays well above zero
@@ -56,7 +56,7 @@ def near(vector):
     return total < 1e8
 
 
-class Tuning(NamedTuple):
+class NoiseTuning(NamedTuple):
     """What warm-up knows: noise seen in its second part, and the factor on the pilot's noise that follows."""
 
     seen: int
@@ -70,15 +70,15 @@ class NoisePolicy(Policy):
     def __init__(self, sampler: StochasticGradient, noise: Noise, subsample: int) -> None:
         self.sampler, self.noise, self.subsample = sampler, noise, subsample
 
-    def begin(self) -> Tuning:
+    def begin(self) -> NoiseTuning:
         """The pilot's noise."""
-        return Tuning(0, 0.0, 1.0)
+        return NoiseTuning(0, 0.0, 1.0)
 
     def window_ends(self, warmup: int) -> list[int]:
         """As for moves."""
         return windows.window_ends(warmup)
 
-    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> Tuning:
+    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> NoiseTuning:
         """Noise is collected from a quarter of warm-up on, when the chain has left its start."""
         begun, level = end - draws.shape[0], float(self.noise.values.mean())
         if begun >= 0.25 * warmup:
@@ -189,7 +189,7 @@ class StochasticGradient(Sampler):
             f"{noise.values[-1]:.3g} in units of the posterior: step {step:.3g}, predicted error of variances {100 * error:.2g} %, "
             f"about {cost:,.0f} evaluations per effective draw"
         )
-        return Setup(model, policy, controls, int(target.counters[EVALS]), why, notes)
+        return Setup(model, policy, controls, why, notes)
 
     def diagnose(self, setup: Setup, theta: np.ndarray, stats: dict[str, np.ndarray]) -> list[str]:
         """Noise of the run against what the step was chosen for."""
