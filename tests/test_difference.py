@@ -367,3 +367,16 @@ def test_the_reported_variance_of_the_signed_estimator_is_that_of_its_logarithm(
     error = math.hypot(((logs - logs.mean()) ** 2).std(), reported.std()) / math.sqrt(draws)
     assert abs(reported.mean() - logs.var()) < THRESHOLD * error
     assert error < 0.05 * logs.var()
+
+
+def test_residuals_of_order_0_need_as_many_rows_as_there_are_and_those_of_higher_orders_do_not():
+    """gamma = n^2 Var d over the posterior goes like n, 1 and 1/n for orders 0, 1 and 2; m is gamma over the variance wanted."""
+    gammas = {}
+    for n in (4_000, 64_000):
+        X, y = logistic_arrays(n)
+        mode = tb.find_mode(tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.normal(2.0)), progress=False)
+        points = mode.laplace().draw(np.random.default_rng(1), 20)
+        for order in (0, 1, 2):
+            gammas[n, order] = np.median([n * n * d.var() for d in pilots.all_residuals(mode, order, points)])
+    for order, power in ((0, 1.0), (1, 0.0), (2, -1.0)):
+        assert abs(math.log(gammas[64_000, order] / gammas[4_000, order], 16) - power) < 0.2

@@ -18,6 +18,7 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, tuning
 from tallbayes.moves.proposals import propose
+from tallbayes.proxies.capabilities import HasProxy
 from tallbayes.proxies.taylor import unwhiten
 from tallbayes.schemes.acceptance import as_tuned_proposal, proxy_at
 from tallbayes.target import EVALS, Cache, Target, charge, counters, subsample_gaps, subsample_values
@@ -27,12 +28,12 @@ LEVEL = 1e-6  # of the check: a run in a million is warned of without cause
 
 
 @jit
-def _gaps(target, index, theta, other, out):
+def _gaps(target: Target[HasProxy], index: np.ndarray, theta: np.ndarray, other: np.ndarray, out: np.ndarray) -> None:
     subsample_gaps(target, index, theta, other, Cache(False, False), out)
 
 
 @jit
-def _values(target, index, theta, out):
+def _values(target: Target, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     subsample_values(target, index, theta, out)
 
 

@@ -67,7 +67,7 @@ def draw_rows(rng: np.random.Generator, scheme: Any, size: int, index: np.ndarra
 
 
 @draw_rows.register(UniformRows)
-def _draw_uniform(rng, scheme, size, index, factors):
+def _draw_uniform(rng: np.random.Generator, scheme: UniformRows, size: int, index: np.ndarray, factors: np.ndarray) -> None:
     factor = scheme.n / size
     for k in range(index.size):
         index[k] = draw_number(rng, scheme.n)
@@ -75,7 +75,7 @@ def _draw_uniform(rng, scheme, size, index, factors):
 
 
 @draw_rows.register(WeightedRows)
-def _draw_weighted(rng, scheme, size, index, factors):
+def _draw_weighted(rng: np.random.Generator, scheme: WeightedRows, size: int, index: np.ndarray, factors: np.ndarray) -> None:
     table = scheme.table
     chunks = table.start.size - 1
     total = table.cumulative[chunks]
@@ -89,7 +89,9 @@ def _draw_weighted(rng, scheme, size, index, factors):
 
 
 @draw_rows.register(ProportionalRows)
-def _draw_proportional(rng, scheme, size, index, factors):
+def _draw_proportional(
+    rng: np.random.Generator, scheme: ProportionalRows, size: int, index: np.ndarray, factors: np.ndarray
+) -> None:
     table = scheme.table
     total = table.cumulative[-1]
     for k in range(index.size):
@@ -106,12 +108,12 @@ def row_scale(scheme: Any, row: int) -> float:
 
 
 @row_scale.register(UniformRows)
-def _uniform_scale(scheme, row):
+def _uniform_scale(scheme: UniformRows, row: int) -> float:
     return float(scheme.n)
 
 
 @row_scale.register(WeightedRows)
-def _weighted_scale(scheme, row):
+def _weighted_scale(scheme: WeightedRows, row: int) -> float:
     total = scheme.table.cumulative[scheme.table.start.size - 1]
     return 1.0 / ((1.0 - scheme.share) * scheme.table.weight[row] / total + scheme.share / scheme.n)
 
@@ -183,7 +185,7 @@ def draw_item(rng: np.random.Generator, table: AliasTable, first_chunk: int, las
 
 
 @jit
-def _build_chunk(weight, threshold, alias):
+def _build_chunk(weight: np.ndarray, threshold: np.ndarray, alias: np.ndarray) -> float:
     """Vose's algorithm on one chunk; returns the total weight."""
     size = weight.size
     total = 0.0

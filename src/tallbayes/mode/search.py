@@ -152,6 +152,7 @@ def _subsample_mode(model: Model, theta: np.ndarray, size: int, seed: int, bar: 
     bar.update(f"mode of {index.size:,} rows")
     with ledger.counting() as account, suppress(ModelError):  # a part may be separable or collinear where the whole is not
         theta = _newton(model, lambda at: passes.total_hessian(rows, at), theta, n / index.size, 1e-2).theta
+    ledger.record(account.rows)  # also where the search as a whole is accounted for
     return theta, account.rows
 
 

@@ -93,9 +93,17 @@ class HasLowerBound(Protocol):
         """What is subtracted from a Taylor bound."""
 
 
-class HasCentres(HasWall, Protocol):
+class HasGroups(HasWall, Protocol):
     """Groups of rows with a centre each: `schemes.learned_rows`."""
 
     @property
     def centres(self) -> Any:
         """Rows, one for each group."""
+
+    @property
+    def members(self) -> np.ndarray:
+        """Row numbers, group after group."""
+
+    @property
+    def start(self) -> np.ndarray:
+        """Of each group in `members`, and n."""

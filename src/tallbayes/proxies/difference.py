@@ -59,7 +59,7 @@ class BlockPoisson(NamedTuple):
 
 
 @leaf(options=SUMS)
-def proxy_sum(proxy, theta):
+def proxy_sum(proxy: Difference, theta: np.ndarray) -> float:
     """Sum of the proxies of all rows at theta."""
     reference, d = proxy.whitening.reference, theta.size
     total = 0.0
@@ -72,7 +72,7 @@ def proxy_sum(proxy, theta):
 
 
 @leaf(options=SUMS)
-def proxy_sum_gradient(proxy, theta, gradient):
+def proxy_sum_gradient(proxy: Difference, theta: np.ndarray, gradient: np.ndarray) -> float:
     """The same, its gradient written to `gradient`."""
     reference, d = proxy.whitening.reference, theta.size
     total = 0.0
@@ -93,7 +93,7 @@ def combine(estimator: Any, counts: np.ndarray, z: np.ndarray, factors: np.ndarr
 
 
 @combine.register(PenaltyEstimator)
-def _penalty(estimator, counts, z, factors):
+def _penalty(estimator: PenaltyEstimator, counts: np.ndarray, z: np.ndarray, factors: np.ndarray) -> tuple[float, float, float]:
     m = z.size
     mean = 0.0
     for k in range(m):
@@ -109,7 +109,9 @@ def _penalty(estimator, counts, z, factors):
 
 
 @combine.register(BlockPoisson)
-def _block_poisson(estimator, counts, z, factors):
+def _block_poisson(
+    estimator: BlockPoisson, counts: np.ndarray, z: np.ndarray, factors: np.ndarray
+) -> tuple[float, float, float]:
     """The first entries of z are those of the pilot rows, which fix a(theta).
 
     log |L-hat| is a Poisson(lambda) number of terms log |A|, so its variance given theta is lambda E (log |A|)^2, which the sum of the
@@ -161,14 +163,18 @@ def refreshed_rows(
 
 
 @fresh_rows.register(PenaltyEstimator)
-def _fresh_penalty(rng, estimator, scheme):
+def _fresh_penalty(
+    rng: np.random.Generator, estimator: PenaltyEstimator, scheme: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     index, scale = np.empty(estimator.size, np.int64), np.empty(estimator.size)
     draw_rows(rng, scheme, 1, index, scale)
     return index, scale, np.zeros(0, np.int64)
 
 
 @refreshed_rows.register(PenaltyEstimator)
-def _refreshed_penalty(rng, estimator, scheme, index, scale, counts):
+def _refreshed_penalty(
+    rng: np.random.Generator, estimator: PenaltyEstimator, scheme: Any, index: np.ndarray, scale: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     size = estimator.size // estimator.blocks
     begin = draw_number(rng, estimator.blocks) * size
     new_index, new_scale, origin = index.copy(), scale.copy(), np.arange(index.size)
@@ -178,13 +184,13 @@ def _refreshed_penalty(rng, estimator, scheme, index, scale, counts):
 
 
 @inlinable
-def _pilot_scale(estimator, scheme, scale):
+def _pilot_scale(estimator: BlockPoisson, scheme: Any, scale: np.ndarray) -> None:
     for k in range(estimator.pilot.size):
         scale[k] = row_scale(scheme, estimator.pilot[k])
 
 
 @fresh_rows.register(BlockPoisson)
-def _fresh_poisson(rng, estimator, scheme):
+def _fresh_poisson(rng: np.random.Generator, estimator: BlockPoisson, scheme: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     counts = np.empty(estimator.products, np.int64)
     batches = 0
     for l in range(counts.size):
@@ -200,7 +206,9 @@ def _fresh_poisson(rng, estimator, scheme):
 
 
 @refreshed_rows.register(BlockPoisson)
-def _refreshed_poisson(rng, estimator, scheme, index, scale, counts):
+def _refreshed_poisson(
+    rng: np.random.Generator, estimator: BlockPoisson, scheme: Any, index: np.ndarray, scale: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Products `first`, `first` + 1, .. (cyclically) get new counts and new minibatches; counts belong to the auxiliaries."""
     products, batch, fixed = estimator.products, estimator.batch, estimator.pilot.size
     first = draw_number(rng, products)
@@ -220,7 +228,14 @@ def _refreshed_poisson(rng, estimator, scheme, index, scale, counts):
 
 
 @leaf
-def _kept_rows(estimator, index, scale, counts, new_counts, renewed):
+def _kept_rows(
+    estimator: BlockPoisson,
+    index: np.ndarray,
+    scale: np.ndarray,
+    counts: np.ndarray,
+    new_counts: np.ndarray,
+    renewed: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of the pilot and of the products that stay, at their new places; the others are left open, with origin -1."""
     batch, fixed = estimator.batch, estimator.pilot.size
     size = fixed + new_counts.sum() * batch

@@ -28,7 +28,7 @@ from tallbayes.engine.rows import SingleIndex, row_values
 from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
 from tallbayes.moves.proposals import propose
-from tallbayes.proxies.capabilities import HasCentres
+from tallbayes.proxies.capabilities import HasGroups
 from tallbayes.proxies.taylor import Whitening, unwhiten, whiten, whitening_of
 from tallbayes.schemes.estimates import at_wall, inside, pulled_in
 from tallbayes.target import NOT_FINITE, Target, count, log_prior, stop_run, subsample_values
@@ -70,14 +70,16 @@ class LearnedOptions(NamedTuple):
 
 
 @inlinable
-def centre_log_likelihoods(target: Target[HasCentres], theta: np.ndarray, out: np.ndarray) -> None:
+def centre_log_likelihoods(target: Target[HasGroups], theta: np.ndarray, out: np.ndarray) -> None:
     """l at the centres of groups of rows, which the proxy holds: one evaluation a centre."""
     count(target, out.size, 0, out.size)
     row_values(target.proxy.centres, np.arange(out.size), theta, out)
 
 
 @inlinable
-def estimate(target, options, theta, numbers):
+def estimate(
+    target: Target[HasGroups], options: LearnedOptions, theta: np.ndarray, numbers: np.ndarray
+) -> tuple[float, float, int]:
     """log L-hat, its variance and the rows used."""
     groups = target.proxy
     last = groups.start.size - 1
@@ -117,7 +119,7 @@ def estimate(target, options, theta, numbers):
 
 
 @init.register(LearnedOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target[HasGroups], options: LearnedOptions, theta: np.ndarray) -> LearnedState:
     theta = pulled_in(target, theta)
     numbers = np.empty((2, options.size))
     for k in range(options.size):
@@ -130,7 +132,9 @@ def _init(rng, target, options, theta):
 
 
 @step.register(LearnedOptions)
-def _step(rng, target, options, state, info):
+def _step(
+    rng: np.random.Generator, target: Target[HasGroups], options: LearnedOptions, state: LearnedState, info: np.ndarray
+) -> LearnedState:
     d = state.theta.size
     white, theta = np.empty(d), np.empty(d)
     ratio, component = propose(rng, options.kernel, state.white, white)

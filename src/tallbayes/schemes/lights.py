@@ -110,13 +110,13 @@ def no_lights() -> Lights:
 
 
 @inlinable
-def log_odds(gap):
+def log_odds(gap: float) -> float:
     """log(L/B - 1) = log(e^gap - 1)."""
     return gap + math.log(-math.expm1(-gap)) if gap > 0.0 else -np.inf
 
 
 @inlinable
-def brighten(lights, row, gap):
+def brighten(lights: Lights, row: int, gap: float) -> None:
     """Make a dark row bright. `gap` must have room."""
     bright = lights.tally[0]
     at, other = lights.place[row], lights.order[bright]
@@ -127,7 +127,7 @@ def brighten(lights, row, gap):
 
 
 @inlinable
-def darken(lights, at):
+def darken(lights: Lights, at: int) -> None:
     """Make the bright row at a position dark; the last bright row takes its place."""
     last = lights.tally[0] - 1
     row, other = lights.order[at], lights.order[last]
@@ -138,7 +138,7 @@ def darken(lights, at):
 
 
 @inlinable
-def with_room(lights, extra):
+def with_room(lights: Lights, extra: int) -> Lights:
     """The same with room for the gaps of `extra` more bright rows."""
     need = lights.tally[0] + extra
     if need <= lights.gap.size:
@@ -149,14 +149,14 @@ def with_room(lights, extra):
 
 
 @inlinable
-def _look(lights, row):
+def _look(lights: Lights, row: int) -> None:
     if lights.seen[row] == 0:
         lights.seen[row] = 1
         lights.tally[2] += 1
 
 
 @inlinable
-def first_lights(rng, target, theta, shuffled):
+def first_lights(rng: np.random.Generator, target: Target[HasLowerBound], theta: np.ndarray, shuffled: bool) -> Lights:
     """z drawn from its law given theta: n evaluations."""
     n = row_total(target)
     order = np.arange(n).astype(np.int32)
@@ -175,7 +175,7 @@ def first_lights(rng, target, theta, shuffled):
 
 
 @inlinable
-def skip(rng, rate):
+def skip(rng: np.random.Generator, rate: float) -> int:
     """A geometric number of at least 1: how far to the next success of trials at this rate. Large where it would overflow."""
     if rate >= 1.0:
         return 1
@@ -183,7 +183,7 @@ def skip(rng, rate):
 
 
 @inlinable
-def marked_rows(rng, rates):
+def marked_rows(rng: np.random.Generator, rates: Implicit) -> np.ndarray:
     """Rows each marked independently at its own rate, in time proportional to their number: skips, then thinning."""
     rows, total = np.empty(64, np.int32), 0
     several = rates.rate.size > 1
@@ -211,7 +211,7 @@ def shuffles(scheme: Any) -> bool:
 
 
 @shuffles.register(Explicit)
-def _shuffles(scheme):
+def _shuffles(scheme: Explicit) -> bool:
     return scheme.scheme == WITHOUT
 
 
@@ -223,7 +223,9 @@ def resample(rng: np.random.Generator, target: Any, scheme: Any, theta: np.ndarr
 
 
 @resample.register(Implicit)
-def _implicit(rng, target, scheme, theta, lights):
+def _implicit(
+    rng: np.random.Generator, target: Target, scheme: Implicit, theta: np.ndarray, lights: Lights
+) -> tuple[Lights, Changes]:
     """Dark rows are proposed before any bright one is darkened: a row just darkened must not be tried again."""
     bright = lights.tally[0]
     marked = marked_rows(rng, scheme)
@@ -256,7 +258,7 @@ def _implicit(rng, target, scheme, theta, lights):
 
 
 @inlinable
-def _rows_to_redraw(rng, scheme, lights):
+def _rows_to_redraw(rng: np.random.Generator, scheme: Explicit, lights: Lights) -> np.ndarray:
     n, size = lights.order.size, scheme.size
     rows = np.empty(size, np.int32)
     if scheme.scheme == WITHOUT:
@@ -271,7 +273,9 @@ def _rows_to_redraw(rng, scheme, lights):
 
 
 @resample.register(Explicit)
-def _explicit(rng, target, scheme, theta, lights):
+def _explicit(
+    rng: np.random.Generator, target: Target, scheme: Explicit, theta: np.ndarray, lights: Lights
+) -> tuple[Lights, Changes]:
     rows = _rows_to_redraw(rng, scheme, lights)
     gap = np.empty(rows.size)
     lower_gaps(target, rows, theta, gap)
@@ -294,7 +298,7 @@ def _explicit(rng, target, scheme, theta, lights):
 
 
 @inlinable
-def renew_gaps(target, theta, lights, buffer, computed):
+def renew_gaps(target: Target[HasLowerBound], theta: np.ndarray, lights: Lights, buffer: np.ndarray, computed: bool) -> None:
     """Keep the gaps of bright rows at a new theta: from `buffer` if they were computed there, else anew."""
     bright = lights.tally[0]
     if not computed:

@@ -47,7 +47,7 @@ def residual_gradient(
 
 
 @inlinable
-def add_proxy_gradient(proxy, white, gradient):
+def add_proxy_gradient(proxy: Taylor, white: np.ndarray, gradient: np.ndarray) -> None:
     """Add the gradient in w of the sum of proxies: reads no row."""
     d = white.size
     if proxy.order >= 1:
@@ -62,7 +62,14 @@ def add_proxy_gradient(proxy, white, gradient):
 
 
 @inlinable
-def noisy_gradient(rng, target, subsample, white, theta, gradient):
+def noisy_gradient(
+    rng: np.random.Generator,
+    target: Target[HasScheme],
+    subsample: int,
+    white: np.ndarray,
+    theta: np.ndarray,
+    gradient: np.ndarray,
+) -> float:
     """Write the estimate g(w) to `gradient`; returns an unbiased estimate of tr V / d.
 
     The noise is estimated from the difference of the two halves of the minibatch: no row is read for it.
@@ -87,7 +94,7 @@ def noisy_gradient(rng, target, subsample, white, theta, gradient):
 
 
 @jit
-def _single_rows(rng, target, theta, out):
+def _single_rows(rng: np.random.Generator, target: Target[HasScheme], theta: np.ndarray, out: np.ndarray) -> None:
     """Whitened terms of the estimator at one theta, as if m were 1, in the rows of `out`."""
     index, factors, raw = np.empty(1, np.int64), np.empty(1), np.empty(theta.size)
     for k in range(out.shape[0]):
@@ -98,7 +105,9 @@ def _single_rows(rng, target, theta, out):
 
 
 @jit
-def minibatch_gradients(rng, target, subsample, white, theta, out):
+def minibatch_gradients(
+    rng: np.random.Generator, target: Target[HasScheme], subsample: int, white: np.ndarray, theta: np.ndarray, out: np.ndarray
+) -> None:
     """Independent estimates of the gradient at one point, in the rows of `out`."""
     for k in range(out.shape[0]):
         noisy_gradient(rng, target, subsample, white, theta, out[k])

@@ -21,8 +21,9 @@ from tallbayes.engine.ledger import record
 from tallbayes.engine.rows import range_hessian
 from tallbayes.model import Model
 from tallbayes.moves import Move
+from tallbayes.proxies.capabilities import HasBound, HasWhitening
 from tallbayes.proxies.taylor import Taylor, Whitening, proxy_value, whiten
-from tallbayes.schemes.acceptance import AcceptancePolicy, State, decide, iterate
+from tallbayes.schemes.acceptance import AcceptancePolicy, Pair, State, decide, iterate
 from tallbayes.target import Cache, Certified, Target, count, log_prior, row_total, total_residual_gap
 
 
@@ -61,13 +62,13 @@ class FullRead(NamedTuple):
 
 
 @decide.register(FullRead)
-def _decide(rng, target, rule, pair, info):
+def _decide(rng: np.random.Generator, target: Target, rule: FullRead, pair: Pair, info: np.ndarray) -> tuple[bool, int]:
     gap = total_residual_gap(target, pair.theta, pair.other, pair.white, pair.other_white, pair.seen)
     return pair.level < pair.known + gap, row_total(target)
 
 
 @inlinable
-def _copied(references):
+def _copied(references: References) -> References:
     return References(
         references.points.copy(),
         references.gradients.copy(),
@@ -78,7 +79,7 @@ def _copied(references):
 
 
 @inlinable
-def _at(target, references, k):
+def _at(target: Target[HasBound], references: References, k: int) -> Target[Certified]:
     """The target with its proxy at reference k."""
     whitening = Whitening(references.points[k], target.proxy.whitening.factor)
     proxy = Taylor(references.gradients[k], references.hessians[k], references.order)
@@ -87,7 +88,7 @@ def _at(target, references, k):
 
 
 @inlinable
-def nearest(target, references, theta):
+def nearest(target: Target[HasWhitening], references: References, theta: np.ndarray) -> int:
     """The reference nearest to theta in whitened coordinates; the first of equals."""
     best, least = 0, np.inf
     for k in range(references.points.shape[0]):
@@ -111,7 +112,7 @@ def expand(target: Target, theta: np.ndarray, gradient: np.ndarray, hessian: np.
 
 
 @inlinable
-def _renewed(target, theta, order):
+def _renewed(target: Target[HasBound], theta: np.ndarray, order: int) -> References:
     """The reference at theta: one pass, and one more if the bound asks for it."""
     d, factor = theta.size, target.proxy.whitening.factor
     gradient, hessian = np.empty(d), np.empty((d, d))
@@ -136,13 +137,15 @@ def _renewed(target, theta, order):
 
 
 @init.register(MovingOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: MovingOptions, theta: np.ndarray) -> MovingState:
     order = np.arange(row_total(target) if options.shuffled else 0).astype(np.int32)
     return MovingState(theta.copy(), order, Cache(False, False), _copied(options.references), 0)
 
 
 @step.register(MovingOptions)
-def _step(rng, target, options, state, info):
+def _step(
+    rng: np.random.Generator, target: Target, options: MovingOptions, state: MovingState, info: np.ndarray
+) -> MovingState:
     references = state.references
     here = _at(target, references, nearest(target, references, state.theta))
     white = whiten(here.proxy.whitening, state.theta)

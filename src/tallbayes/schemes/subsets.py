@@ -107,26 +107,26 @@ def window_log_likelihood_gradient(target: Target, start: int, size: int, theta:
 
 
 @log_density.register(SubsetPosterior)
-def _subset_density(density, theta):
+def _subset_density(density: SubsetPosterior, theta: np.ndarray) -> float:
     likelihood = subset_log_likelihood(density.target, density.rows, theta)
     return density.power * likelihood + log_prior(density.target, theta)
 
 
 @log_density_gradient.register(SubsetPosterior)
-def _subset_density_gradient(density, theta, gradient):
+def _subset_density_gradient(density: SubsetPosterior, theta: np.ndarray, gradient: np.ndarray) -> float:
     factors = np.full(density.rows.size, density.power)
     value = subset_log_likelihood_gradient(density.target, density.rows, factors, theta, gradient)
     return value + log_prior_gradient(density.target, theta, gradient)
 
 
 @log_density.register(WindowPosterior)
-def _window_density(density, theta):
+def _window_density(density: WindowPosterior, theta: np.ndarray) -> float:
     likelihood = window_log_likelihood(density.target, density.start, density.size, theta)
     return density.power * likelihood + log_prior(density.target, theta)
 
 
 @log_density_gradient.register(WindowPosterior)
-def _window_density_gradient(density, theta, gradient):
+def _window_density_gradient(density: WindowPosterior, theta: np.ndarray, gradient: np.ndarray) -> float:
     value = density.power * window_log_likelihood_gradient(density.target, density.start, density.size, theta, gradient)
     for j in range(gradient.size):
         gradient[j] *= density.power
@@ -164,17 +164,17 @@ def refresh(
 
 
 @density_of.register(Swap)
-def _swap_density(scheme, target, subset, power):
+def _swap_density(scheme: Swap, target: Target, subset: Subset, power: float) -> SubsetPosterior:
     return SubsetPosterior(target, subset.rows, power)
 
 
 @density_of.register(Windows)
-def _windows_density(scheme, target, subset, power):
+def _windows_density(scheme: Windows, target: Target, subset: Window, power: float) -> WindowPosterior:
     return WindowPosterior(target, scheme.first + subset.start, scheme.size, power)
 
 
 @choose.register(Swap)
-def _swap_choose(rng, scheme, target):
+def _swap_choose(rng: np.random.Generator, scheme: Swap, target: Target) -> Subset:
     values = target.proxy.values
     n, m = values.shape[0], scheme.size
     index, sums = np.empty(m, np.int64), np.zeros(values.shape[1])
@@ -186,22 +186,24 @@ def _swap_choose(rng, scheme, target):
 
 
 @choose.register(Windows)
-def _windows_choose(rng, scheme, target):
+def _windows_choose(rng: np.random.Generator, scheme: Windows, target: Target) -> Window:
     return Window(draw_number(rng, scheme.starts))
 
 
 @distance.register(Swap)
-def _swap_distance(scheme, target, subset):
+def _swap_distance(scheme: Swap, target: Target, subset: Subset) -> float:
     return dot(subset.sums, subset.sums) / (scheme.size * scheme.size)
 
 
 @distance.register(Windows)
-def _windows_distance(scheme, target, subset):
+def _windows_distance(scheme: Windows, target: Target, subset: Window) -> float:
     return target.proxy.squared[subset.start]
 
 
 @refresh.register(Swap)
-def _swap_refresh(rng, scheme, target, penalty, subset, squared):
+def _swap_refresh(
+    rng: np.random.Generator, scheme: Swap, target: Target, penalty: float, subset: Subset, squared: float
+) -> tuple[Subset, float, bool]:
     """The rows that go are brought to the front of the index; on acceptance index and sums change in place."""
     values, index, k = target.proxy.values, subset.rows, scheme.swaps
     n, m = values.shape[0], scheme.size
@@ -228,13 +230,13 @@ def _swap_refresh(rng, scheme, target, penalty, subset, squared):
 
 
 @inlinable
-def geometric(rng, rate):
+def geometric(rng: np.random.Generator, rate: float) -> int:
     """P(k) ~ exp(-rate k)."""
     return int(-math.log(1.0 - rng.random()) / rate)
 
 
 @inlinable
-def propose_start(rng, scheme, start):
+def propose_start(rng: np.random.Generator, scheme: Windows, start: int) -> int:
     """A start on the ring; the difference of two geometric numbers has the discrete Laplace law."""
     if rng.random() < scheme.local:
         return (start + geometric(rng, scheme.rate) - geometric(rng, scheme.rate)) % scheme.starts
@@ -242,7 +244,9 @@ def propose_start(rng, scheme, start):
 
 
 @refresh.register(Windows)
-def _windows_refresh(rng, scheme, target, penalty, subset, squared):
+def _windows_refresh(
+    rng: np.random.Generator, scheme: Windows, target: Target, penalty: float, subset: Window, squared: float
+) -> tuple[Window, float, bool]:
     start = propose_start(rng, scheme, subset.start)
     proposed = target.proxy.squared[start]
     accepted = math.log(1.0 - rng.random()) < penalty * (squared - proposed)
