@@ -19,7 +19,7 @@ from tallbayes.data import read as read_function
 from tallbayes.data.arrow import BATCH
 from tallbayes.data.formula import Terms, parse
 from tallbayes.data.moments import Moments
-from tallbayes.data.packed_store import Writer, open_store
+from tallbayes.data.packed_store import StoreWriter, open_store
 from tallbayes.errors import DataError, OptionError, StoreError
 
 MANY = BATCH + 4464
@@ -356,7 +356,7 @@ def test_a_folder_that_is_no_store_is_refused(tmp_path):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_interrupted_write_leaves_nothing(tmp_path, stores, monkeypatch, error):
     path = write_parquet(tmp_path / "rows.parquet", columns_of(3 * BATCH))
-    write, calls = Writer.write, []
+    write, calls = StoreWriter.write, []
 
     def interrupted(self, chunk):
         calls.append(len(list(stores.iterdir())))
@@ -364,7 +364,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, stores, monkeypatch, erro
             raise error
         write(self, chunk)
 
-    monkeypatch.setattr(Writer, "write", interrupted)
+    monkeypatch.setattr(StoreWriter, "write", interrupted)
     with pytest.raises(error):
         read(path, "y ~ .", memory="disk", progress=False)
     assert calls == [1, 1, 1]
@@ -634,20 +634,20 @@ def test_the_fingerprint_knows_names_order_and_type():
 PACK = """
 import sys
 from tallbayes.data import read
-from tallbayes.data.packed_store import Writer
+from tallbayes.data.packed_store import StoreWriter
 
 def anonymous():
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("RssAnon")) / 1024
 
 seen = []
-write = Writer.write
+write = StoreWriter.write
 
 def watched(self, chunk):
     seen.append(anonymous())
     write(self, chunk)
 
-Writer.write = watched
+StoreWriter.write = watched
 read(sys.argv[1], "y ~ x0", memory="disk", store=sys.argv[2], progress=False)
 before, seen = anonymous(), []
 data = read(sys.argv[1], "y ~ .", memory="disk", store=sys.argv[2], progress=False)

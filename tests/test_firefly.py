@@ -30,12 +30,13 @@ from tallbayes.schemes.lights import (
     darken,
     first_lights,
     log_odds,
+    lower_gaps,
     marked_rows,
     resample,
     single_rate,
     with_room,
 )
-from tallbayes.target import EVALS, lower_gaps
+from tallbayes.target import EVALS
 from tallbayes.testing import THRESHOLD, exact_posterior, invariance_error, invariance_scores, irreducible
 
 LIGHTS = list(itertools.product((0, 1), repeat=3))

@@ -8,9 +8,10 @@ from sklearn.linear_model import LogisticRegression
 
 import tallbayes as tb
 from tallbayes.engine import passes
+from tallbayes.engine.random_rows import UniformRows
 from tallbayes.mode import kinks
 from tallbayes.mode.search import find_mode, mode_at
-from tallbayes.proxies.difference import UniformRows, difference
+from tallbayes.proxies.difference import difference
 from tallbayes.proxies.taylor import taylor
 from tallbayes.samplers import ExactMinibatch
 from tallbayes.testing import THRESHOLD, exact_posterior, invariance_scores

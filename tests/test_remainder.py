@@ -217,7 +217,7 @@ def pinned(X, offset, family="logistic"):
     offset = np.broadcast_to(np.asarray(offset, float), (n,))
     data = tb.Dataset.from_arrays(X, np.arange(n) % 2.0, offset)
     model = getattr(tb.models, family)(data, tb.priors.normal(1.0))
-    return Mode(model, np.zeros(d), 0.0, np.zeros(d), -np.eye(d), np.eye(d), 0)
+    return Mode(model, np.zeros(d), 0.0, np.zeros(d), -np.eye(d), np.eye(d), 0, 0)
 
 
 @cache

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -561,3 +562,31 @@ def test_disagreement_needs_enough_draws_and_sees_one_chain():
     assert "disagree about 'b'" in disagreement(drifting, "ab")
     assert disagreement(drifting[:, :300], "ab") is None
     assert "'a' never moved in at least one chain" in disagreement(draws * np.array([0.0, 1.0]), "ab")
+
+
+def test_a_thinned_draw_tells_of_all_its_iterations(small):
+    """Sums, rates and largest values of five iterations, not those of the last."""
+    settings = {"warmup": 30, "chains": 2, "seed": 4, "progress": False}
+    sampler = tb.samplers.ExactMinibatch(two_stage=False)
+    every = tb.sample(small.model, sampler, draws=50, **settings)
+    fifth = tb.sample(small.model, sampler, draws=10, thin=5, **settings)
+    np.testing.assert_array_equal(every.theta[:, 4::5], fifth.theta)
+    parts = {name: values.reshape(2, 10, 5) for name, values in every.stats.items()}
+    for name, whole in (
+        ("evals", parts["evals"].sum(2)),
+        ("largest_ratio", parts["largest_ratio"].max(2)),
+        ("acceptance_rate", parts["acceptance_rate"].mean(2)),
+        ("component", parts["component"][:, :, -1]),
+    ):
+        np.testing.assert_allclose(fifth.stats[name], whole, rtol=1e-12)
+    assert (fifth.stats["largest_ratio"] > parts["largest_ratio"][:, :, -1]).any()
+
+
+def test_a_thinned_run_is_not_said_to_cost_what_a_draw_costs(small):
+    """An iteration of austerity on few rows costs up to 2 n; five of them are not one."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fit = tb.sample(small.model, "austerity", draws=20, warmup=20, chains=1, thin=5, seed=2, progress=False)
+    share = fit.cost()["draws"]["evals_per_iteration"] / small.model.data.n
+    told = [str(w.message) for w in said if "n evaluations on average" in str(w.message)]
+    assert all(f"cost {share:.2f} n" in text for text in told) and bool(told) == (share > 1.0)

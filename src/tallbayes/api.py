@@ -14,6 +14,7 @@ from tallbayes import auto, models, priors, samplers
 from tallbayes.contract import KINDS, Outcome, Sampler, Setup
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.read import from_recipe, read
+from tallbayes.engine import ledger
 from tallbayes.errors import OptionError, StoreError, TallbayesWarning, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
@@ -108,9 +109,11 @@ def sample(
         mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
     elif not _same(mode.model, model):
         raise OptionError("mode= is that of another model; give tallbayes.find_mode(model), or leave it out.")
-    setup, why = None, ""
+    setup, why, spent = None, "", 0
     if fixed is None:
-        chosen, setup, why = auto.choose(model, mode, guarantee, entropy, progress)
+        with ledger.counting() as account:  # rejected candidates and their pilots too
+            chosen, setup, why = auto.choose(model, mode, guarantee, entropy, progress)
+        spent = account.rows
     else:
         chosen = fixed
     starts = _starts(model, mode, init, chains, entropy)
@@ -126,6 +129,7 @@ def sample(
         "starts": starts.tolist(),
         "until_ess": until_ess,
         "why": why,
+        "auto_evals": spent,
         "default_prior": model.default_prior,
     }
     return _run(model, chosen, mode, setup, description, saver, True, cores, max_seconds, progress, begun)
@@ -183,7 +187,9 @@ def _run(
     progress: bool,
     begun: float,
 ) -> Fit:
-    setup = sampler.setup(model, mode, description["seed"], progress) if setup is None else setup
+    with ledger.counting() as account:
+        setup = sampler.setup(model, mode, description["seed"], progress) if setup is None else setup
+    spent = mode.evaluations + (description["auto_evals"] or account.rows)  # `auto` prepared its choice within its own
     seeds = np.random.SeedSequence(description["seed"]).spawn(description["chains"])
     chains = [
         Chain(
@@ -201,7 +207,7 @@ def _run(
     prepared = time.perf_counter() - begun
     limits = Limits(description["draws"], max_seconds, description["until_ess"])
     status = drive(chains, limits, cores, progress, saver, _smallest_ess)
-    return _collect(model, sampler, setup, mode, description, chains, status, prepared, time.perf_counter() - begun)
+    return _collect(model, sampler, setup, mode, description, chains, status, spent, prepared, time.perf_counter() - begun)
 
 
 def _smallest_ess(theta: np.ndarray, weights: np.ndarray | None) -> float:
@@ -216,6 +222,7 @@ def _collect(
     description: dict[str, Any],
     chains: list[Chain],
     status: str,
+    spent: int,
     prepared: float,
     total: float,
 ) -> Fit:
@@ -229,7 +236,8 @@ def _collect(
     theta = np.stack([p[0][:shortest] for p in parts])
     table = np.stack([p[1][:shortest] for p in parts])
     stats = {name: table[:, :, k] for k, name in enumerate(sampler.columns)}
-    diagnosis = sampler.diagnose(Outcome(setup, theta, stats, description["thin"]))
+    with ledger.counting() as account:
+        diagnosis = sampler.diagnose(Outcome(setup, theta, stats, description["thin"]))
     for sentence in diagnosis.warnings:
         warnings.warn(sentence, TallbayesWarning, stacklevel=4)
     if (apart := disagreement(theta, model.names)) is not None:  # the summary says so from the draws: not kept
@@ -250,11 +258,7 @@ def _collect(
         guarantee=sampler.guarantee,
         why=description["why"] or setup.why,
         status=status,
-        setup={
-            "passes": mode.passes,
-            "evals": mode.passes * model.data.n + setup.evaluations + diagnosis.evaluations,
-            "seconds": prepared,
-        },
+        setup={"passes": mode.passes, "evals": spent + account.rows, "seconds": prepared},
         warmup={
             "iterations": sum(c.iteration for c in chains),
             "evals": sum(c.warmup_evaluations for c in chains),
@@ -375,9 +379,13 @@ def _same(model: Model, other: Model) -> bool:
 
 def _mode_as_dict(mode: Mode) -> dict[str, Any]:
     names = ("reference", "gradient", "hessian", "precision")
-    return {**{k: getattr(mode, k).tolist() for k in names}, "log_posterior": mode.log_posterior, "passes": mode.passes}
+    return {
+        **{k: getattr(mode, k).tolist() for k in names},
+        **{k: getattr(mode, k) for k in ("log_posterior", "passes", "evaluations")},
+    }
 
 
 def _mode_from_dict(model: Model, values: dict[str, Any]) -> Mode:
     arrays = {k: np.asarray(values[k], float) for k in ("reference", "gradient", "hessian", "precision")}
-    return Mode(model, log_posterior=values["log_posterior"], passes=values["passes"], **arrays)
+    numbers = {k: values[k] for k in ("log_posterior", "passes", "evaluations")}
+    return Mode(model=model, **{**arrays, **numbers})

@@ -37,6 +37,7 @@ from tallbayes.bounds.tables import BOX, EUCLID, SUM, WHITE, Angular, Classed, C
 from tallbayes.bounds.user_given import given
 from tallbayes.compile import jit
 from tallbayes.engine import passes
+from tallbayes.engine.ledger import record
 from tallbayes.engine.passes import row_count
 from tallbayes.engine.random_rows import CHUNK, allocate, build
 from tallbayes.errors import ModelError, unknown
@@ -120,7 +121,7 @@ def _separable(mode: Mode, name: str, folder: Path | None) -> Separable:
         weight[start:stop] = supremum / 6.0 * norm**3
         return np.abs(x).max(0)
 
-    parts = passes.over_ranges(n, CHUNK, work)
+    parts = passes.over_chunks(n, CHUNK, work)
     box = np.max(parts, axis=0)
     norms = {"T1": EUCLID, "T2": EUCLID, "T3": SUM, "T4": BOX, "T5": WHITE}
     pair = Cubes(norms[name], np.ascontiguousarray(mode.factor), box) if name in norms else Angular()
@@ -148,7 +149,7 @@ def _centred(mode: Mode, folder: Path | None) -> Separable:
         largest = np.maximum(np.linalg.eigvalsh(inner)[:, -1], 0.0) * (1.0 + 1e-12)
         weight[start:stop] = omega * (THIRD / 6.0) * largest**1.5
 
-    passes.over_ranges(n, CHUNK, work)
+    passes.over_chunks(n, CHUNK, work)
     return Separable(build(weight, folder=folder), Cubic())
 
 
@@ -168,7 +169,7 @@ def _local(mode: Mode, folder: Path | None) -> Local:
         weights[1][start:stop] = omega / 192.0 * facts.norm**4
         weights[2][start:stop] = facts.supremum / 6.0 * facts.norm**3
 
-    passes.over_ranges(n, CHUNK, work)
+    passes.over_chunks(n, CHUNK, work)
     return Local(*(build(w, folder=folder) for w in weights))
 
 
@@ -195,7 +196,7 @@ def _classed(mode: Mode, folder: Path | None, indexed: bool) -> Classed:
         globally[start:stop] = np.where(finite, facts.supremum, 0.0) * cube
         return float(facts.norm.max(initial=0.0)), bool(finite.all())
 
-    parts = passes.over_ranges(n, CHUNK, work)
+    parts = passes.over_chunks(n, CHUNK, work)
     largest, bounded = max(p[0] for p in parts), all(p[1] for p in parts)
     classes = np.empty(n, np.uint8)
     passes.over_ranges(
@@ -246,6 +247,7 @@ def _choose(mode: Mode, seed: int) -> str:
     index = np.sort(rng.integers(0, n, size)) if size < n else np.arange(n)
     rows = model.rows._replace(records=np.ascontiguousarray(model.data.records[index]))
     facts = Survey(*passes.survey(rows, 0, size, mode.factor, mode.reference))
+    record(size)
     if not np.isfinite(facts.supremum).all():
         return "T9"
     reach = math.sqrt(model.dim) + 1.0  # a typical larger |w| of two draws

@@ -93,7 +93,7 @@ def ranged(mode: Mode, folder: Path | None) -> Ranged:
             weights[k][start:stop] = np.where(np.isfinite(cube), cube, 0.0)
         return unbounded
 
-    parts = passes.over_ranges(n, CHUNK, work)
+    parts = passes.over_chunks(n, CHUNK, work)
     failed = [next((p[k] for p in parts if p[k] >= 0), -1) for k in range(3)]
     if failed[0] >= 0:
         raise ModelError(_no_bound(mode, failed[0], float(radius[0])))

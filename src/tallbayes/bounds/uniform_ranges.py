@@ -84,7 +84,7 @@ def lipschitz(mode: Mode, order: int, euclidean: bool = False) -> Lipschitz:
         weight[start:stop] = slope * norm if order == 0 else 0.5 * curvature * norm**2
         return bool(np.isfinite(slope if order == 0 else curvature).all())
 
-    if not all(passes.over_ranges(n, CHUNK, work)):
+    if not all(passes.over_chunks(n, CHUNK, work)):
         raise ModelError(
             f"a proxy of order {order} needs a bounded {name}, which the {model.family.name} family does not have; use order=2, "
             "or bound='oracle' for a study."
@@ -198,7 +198,7 @@ def extremes(mode: Mode) -> Extremes:
         x, y, offset, omega = passes.block(model.rows, start, stop)
         return float(y.min()), float(y.max()), bool((x == 1.0).all() and (offset == 0.0).all() and (omega == 1.0).all())
 
-    parts = passes.over_ranges(model.data.n, CHUNK, work)
+    parts = passes.over_chunks(model.data.n, CHUNK, work)
     if not all(p[2] for p in parts):
         raise ModelError("a normal sample with weights or offsets has no certified range; use sampler='exact-minibatch'.")
     return Extremes(min(p[0] for p in parts), max(p[1] for p in parts))
@@ -212,7 +212,7 @@ def published_gamma(mode: Mode) -> PublishedGamma:
         x, y, offset, omega = passes.block(model.rows, start, stop)
         return float((omega * y).max()), float(np.abs(x).max()), float((x @ mode.reference + offset).min())
 
-    parts = passes.over_ranges(model.data.n, CHUNK, work)
+    parts = passes.over_chunks(model.data.n, CHUNK, work)
     height = model.member.shape * max(p[0] for p in parts)
     return PublishedGamma(height, max(p[1] for p in parts), min(p[2] for p in parts), np.ascontiguousarray(mode.factor))
 
@@ -229,9 +229,20 @@ def reference_scale(bound: Any, rows: Any, reference: np.ndarray) -> float:
     return 0.0
 
 
+@generic
+def reference_passes(bound: Any) -> int:
+    """How many passes `reference_scale` takes."""
+    return 0
+
+
 @moved.register(PublishedGamma)
 def _gamma_moved(bound, scale):
     return PublishedGamma(bound.height, bound.box, scale, bound.factor)
+
+
+@reference_passes.register(PublishedGamma)
+def _gamma_passes(bound):
+    return 1
 
 
 @reference_scale.register(PublishedGamma)

@@ -17,6 +17,7 @@ import numpy as np
 from tallbayes.bounds.pair_functions import cubic
 from tallbayes.bounds.tables import draw_row, row_rate, total_rate
 from tallbayes.engine import passes
+from tallbayes.engine.ledger import record
 from tallbayes.engine.random_rows import CHUNK, AliasTable, build, draw_item
 from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
@@ -90,4 +91,5 @@ def given(mode: Mode) -> Given:
 
 def _tabulate(model: UserModel, radius: float) -> np.ndarray:
     n = model.data.n
+    record(n)
     return np.concatenate([model.third_bounds(np.arange(a, min(n, a + CHUNK)), radius) for a in range(0, n, CHUNK)])

@@ -20,7 +20,7 @@ from tallbayes.data import formula as formulas
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, Packer, _float_type
 from tallbayes.data.design import Matrices, survey
-from tallbayes.data.packed_store import Writer, default_folder, open_store
+from tallbayes.data.packed_store import StoreWriter, default_folder, open_store
 from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_double, wanted
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.ipc import ipc
@@ -235,7 +235,7 @@ def _read_to_memory(
                 held += chunk.nbytes
                 if held > room:
                     assert overflow is not None
-                    writer = Writer(overflow, names, plan["response"], kind)
+                    writer = StoreWriter(overflow, names, plan["response"], kind)
                     while parts:
                         writer.write(parts.pop(0))
         if packer.moments.n == 0:
@@ -259,7 +259,7 @@ def _read_to_memory(
 def _read_to_store(
     rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, recipe: dict[str, Any], path: Path, progress: bool
 ) -> Dataset:
-    packer, writer = _packer(plan), Writer(path, plan_names(plan), plan["response"], kind)
+    packer, writer = _packer(plan), StoreWriter(path, plan_names(plan), plan["response"], kind)
     try:
         with Progress("packing", rows.n, progress) as bar:
             for chunk in _chunks(rows, plan, kind, packer):

@@ -18,14 +18,13 @@ import numpy as np
 
 from tallbayes.engine.gradients import control_gradient
 from tallbayes.engine.residuals import add_curvatures, add_slopes, residual_slopes, residual_values, slope_count
+from tallbayes.engine.rounding import ALLOWANCE, rounding
 from tallbayes.engine.rows import (
-    ALLOWANCE,
     proxy_values,
     range_gradient,
     range_hessian,
     range_value,
     residual_differences,
-    rounding,
     row_values,
     weighted_gradient,
 )

@@ -12,6 +12,7 @@ import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, jit
 from tallbayes.engine.family_functions import jet1, jet2, residual
+from tallbayes.engine.ledger import record
 from tallbayes.engine.multi_index import (
     MultiIndex,
     _add_gradient,
@@ -217,7 +218,8 @@ def _values_at(rows, index, theta, reference, order, out):
 
 
 def control_residuals(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int) -> np.ndarray:
-    """l_i - q_i of the indexed rows, for set-up computations."""
+    """l_i - q_i of the indexed rows, for set-up computations: one evaluation a row."""
+    record(index.size)
     out = np.empty(index.size)
     points = [np.ascontiguousarray(p, np.float64) for p in (theta, reference)]
     _values_at(rows, np.ascontiguousarray(index, np.int64), *points, order, out)

@@ -17,7 +17,6 @@ from tallbayes.engine.family_functions import jet1, jet2, residual, value
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache
-ALLOWANCE = 32 * 2.220446049250313e-16  # rounding of a residual difference of order one
 AHEAD = 16  # rows between a prefetch and its use: at about 6 ns a row this hides a memory latency of 100 ns
 
 
@@ -75,12 +74,6 @@ def range_gradient(rows: Any, start: int, stop: int, theta: np.ndarray, gradient
 def range_hessian(rows: Any, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
     """The same, with gradient and the lower triangle of the Hessian."""
     raise TypeError
-
-
-@generic
-def rounding(rows: Any) -> float:
-    """How far rounding may take a residual difference beyond its bound: that of numbers of order one."""
-    return ALLOWANCE
 
 
 @inlinable(options=SUMS)

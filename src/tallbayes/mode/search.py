@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
-from tallbayes.engine import passes
+from tallbayes.engine import ledger, passes
 from tallbayes.errors import ModelError, TallbayesWarning
 from tallbayes.mode.ascent import LocalModel
 from tallbayes.mode.kinks import Corners, corners_of
@@ -59,12 +60,14 @@ def mode_of_part(model: Model, cores: int | None, tolerance: float) -> Mode:
 
 
 def _search(model: Model, seed: int, progress: bool, cores: int | None, tolerance: float) -> Mode:
-    theta = start(model)
+    theta, read = start(model), 0
     n, subsample = model.data.n, _subsample_size(model)
     with Progress("finding the mode", None, progress) as bar:
         if subsample < n and model.independent_rows:
-            theta = _subsample_mode(model, theta, subsample, seed, bar)
-        return converge(model, lambda at: passes.total_hessian(model.rows, at, cores), theta, tolerance, bar)
+            theta, read = _subsample_mode(model, theta, subsample, seed, bar)
+        mode = converge(model, lambda at: passes.total_hessian(model.rows, at, cores), theta, tolerance, bar)
+    mode.evaluations += read
+    return mode
 
 
 def converge(
@@ -89,14 +92,16 @@ def converge(
     widest, culprit = _widest(mode)
     if widest > _RUNAWAY:
         raise ModelError(no_maximum(model, culprit))
-    mode.passes = count
+    mode.passes, mode.evaluations = count, count * model.data.n
     return mode
 
 
 def _mode_of(model: Model, point: _Point) -> Mode:
     corners, gradient = corners_of(model.prior_terms), point.gradient.copy()
     gradient[corners.where] -= corners.slope * corners.signs(point.theta)
-    return Mode(model, point.theta, point.value, gradient, point.hessian, _whole_precision(point, corners), passes=0)
+    return Mode(
+        model, point.theta, point.value, gradient, point.hessian, _whole_precision(point, corners), passes=0, evaluations=0
+    )
 
 
 def mode_at(model: Model, theta: np.ndarray) -> Mode:
@@ -105,7 +110,7 @@ def mode_at(model: Model, theta: np.ndarray) -> Mode:
     corners, smooth = corners_of(model.prior_terms), gradient.copy()
     smooth[corners.where] += corners.slope * corners.signs(theta)
     whole = _whole_precision(_Point(theta, value, smooth, hessian, precision), corners)
-    return Mode(model, theta, value, gradient, hessian, whole, passes=1)
+    return Mode(model, theta, value, gradient, hessian, whole, passes=1, evaluations=model.data.n)
 
 
 def start(model: Model) -> np.ndarray:
@@ -137,17 +142,18 @@ def _subsample_size(model: Model) -> int:
     return max(20_000, 50 * model.dim, model.data.n // 20)
 
 
-def _subsample_mode(model: Model, theta: np.ndarray, size: int, seed: int, bar: Progress) -> np.ndarray:
+def _subsample_mode(model: Model, theta: np.ndarray, size: int, seed: int, bar: Progress) -> tuple[np.ndarray, int]:
+    """The mode of a random subsample, or `theta` if it has none, and the evaluations that it took."""
     rng = np.random.default_rng(seed)
     n = model.data.n
-    chosen = np.sort(rng.integers(0, n, min(size, n)))
-    records = np.ascontiguousarray(model.data.records[chosen])
+    index = np.sort(rng.integers(0, n, min(size, n)))
+    records = np.ascontiguousarray(model.data.records[index])
     rows = model.rows._replace(records=records)
-    bar.update(f"mode of {chosen.size:,} rows")
-    try:
-        return _newton(model, lambda at: passes.total_hessian(rows, at), theta, n / chosen.size, 1e-2).theta
-    except ModelError:  # a subsample may be separable or collinear when the whole data set is not
-        return theta
+    bar.update(f"mode of {index.size:,} rows")
+    with ledger.counting() as account, suppress(ModelError):  # a part may be separable or collinear where the whole is not
+        theta = _newton(model, lambda at: passes.total_hessian(rows, at), theta, n / index.size, 1e-2).theta
+    ledger.record(account.rows)  # also where the search as a whole is accounted for
+    return theta, account.rows
 
 
 class _Point(NamedTuple):

@@ -150,7 +150,7 @@ def gaps_at(rows: Any, bound: LowerBound, theta: np.ndarray) -> np.ndarray:
     """Gaps of all rows: one pass."""
     out = np.empty(passes.row_count(rows))
     theta = np.ascontiguousarray(theta, np.float64)
-    passes.over_ranges(out.size, 1 << 14, lambda a, b: _all_gaps(rows, bound, a, theta, out[a:b]))
+    passes.over_chunks(out.size, 1 << 14, lambda a, b: _all_gaps(rows, bound, a, theta, out[a:b]))
     return out
 
 
@@ -251,5 +251,5 @@ def _scale_penalty(mode: Mode) -> ScalePenalty:
         coefficient[start:stop] = weight[:, None] * np.column_stack([0.5 * z * z, z * norm, 0.5 * norm * norm])
         return coefficient[start:stop].sum(0)
 
-    total = np.sum(passes.over_ranges(model.data.n, 1 << 16, work), axis=0)
+    total = np.sum(passes.over_chunks(model.data.n, 1 << 16, work), axis=0)
     return ScalePenalty(factor, coefficient, total)

@@ -33,7 +33,7 @@ from tallbayes.bounds.uniform_ranges import (
     published_gamma,
 )
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Setup
-from tallbayes.engine.rows import rounding
+from tallbayes.engine.rounding import rounding
 from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.families.gaussian import GaussianScale
 from tallbayes.mode.laplace import Mode
@@ -186,7 +186,7 @@ class Confidence(SubsampledAcceptance):
             bound = collapse(bound)
         elif isinstance(bound, Extremes):
             raise ModelError("a normal sample has one range for all rows; use rows='uniform'.")
-        whitening, shuffled, evaluations = whitening_of(mode), rows == "uniform", model.data.n
+        whitening, shuffled = whitening_of(mode), rows == "uniform"
         policy: AcceptancePolicy
         if self.moving:
             if not isinstance(bound, FREE_OF_REFERENCE):
@@ -197,14 +197,13 @@ class Confidence(SubsampledAcceptance):
             if any(p.size != model.dim for p in points):
                 raise OptionError(f"references have {points[0].size} coordinates; the model has {model.dim}.")
             starts = references_at(model, points, whitening.factor, self.order, bound)
-            evaluations += len(points) * model.data.n
             policy = MovingPolicy(self.move, rule, model, shuffled, self.refresh or 0, starts)
         else:
             policy = AcceptancePolicy(self.move, rule, model, shuffled)
         why = (
             f"confidence sampler: {self.test} at delta = {self.delta:g}, {rows} rows, bound {name}, proxy of order {self.order}"
         )
-        return Setup(model, policy, Certified(whitening, taylor(mode, self.order), bound), evaluations, why, {"bound": name})
+        return Setup(model, policy, Certified(whitening, taylor(mode, self.order), bound), why, {"bound": name})
 
     def _certificate(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str]:
         if self.bound == "oracle":

@@ -26,14 +26,15 @@ import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup, init, positions, step
+from tallbayes.engine.random_rows import draw_distinct_rows
 from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
-from tallbayes.schemes.acceptance import OptionsPolicy, check_rows, costs_more, draw_rows, proxy_at
-from tallbayes.target import Seen, log_posterior, log_prior, row_total, subsample_gaps, subsample_values
+from tallbayes.schemes.acceptance import OptionsPolicy, check_rows, costs_more, proxy_at
+from tallbayes.target import Cache, log_posterior, log_prior, row_total, subsample_gaps, subsample_values
 
 FORMS = ("product", "surrogate")
 STAGE_TWO = 0.7  # acceptance of the second stage below which the surrogate is too poor
@@ -137,8 +138,8 @@ def _surrogate_step(rng, target, options, state, info):
     change = cheap - state.cheap
     if m > 0:
         gaps = np.empty(m)
-        draw_rows(rng, state.order, 0, m)
-        subsample_gaps(target, state.order[:m], state.theta, theta, Seen(True, False), gaps)
+        draw_distinct_rows(rng, state.order, 0, m)
+        subsample_gaps(target, state.order[:m], state.theta, theta, Cache(True, False), gaps)
         change += n * gaps.mean()
     info[:] = 0.0
     info[AT.component], info[AT.rows], info[AT.stages], info[AT.lp] = component, m, 1.0, state.values[0]
@@ -223,14 +224,14 @@ class DelayedAcceptance(Sampler):
             return State(theta, np.zeros_like(theta), 0.0, values.copy(), order)
 
         policy = OptionsPolicy(self.move, rule, model, blank, shuffled=self.subsample > 0)
-        return Setup(model, policy, proxy_at(mode, order), 0, why)
+        return Setup(model, policy, proxy_at(mode, order), why)
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Cost, and a second stage that rejects too much."""
         warnings, stats = costs_more(outcome), outcome.stats
-        passed = stats["stages"] == 2.0
-        if self.form == "surrogate" and passed.any():
-            share = float(stats["acceptance_rate"][passed].mean())
+        passed = float(np.mean(stats["stages"] - 1.0))
+        if self.form == "surrogate" and passed > 0.0:
+            share = float(np.mean(stats["acceptance_rate"])) / passed
             if share < STAGE_TWO:
                 warnings.append(
                     f"the second stage rejected {1 - share:.0%} of the proposals that the surrogate had accepted, each read on all "

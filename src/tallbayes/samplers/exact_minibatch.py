@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -151,16 +152,10 @@ class ExactMinibatch(Sampler):
         """Tails that proposals and first stage rarely reach."""
         from tallbayes.diagnostics.tails import heavy_tails
 
-        setup, spent = outcome.setup, [0]
+        setup = outcome.setup
         remedy = "Use 'nuts', or ExactMinibatch(move=random_walk(), two_stage=False) and many draws."
-
-        def excess(white: np.ndarray) -> tuple[float, float]:
-            value, error, evaluations = tail_excess(setup, white)
-            spent[0] += evaluations
-            return value, error
-
-        warnings = heavy_tails(setup.proxy.whitening, outcome.theta, excess, remedy)
-        return Diagnosis(warnings=tuple(warnings), evaluations=spent[0])
+        excess = partial(tail_excess, setup)
+        return Diagnosis(warnings=tuple(heavy_tails(setup.proxy.whitening, outcome.theta, excess, remedy)))
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Whiten, certify all rows (one pass), build the tables."""
@@ -174,4 +169,4 @@ class ExactMinibatch(Sampler):
             bound, name = certify(mode, self.bound, seed=seed)
             certified = Certified(whitening, taylor(mode), bound)
             why = f"exact minibatch ({self.rate}) with bound {name}"
-        return Setup(model, policy, certified, model.data.n, why)
+        return Setup(model, policy, certified, why)

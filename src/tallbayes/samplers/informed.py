@@ -185,7 +185,7 @@ class Informed(Sampler):
 
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""
-        if not (callable(self.statistics) or isinstance(self.statistics, Lost)) and (
+        if not (callable(self.statistics) or isinstance(self.statistics, MissingStatistics)) and (
             self.statistics != "score" and self.statistics not in subset_statistics.SUMMARIES
         ):
             raise unknown("statistics", self.statistics, ["score", *subset_statistics.SUMMARIES])
@@ -260,7 +260,7 @@ class Informed(Sampler):
         fixed = InformedOptions(0, scheme, SUBSETS[self.subset], penalty, power, self.repeats, settle)
         policy = InformedPolicy(self.move, mode, power * m / n, fixed, blank_subset(scheme, table))
         why = f"{self.name} with {m:,} of {n:,} rows, {self.subset} {notes['rows']} subsets, as asked"
-        return Setup(model, policy, table, model.data.n if self.statistics == "score" else 0, why, notes)
+        return Setup(model, policy, table, why, notes)
 
     def _size(self, n: int, dim: int) -> int:
         m = min(max(100, math.ceil(math.sqrt(2.0 * n * dim))), n // 2) if self.subsample is None else int(self.subsample)
@@ -363,12 +363,12 @@ class Informed(Sampler):
         """The inverse of `as_dict`; a function that was stored by name cannot be called."""
         statistics = options["statistics"]
         if isinstance(statistics, dict):
-            statistics = Lost(statistics["function"])
+            statistics = MissingStatistics(statistics["function"])
         return cls(**{**options, "statistics": statistics, "move": from_dict(options["move"])})
 
 
 @dataclass(frozen=True)
-class Lost:
+class MissingStatistics:
     """Statistics of a saved run that were a function of the user's."""
 
     name: str
@@ -382,7 +382,11 @@ class Lost:
 
 
 def _name(function: Any) -> str:
-    return function.name if isinstance(function, Lost) else str(getattr(function, "__name__", type(function).__name__))
+    return (
+        function.name
+        if isinstance(function, MissingStatistics)
+        else str(getattr(function, "__name__", type(function).__name__))
+    )
 
 
 def spread(laplace: Laplace, theta: np.ndarray) -> float:

@@ -168,7 +168,7 @@ class NoiseExchange(SubsampledAcceptance):
         check_rows(model)
         _, why, notes = self.rule(model, mode, seed)
         policy = ExchangePolicy(self, model, notes.get("pilot_sigma", 0.0))
-        return Setup(model, policy, proxy_at(mode, self.order), int(notes.get("pilot_evaluations", 0)), why, notes)
+        return Setup(model, policy, proxy_at(mode, self.order), why, notes)
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Cost, and a temperature that is not one."""

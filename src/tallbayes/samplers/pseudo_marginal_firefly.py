@@ -33,9 +33,9 @@ from tallbayes.moves.proposals import ProposalMove, propose
 from tallbayes.proxies import lower_bounds
 from tallbayes.proxies.lower_bounds import LowerBound, bound_value, gaps_at
 from tallbayes.proxies.taylor import Whitening, unwhiten, whiten, whitening_of
-from tallbayes.schemes.lights import Implicit, classes_of, log_odds, marked_rows
+from tallbayes.schemes.lights import Implicit, classes_of, log_odds, lower_gaps, marked_rows
 from tallbayes.schemes.proposal_policy import ProposalPolicy
-from tallbayes.target import NOT_FINITE, log_prior, lower_gaps, row_total, stop_run
+from tallbayes.target import NOT_FINITE, log_prior, row_total, stop_run
 
 LARGEST_VARIANCE = 10.0
 _DRAWS = 32  # of the Laplace fit, for expected brightness and variance
@@ -202,7 +202,7 @@ class PseudoMarginalFirefly(Sampler):
         policy = PseudoMarginalPolicy(as_proposal(self.move), whitening_of(mode), classes_of(chance))
         why = f"pseudo-marginal Firefly with {label} bounds, {chance.sum():.3g} rows an iteration, log variance {variance:.3g}"
         notes = {"bound": label, "log_variance": variance, "expected_rows": float(chance.sum())}
-        return Setup(model, policy, bound, (2 * _DRAWS + 1) * model.data.n, why, notes)
+        return Setup(model, policy, bound, why, notes)
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator

@@ -10,8 +10,8 @@ from tallbayes.compile import inlinable
 from tallbayes.moves.move import log_density, log_density_gradient
 from tallbayes.priors import prior_gradient
 from tallbayes.proxies.lower_bounds import bound_gradient, bound_value
-from tallbayes.schemes.lights import log_odds
-from tallbayes.target import Target, bright_gradient, log_prior, lower_gaps
+from tallbayes.schemes.lights import bright_gradient, log_odds, lower_gaps
+from tallbayes.target import Target, log_prior
 
 
 class BrightPosterior(NamedTuple):

@@ -19,7 +19,7 @@ from tallbayes.schemes.paths import PriorRows, State, ZigZagOptions
 CORRELATION = 0.5  # of successive draws that warm-up aims at
 
 
-class PathTuning(NamedTuple):
+class IntervalTuning(NamedTuple):
     """What warm-up knows: sums of products of successive draws, and the time between draws."""
 
     products: np.ndarray
@@ -33,16 +33,16 @@ class PathPolicy(Policy):
     def __init__(self, mode: Mode, centre: np.ndarray, prior: PriorRows, interval: float | None) -> None:
         self.laplace, self.centre, self.prior, self.interval = mode.laplace(), centre, prior, interval
 
-    def begin(self) -> PathTuning:
+    def begin(self) -> IntervalTuning:
         """Time 1 in units of the posterior standard deviation."""
         zeros = np.zeros(self.centre.size)
-        return PathTuning(zeros, zeros.copy(), 1.0 if self.interval is None else self.interval)
+        return IntervalTuning(zeros, zeros.copy(), 1.0 if self.interval is None else self.interval)
 
     def window_ends(self, warmup: int) -> list[int]:
         """As for moves."""
         return windows.window_ends(warmup)
 
-    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> PathTuning:
+    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> IntervalTuning:
         """Half-way and at the end, from the largest lag-one correlation."""
         if self.interval is not None:
             return state
@@ -55,7 +55,7 @@ class PathPolicy(Policy):
         largest = min(max(float(ratio.max()), 0.05), 0.95)
         change = min(max(math.log(CORRELATION) / math.log(largest), 0.25), 4.0)
         zeros = np.zeros(white.shape[1])
-        return PathTuning(zeros, zeros.copy(), state.interval * change)
+        return IntervalTuning(zeros, zeros.copy(), state.interval * change)
 
     def options(self, state: Any, final: bool) -> ZigZagOptions:
         """The interval, and what is fixed."""

@@ -16,9 +16,9 @@ from tallbayes.bounds.tables import draw_row, rate_count, total_rate
 from tallbayes.compile import declared, generic, inlinable, jit
 from tallbayes.contract import Setup, positions
 from tallbayes.engine import passes
-from tallbayes.engine.rows import rounding
+from tallbayes.engine.rounding import rounding
 from tallbayes.proxies.taylor import proxy_value, unwhiten
-from tallbayes.target import BOUND_EXCEEDED, EVALS, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
+from tallbayes.target import BOUND_EXCEEDED, charge, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
 
 
 class Info(NamedTuple):
@@ -149,8 +149,8 @@ def replay(rng, target, options, white, other_white, out):
         out[k] = residual_ratio(rng, target, options, theta, other, white, other_white, info)
 
 
-def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[float, float, int]:
-    """Log of the posterior over the Laplace fit, both 1 at the reference, its standard error, and the evaluations it took.
+def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[float, float]:
+    """Log of the posterior over the Laplace fit, both 1 at the reference, and its standard error.
 
     From rows drawn under the bound: the residuals of all rows add up to Lambda E[residual / lambda] for a row drawn with probability
     lambda / Lambda.
@@ -166,7 +166,6 @@ def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[floa
     if not total < row_total(target) or row_total(target) <= rows:
         rows_at = [passes.total_value(setup.model.rows, at) for at in (theta, reference)]  # compiled, unlike this function
         residual = rows_at[0] - rows_at[1] - proxies
-        target.counters[EVALS] += 2 * row_total(target)
     elif total > 0.0:
         rng = np.random.default_rng(0)
         drawn = [draw_row(rng, certified.bound, rates, total) for _ in range(rows)]
@@ -174,4 +173,5 @@ def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[floa
         residual_gaps(target, np.array([i for i, _ in drawn], np.int64), reference, theta, gaps)
         ratios = gaps / np.array([limit for _, limit in drawn])
         residual, error = total * float(ratios.mean()), total * float(ratios.std()) / math.sqrt(rows)
-    return known + residual, error, int(target.counters[EVALS])
+    charge(target)
+    return known + residual, error

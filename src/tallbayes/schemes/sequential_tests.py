@@ -6,7 +6,7 @@ at the first look at which the data exclude one side. Three kinds of test, all v
 * `Looks`: a fixed-time half-width c_t at each look, the level shared over looks, delta_j = (p - 1) delta / (p j^p) (S1) or
   delta / (j (j + 1)): stop when |mean - m| >= c_t. Half-widths are Hoeffding-Serfling (Serfling 1974), empirical Bernstein
   (Audibert, Munos and Szepesvari 2009) and empirical Bernstein-Serfling (Bardenet and Maillard 2015).
-* `Mixture`: the predictable plug-in empirical Bernstein supermartingale (Waudby-Smith and Ramdas 2024) at m.
+* `PlugInBernstein`: the predictable plug-in empirical Bernstein supermartingale (Waudby-Smith and Ramdas 2024) at m.
 * `Betting`: the capitals K+ = prod(1 + l+_i (y_i - m_i)) and K- = prod(1 - l-_i (y_i - m_i)) at m, stop when one reaches
   1 / delta.
 
@@ -47,7 +47,7 @@ class Looks(NamedTuple):
     power: float
 
 
-class Mixture(NamedTuple):
+class PlugInBernstein(NamedTuple):
     """Predictable plug-in empirical Bernstein."""
 
     delta: float
@@ -218,7 +218,7 @@ def plug_in_bet(delta, variance, draw):
     return math.sqrt(2.0 * math.log(1.0 / delta) / (variance * draw * math.log(1.0 + draw)))
 
 
-@feed.register(Mixture)
+@feed.register(PlugInBernstein)
 def _feed_mixture(test, evidence, values):
     evidence[LOOK] += 1.0
     n, level, goal = evidence[ROWS], evidence[LEVEL], math.log(1.0 / test.delta)
@@ -390,6 +390,6 @@ def make_test(name: str, delta: float, growth: float, first: int, power: float =
     if name == "betting":
         return Betting(delta, growth, first, 0.75)
     if name == "predictable-bernstein":
-        return Mixture(delta, growth, first)
+        return PlugInBernstein(delta, growth, first)
     kinds = {"empirical-bernstein": BERNSTEIN, "empirical-bernstein-serfling": BERNSTEIN_SERFLING}
     return Looks(kinds.get(name, HOEFFDING), delta, growth, first, power)

@@ -20,7 +20,7 @@ from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
 from tallbayes.moves import tuning as windows
 from tallbayes.schemes.minibatch_gradient import Noise, make_controls, measure_noise, minibatch_gradients
-from tallbayes.target import EVALS, Target, counters
+from tallbayes.target import Target, counters
 
 POINTS = 20  # pilot points at which noise is measured
 REMOVED = 0.25  # predicted inflation that corrected noise may take away: the rest of the noise stays well above zero
@@ -197,7 +197,7 @@ class StochasticGradient(Sampler):
             f"{noise.values[-1]:.3g} in units of the posterior: step {step:.3g}, predicted error of variances {100 * error:.2g} %, "
             f"about {cost:,.0f} evaluations per effective draw"
         )
-        return Setup(model, policy, controls, int(target.counters[EVALS]), why, notes)
+        return Setup(model, policy, controls, why, notes)
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Noise of the run against what the step was chosen for."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from tallbayes.compile import SUMS, inlinable, jit
 from tallbayes.engine import passes
+from tallbayes.engine.ledger import record
 from tallbayes.errors import OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
@@ -54,6 +55,7 @@ def score_features(mode: Mode, first: int = 0) -> np.ndarray:
 def row_features(model: Model, function: Callable[[np.ndarray, np.ndarray], Any]) -> np.ndarray:
     """`function(x, y)` of chunks of rows, less the mean over all rows."""
     parts = []
+    record(model.data.n)
     for start in range(0, model.data.n, _CHUNK):
         x, y, _, _ = passes.block(model.rows, start, min(model.data.n, start + _CHUNK))
         parts.append(_table(function(x, y), x.shape[0], "rows"))

@@ -8,7 +8,8 @@ import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.proxies.difference import proxy_sum
-from tallbayes.target import control_values, subsample_values
+from tallbayes.schemes.estimates import control_values
+from tallbayes.target import subsample_values
 
 
 @inlinable

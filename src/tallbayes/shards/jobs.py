@@ -114,11 +114,11 @@ def shard_densities(job: Job, theta: np.ndarray) -> np.ndarray:
 
 
 def shard_site(job: Job) -> tuple[np.ndarray, np.ndarray, int]:
-    """Second-order expansion of the log-likelihood of a shard at the mode of its sub-posterior, as r and Q, and the passes it took."""
+    """Second-order expansion of the log-likelihood of a shard at the mode of its sub-posterior, as r and Q, and the evaluations it took."""
     model = job.model()
     mode = mode_of_part(model, _cores(), 1e-3)
     _, gradient = passes.total_gradient(model.rows, mode.reference, _cores())
-    return gradient - mode.hessian @ mode.reference, -mode.hessian, mode.passes + 1
+    return gradient - mode.hessian @ mode.reference, -mode.hessian, mode.evaluations + model.data.n
 
 
 def memory() -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -27,7 +28,7 @@ from tallbayes.data.file_partitions import files_of, plan_of
 from tallbayes.data.moments import Moments
 from tallbayes.data.plan import plan_names
 from tallbayes.data.split import exchangeable, merged
-from tallbayes.engine import passes
+from tallbayes.engine import ledger, passes
 from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import TOLERANCE, converge, mode_of_part, start, warn_of_collinear
@@ -208,11 +209,12 @@ class Partitions:
     def find_mode(self, tolerance: float = TOLERANCE, progress: bool = True) -> Mode:
         """The posterior mode by passes over all partitions, started from the mode of the first."""
         with Progress("finding the mode", None, progress) as bar:
-            first = gather(
+            first, read = gather(
                 _mode_of, [(self.files[0], self.spec, self.prior, self.model.prior_terms)], self.client, label="mode"
             )[0]
             theta = start(self.model) if first is None else first
             mode = converge(self.model, self.total_hessian, theta, tolerance, bar)
+        mode.evaluations += read
         warn_of_collinear(mode)
         return mode
 
@@ -340,14 +342,13 @@ def _rows(files: list[str], spec: Spec, index: np.ndarray) -> np.ndarray:
         return np.array(data.records[index])
 
 
-def _mode_of(files: list[str], spec: Spec, prior: Prior | None, terms: PriorTerms) -> np.ndarray | None:
-    """The mode of one partition under the whole prior; None where it has none of its own."""
-    with partition(files, spec.plan, spec.dtype) as data:
-        try:
-            model = spec.model(data, models.priors.weakly_informative() if prior is None else prior, terms)
-            return mode_of_part(model, _cores(), 1e-3).reference
-        except ModelError:
-            return None
+def _mode_of(files: list[str], spec: Spec, prior: Prior | None, terms: PriorTerms) -> tuple[np.ndarray | None, int]:
+    """The mode of one partition under the whole prior, None where it has none of its own; and the evaluations of the search."""
+    theta = None
+    with partition(files, spec.plan, spec.dtype) as data, ledger.counting() as account, suppress(ModelError):
+        model = spec.model(data, models.priors.weakly_informative() if prior is None else prior, terms)
+        theta = mode_of_part(model, _cores(), 1e-3).reference
+    return theta, account.rows
 
 
 def find_partitioned_mode(

@@ -227,7 +227,7 @@ class _Run:
         last: list[Fit] = []
         jobs = self.jobs(prior.power(1.0 / ones.size), ones, None)
         found = self.over(shard_site, [(job,) for job in jobs], "sites")
-        self.setup_evals += sum(f[2] for f in found) * self.split.model.data.n / ones.size
+        self.setup_evals += sum(f[2] for f in found)
 
         def tilted(cavities: list[Natural], shards: list[int], round_: int) -> list[tuple[np.ndarray, float]]:
             base = self.jobs(prior, ones, None, round_)

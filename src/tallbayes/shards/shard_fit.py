@@ -95,7 +95,7 @@ def collect(run: Any, combined: Combined, sub: SubPosteriors | None, fits: list[
         status=unfinished[0] if unfinished else "complete",
         setup={
             "passes": mode.passes,
-            "evals": int(run.setup_evals) + mode.passes * model.data.n,
+            "evals": int(run.setup_evals) + mode.evaluations,
             "seconds": sum(f.setup["seconds"] for f in fits),
         },
         warmup={k: sum(f.warmup[k] for f in fits) for k in ("iterations", "evals", "seconds")},

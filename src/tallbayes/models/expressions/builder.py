@@ -256,7 +256,7 @@ def _pair_window(member: Any) -> float:
     return 0.0
 
 
-def _agrees(program: balls.Program, y: Any, eta: float, shift: float, points: Any, weights: Any) -> bool:
+def _agrees(program: balls.BallProgram, y: Any, eta: float, shift: float, points: Any, weights: Any) -> bool:
     start = program.series(arb(eta), y)
     exact = program.series(arb(eta) + arb(shift), y)[0] - start[0] - shift * (start[1] + shift * start[2])
     summed = sum(w * 6.0 * float(program.series(arb(eta + x * shift), y)[3]) for x, w in zip(points, weights, strict=True))

@@ -19,7 +19,7 @@ import sympy as sp
 
 from tallbayes.errors import ModelError
 from tallbayes.models.expressions.asymptotes import Tail, as_rational, exact, never_positive
-from tallbayes.models.expressions.balls import Cell, Program, arithmetic, ball, refine, supremum
+from tallbayes.models.expressions.balls import BallProgram, Cell, arithmetic, ball, refine, supremum
 from tallbayes.models.expressions.grammar import ETA, Y
 from tallbayes.models.expressions.special_functions import elementary
 
@@ -119,7 +119,7 @@ class Pieces:
         conditions = {c for p in expression.atoms(sp.Piecewise) for _, c in p.args if c is not sp.true}
         self.thresholds = sorted({self._float(c.rhs) for c in conditions})
         self.formulas: list[Any] = []
-        self.programs: list[Program] = []
+        self.programs: list[BallProgram] = []
 
     def _float(self, number: Any) -> float:
         return float(number.subs({s: self.constants[s.name] for s in number.free_symbols}))
@@ -140,7 +140,7 @@ class Pieces:
         formula = self.resolved(y)
         if formula not in self.formulas:
             self.formulas.append(formula)
-            self.programs.append(Program(formula, self.constants))
+            self.programs.append(BallProgram(formula, self.constants))
         return self.formulas.index(formula)
 
 

@@ -27,7 +27,7 @@ import numpy as np
 import sympy as sp
 from flint import arb
 
-from tallbayes.models.expressions.balls import Program, arithmetic, ball, lower, upper
+from tallbayes.models.expressions.balls import BallProgram, arithmetic, ball, lower, upper
 from tallbayes.models.expressions.grammar import ETA, LOG_SCALE, Y
 
 _DISTANCE = sp.Symbol("distance", real=True)
@@ -121,7 +121,7 @@ def certify_scale(stable: Any, original: Any, constants: Mapping[str, float]) ->
         return None
     steps = np.arange(-480, 481) / 16.0
     edges = 1e-3 * np.sinh(steps)
-    program = Program(stable.subs({Y: 0, LOG_SCALE: 0}), constants)
+    program = BallProgram(stable.subs({Y: 0, LOG_SCALE: 0}), constants)
     table = np.full((4, edges.size + 1), np.inf)
     with arithmetic():
         centre = [_size(program, float(e)) for e in edges[(np.abs(edges) < _CORE)][::4]]
@@ -134,7 +134,7 @@ def certify_scale(stable: Any, original: Any, constants: Mapping[str, float]) ->
     return ScaleCertificate(edges, table * _ROUNDING)
 
 
-def _cell(program: Program, low: float, high: float, floor: np.ndarray, depth: int) -> np.ndarray:
+def _cell(program: BallProgram, low: float, high: float, floor: np.ndarray, depth: int) -> np.ndarray:
     middle = 0.5 * low + 0.5 * high
     radius = arb(max(math.nextafter(high - middle, math.inf), math.nextafter(middle - low, math.inf)))
     whole = ball(low, high)
@@ -152,12 +152,12 @@ def _cell(program: Program, low: float, high: float, floor: np.ndarray, depth: i
     return np.maximum(_cell(program, low, middle, floor, depth - 1), _cell(program, middle, high, floor, depth - 1))
 
 
-def _size(program: Program, e: float) -> list[float]:
+def _size(program: BallProgram, e: float) -> list[float]:
     """Lower bounds of |G_0| .. |G_3| at a point."""
     return [lower(g) for g in _forms(_derivatives(program, arb(e)), arb(e))[0]]
 
 
-def _derivatives(program: Program, e: Any) -> list[Any]:
+def _derivatives(program: BallProgram, e: Any) -> list[Any]:
     """h', h'', .. up to the fifth, as balls."""
     series = program.series(e, arb(0))
     return [series[k] * math.factorial(k) for k in range(6)]
