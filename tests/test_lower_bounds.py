@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from scipy.special import expit, logsumexp
+from tallbayes.proxies.lower_tangents import Boehning, JaakkolaJordan, StudentTangent
 
 import tallbayes as tb
 from tallbayes.engine import passes
@@ -25,7 +26,6 @@ from tallbayes.proxies.lower_bounds import (
     lower_bound,
     predicted_brightness,
 )
-from tallbayes.proxies.lower_tangents import Boehning, JaakkolaJordan, StudentTangent
 
 GRID = np.concatenate([np.linspace(-40, 40, 801), [-700.0, -200.0, 200.0, 700.0, 1e-3, -1e-3, 1e-6]])
 

@@ -125,9 +125,9 @@ class Setup:
 def _refusing(setup: Callable[..., Setup]) -> Callable[..., Setup]:
     @functools.wraps(setup)
     def checked(sampler: Sampler, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
-        if model.unusual and not sampler.any_rows:
+        if model.row_limitation and not sampler.any_rows:
             raise ModelError(
-                f"{sampler.name} reads single rows with a linear predictor, but the rows of {model.family.name} {model.unusual}. "
+                f"{sampler.name} reads single rows with a linear predictor, but the rows of {model.family.name} {model.row_limitation}. "
                 "Use a full-data sampler such as 'nuts', or 'informed', which reads subsets or contiguous windows."
             )
         return setup(sampler, model, mode, seed, progress)
@@ -141,7 +141,7 @@ class Sampler(ABC):
 
     guarantee: ClassVar[Guarantee]
     cost: ClassVar[str]  # rows an iteration reads, in words, for the table of samplers
-    any_rows: ClassVar[bool] = False  # whether it serves models whose rows are unusual, such as a time series
+    any_rows: ClassVar[bool] = False  # whether it serves models with a `row_limitation`, such as a time series
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Every `setup` first refuses a model whose rows the class cannot serve."""

@@ -188,7 +188,7 @@ def _extremes_range(bound, whitening, order, theta, other, white, other_white):
 def extremes(mode: Mode) -> Extremes:
     """The smallest and the largest value of a normal sample; rows with weights or offsets are refused."""
     model = mode.model
-    if model.family.name != "normal":
+    if not model.family.plain_sample:
         raise ModelError(
             f"the range from the smallest and the largest response is for normal samples, not {model.family.name}; "
             "use another bound or sampler."

@@ -18,7 +18,7 @@ from tallbayes.mode.ascent import LocalModel
 from tallbayes.mode.kinks import Corners, corners_of
 from tallbayes.mode.kinks import curvature as cornered_curvature
 from tallbayes.mode.laplace import Mode
-from tallbayes.mode.messages import exact_fit, involved, name_flat_direction, no_maximum
+from tallbayes.mode.messages import direction_names, exact_fit, name_flat_direction, no_maximum, separable
 from tallbayes.model import Model
 from tallbayes.priors import prior_gradient, prior_precision
 from tallbayes.progress import Progress
@@ -62,7 +62,7 @@ def _search(model: Model, seed: int, progress: bool, cores: int | None, toleranc
     theta = start(model)
     n, subsample = model.data.n, _subsample_size(model)
     with Progress("finding the mode", None, progress) as bar:
-        if subsample < n and model.independent_rows:
+        if subsample < n and model.exchangeable:
             theta = _subsample_mode(model, theta, subsample, seed, bar)
         return converge(model, lambda at: passes.total_hessian(model.rows, at, cores), theta, tolerance, bar)
 
@@ -204,7 +204,7 @@ def _newton(
             if radius < 1e-12:
                 raise ModelError(
                     "the search for the mode stalled: no step along the Newton direction increases the log posterior. "
-                    + (model.family.trouble or "Rescale columns with very large or very small values.")
+                    + (model.family.mode_advice or "Rescale columns with very large or very small values.")
                 )
         if moved.value >= point.value + 0.5 * gain:
             radius *= 4.0
@@ -260,7 +260,7 @@ def _require_definite(model: Model, precision: np.ndarray) -> None:
 def warn_of_collinear(mode: Mode) -> None:
     """A sentence on columns that the rows cannot tell apart under a proper prior: along them the posterior is the prior."""
     model = mode.model
-    if not model.linear or model.unusual or model.predictors > 1 or model.dim >= model.data.n:
+    if not model.linear or model.row_limitation or model.predictors > 1 or model.dim >= model.data.n:
         return
     size = np.abs(np.diag(mode.hessian))
     scale = 1.0 / np.sqrt(np.where(size > 0.0, size, 1.0))
@@ -270,7 +270,7 @@ def warn_of_collinear(mode: Mode) -> None:
     told, known = abs(values[least]), float(direction @ mode.precision @ direction)
     if told > _COLLINEAR or told > 0.1 * known:
         return
-    names = [repr(n) for n in sorted(involved(model, direction))]
+    names = [repr(n) for n in sorted(direction_names(model, direction))]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     what = f"the rows cannot tell {shown} apart" if len(names) > 1 else f"the rows say nothing about {shown}"
     warnings.warn(
@@ -281,14 +281,16 @@ def warn_of_collinear(mode: Mode) -> None:
 
 
 def _divergence(model: Model, point: _Point, distance: float) -> str:
-    if model.family.name == "logistic" and not model.prior.proper:  # type: ignore[union-attr]
+    if separable(model) and not model.prior.proper:  # type: ignore[union-attr]
         spread = np.abs(point.theta) * np.maximum(model.data.moments.sd[: model.dim], 1e-300)
         return no_maximum(model, model.names[int(np.argmax(spread))])
     text = f"the search for the mode did not converge in {_MAX_STEPS} steps: "
     if np.abs(point.theta).max() > 1e12:
         worst = model.names[int(np.argmax(np.abs(point.theta)))]
         return f"{text}{worst!r} runs away. Use a proper prior such as tallbayes.priors.normal(10.0), or rescale its column."
-    remedy = model.family.trouble or "Rescale columns, drop those that repeat others, or widen a narrow scale of the errors."
+    remedy = (
+        model.family.mode_advice or "Rescale columns, drop those that repeat others, or widen a narrow scale of the errors."
+    )
     return f"{text}it is still about {distance:.2g} posterior standard deviations away. {remedy}"
 
 

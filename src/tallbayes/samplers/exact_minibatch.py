@@ -30,7 +30,6 @@ from tallbayes.contract import Guarantee, Sampler, Setup, init, step
 from tallbayes.engine import passes
 from tallbayes.engine.rows import rounding
 from tallbayes.errors import OptionError, unknown
-from tallbayes.families.gaussian import GaussianScale
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence
@@ -274,7 +273,7 @@ class ExactMinibatch(Sampler):
         move, rate = as_proposal(self.move), RATES[self.rate](0.1 if self.chi is None else self.chi)
         policy = MinibatchPolicy(move, rate, self.two_stage, model.dim)
         whitening = whitening_of(mode)
-        if isinstance(model.member, GaussianScale):
+        if model.family.unit_scale_member(model.member) is not None:
             certified = Certified(whitening, gaussian_moments(mode), Zero())
             why = "a Gaussian likelihood is known from its sufficient statistics: no rows are read"
         else:

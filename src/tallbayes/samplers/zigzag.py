@@ -25,9 +25,8 @@ from tallbayes.bounds.catalogue import certify
 from tallbayes.bounds.slopes import slope_rate
 from tallbayes.bounds.tables import rate_count
 from tallbayes.contract import Guarantee, Policy, Sampler, Setup
-from tallbayes.engine.family_functions import third_supremum
+from tallbayes.engine.student_density import student_third_supremum
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.families.student_t import StudentT
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode, mode_at
 from tallbayes.model import Model
@@ -197,7 +196,7 @@ def prior_rows(mode: Mode) -> PriorRows:
     chosen = np.flatnonzero(terms.kind == STUDENT)
     direction = np.array([terms.centre if j == terms.intercept else np.eye(d)[j] for j in chosen]).reshape(-1, d)
     white = np.ascontiguousarray(direction @ mode.factor)
-    supremum = [third_supremum(StudentT(float(terms.df[j]), float(terms.scale[j])), 0.0) for j in chosen]
+    supremum = [student_third_supremum(float(terms.df[j]), float(terms.scale[j])) for j in chosen]
     weight = np.asarray(supremum) * np.linalg.norm(white, axis=1) ** 3 / 6.0
     location, scale, df = (
         np.ascontiguousarray(values[chosen], np.float64) for values in (terms.location, terms.scale, terms.df)

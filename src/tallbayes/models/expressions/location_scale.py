@@ -95,8 +95,8 @@ class ScaleCertificate:
         with np.errstate(over="ignore"):
             largest = np.exp(scale_reach - log_scale) * _ROUNDING
             smallest = np.exp(-scale_reach - log_scale) / _ROUNDING
-        corners = np.stack([ends[0] * largest, ends[0] * smallest, ends[1] * largest, ends[1] * smallest])
-        found = self.suprema(corners.min(0), corners.max(0))
+        ends_of_box = np.stack([ends[0] * largest, ends[0] * smallest, ends[1] * largest, ends[1] * smallest])
+        found = self.suprema(ends_of_box.min(0), ends_of_box.max(0))
         speed = length * largest
         total = speed**3 * found[0] + 3.0 * speed**2 * scale_length * found[1]
         return (total + 3.0 * speed * scale_length**2 * found[2] + scale_length**3 * found[3]) * _ROUNDING
