@@ -5,15 +5,14 @@ import math
 import numpy as np
 import pytest
 from scipy.special import expit, logsumexp
-from tallbayes.proxies.lower_tangents import Boehning, JaakkolaJordan, StudentTangent
 
 import tallbayes as tb
 from tallbayes.engine import passes
 from tallbayes.engine.lower_gaps import lower_gap, lower_jet, lower_slope, vector_lower_gap, vector_lower_slope
 from tallbayes.errors import ModelError, OptionError
-from tallbayes.families.logistic import Logistic
-from tallbayes.families.softmax import Softmax
-from tallbayes.families.student_t import StudentT
+from tallbayes.families.logistic import JaakkolaJordan, Logistic
+from tallbayes.families.softmax import Boehning, Softmax
+from tallbayes.families.student_t import StudentT, StudentTangent
 from tallbayes.proxies.lower_bounds import (
     MARGIN,
     _all_gaps,
