@@ -85,7 +85,7 @@ def test_a_series_over_other_observations_keeps_its_order():
     model = tb.models.arma(y, 2, 1)
     again = model.over(tb.models.arma(y[:50], 1, 0).data)
     assert isinstance(again, SeriesModel) and again.names == model.names and again.data.n == 50
-    theta = np.array([0.3, 0.1, 0.2, 0.0, 0.1])
+    theta = np.array([0.3, 0.1, 0.2, 0.5, 0.1])
     expected = tb.models.arma(y[:50], 2, 1)
     assert passes.total_value(again.rows, theta) == passes.total_value(expected.rows, theta)
     assert again.log_prior(theta) == model.log_prior(theta) != expected.log_prior(theta)

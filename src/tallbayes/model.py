@@ -45,7 +45,7 @@ class Family:
     admits: Callable[[np.ndarray], np.ndarray]
     mean: Callable[[np.ndarray], np.ndarray]
     self_concordant: bool  # |f'''| <= |f''| for all eta and y
-    log_concave: bool
+    log_concave: bool  # in the linear predictors
     examples: tuple[Any, ...]  # members that the contract tests check
     responses: tuple[float, ...]  # responses that the contract tests use
     response: str = "real"  # one of RESPONSES: what kind of number y is

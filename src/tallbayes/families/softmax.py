@@ -96,8 +96,8 @@ def _residual(family, base, shift, y):
         variance += p[k] * v * v
         largest = max(largest, v)
     if largest > 3.0:
-        moved = np.empty(base.size)
-        return level - _probabilities(base + shift, moved) + mean + 0.5 * variance
+        there = np.empty(base.size)
+        return level - _probabilities(base + shift, there) + mean + 0.5 * variance
     return -(third + log1p_excess(third + 0.5 * variance))
 
 

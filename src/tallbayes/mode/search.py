@@ -15,8 +15,7 @@ import numpy as np
 from tallbayes.engine import passes
 from tallbayes.errors import ModelError, TallbayesWarning
 from tallbayes.mode.ascent import LocalModel
-from tallbayes.mode.kinks import Corners, corners_of
-from tallbayes.mode.kinks import curvature as cornered_curvature
+from tallbayes.mode.kinks import Kinks, kink_curvature, kinks_of
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.messages import direction_names, exact_fit, name_flat_direction, no_maximum, separable
 from tallbayes.model import Model
@@ -94,17 +93,17 @@ def converge(
 
 
 def _mode_of(model: Model, point: _Point) -> Mode:
-    corners, gradient = corners_of(model.prior_terms), point.gradient.copy()
-    gradient[corners.where] -= corners.slope * corners.signs(point.theta)
-    return Mode(model, point.theta, point.value, gradient, point.hessian, _whole_precision(point, corners), passes=0)
+    kinks, gradient = kinks_of(model.prior_terms), point.gradient.copy()
+    gradient[kinks.where] -= kinks.slope * kinks.signs(point.theta)
+    return Mode(model, point.theta, point.value, gradient, point.hessian, _whole_precision(point, kinks), passes=0)
 
 
 def mode_at(model: Model, theta: np.ndarray) -> Mode:
     """A reference at `theta`, whether or not it is the mode: one pass."""
     value, gradient, hessian, precision = model.curvature(theta)
-    corners, smooth = corners_of(model.prior_terms), gradient.copy()
-    smooth[corners.where] += corners.slope * corners.signs(theta)
-    whole = _whole_precision(_Point(theta, value, smooth, hessian, precision), corners)
+    kinks, smooth = kinks_of(model.prior_terms), gradient.copy()
+    smooth[kinks.where] += kinks.slope * kinks.signs(theta)
+    whole = _whole_precision(_Point(theta, value, smooth, hessian, precision), kinks)
     return Mode(model, theta, value, gradient, hessian, whole, passes=1)
 
 
@@ -151,7 +150,7 @@ def _subsample_mode(model: Model, theta: np.ndarray, size: int, seed: int, bar: 
 
 
 class _Point(NamedTuple):
-    """The log posterior at theta; gradient and precision are of all but the corners of a Laplace prior."""
+    """The log posterior at theta; gradient and precision are of all but the kinks of a Laplace prior."""
 
     theta: np.ndarray
     value: float
@@ -168,20 +167,20 @@ def _newton(
     tolerance: float,
 ) -> _Point:
     """Maximise scale * likelihood + log prior by Newton's steps, of limited length once one of them has failed."""
-    corners = corners_of(model.prior_terms)
+    kinks = kinks_of(model.prior_terms)
 
     def evaluate(at: np.ndarray) -> _Point:
         value, gradient, hessian = likelihood(at)
         value, gradient, hessian = value * scale, gradient * scale, hessian * scale
         value += prior_gradient(model.prior_terms, at, gradient)
-        gradient[corners.where] += corners.slope * corners.signs(at)
+        gradient[kinks.where] += kinks.slope * kinks.signs(at)
         return _Point(at, value, gradient, hessian, prior_precision(model.prior_terms, at) - hessian)
 
     point, radius, distance = evaluate(theta), np.inf, np.inf
     for _ in range(_MAX_STEPS):
         if not (np.isfinite(point.value) and np.isfinite(point.precision).all()):
             raise ModelError("the log posterior or its curvature is not finite; rescale columns with very large values.")
-        local = _local_model(model, point, corners)
+        local = _local_model(model, point, kinks)
         slack = 1e-10 * (1.0 + abs(point.value))  # rounding of a sum over many rows
         goal, reach = local.step()
         distance = np.sqrt(local.curved(goal))
@@ -189,7 +188,7 @@ def _newton(
             rising = local.rising()
             higher = None if rising is None else _climb(evaluate, point, rising, slack)
             if higher is None:
-                if not corners.where.size:  # a Laplace prior is proper
+                if not kinks.where.size:  # a Laplace prior is proper
                     _require_definite(model, point.precision)
                 return point
             point = higher
@@ -216,12 +215,12 @@ def _newton(
     raise ModelError(_divergence(model, point, distance))
 
 
-def _local_model(model: Model, point: _Point, corners: Corners) -> LocalModel:
+def _local_model(model: Model, point: _Point, kinks: Kinks) -> LocalModel:
     flat = np.diag(point.precision) == 0.0
-    flat[corners.where] = False
+    flat[kinks.where] = False
     if flat.any():
         name_flat_direction(model, np.eye(flat.size)[int(np.argmax(flat))])
-    local = LocalModel(point.theta, point.gradient, point.precision, corners)
+    local = LocalModel(point.theta, point.gradient, point.precision, kinks)
     if local.newton is None and not model.prior.proper:  # type: ignore[union-attr]
         values, vectors = local.eigen
         least = int(np.argmin(np.abs(values)))
@@ -240,13 +239,13 @@ def _climb(evaluate: Callable[[np.ndarray], _Point], point: _Point, rising: np.n
     return None
 
 
-def _whole_precision(point: _Point, corners: Corners) -> np.ndarray:
-    """The precision with the curvature that stands in for corners."""
-    if not corners.where.size:
+def _whole_precision(point: _Point, kinks: Kinks) -> np.ndarray:
+    """The precision with the curvature that stands in for kinks."""
+    if not kinks.where.size:
         return point.precision
-    local = LocalModel(point.theta, point.gradient, point.precision, corners)
+    local = LocalModel(point.theta, point.gradient, point.precision, kinks)
     smooth = local.definite()
-    smooth[corners.where, corners.where] += cornered_curvature(smooth, point.gradient, corners, point.theta)
+    smooth[kinks.where, kinks.where] += kink_curvature(smooth, point.gradient, kinks, point.theta)
     return smooth
 
 

@@ -48,7 +48,7 @@ class JaxPrior(NamedTuple):
     density: Any
     gradient: Any
     hessian: Any
-    kind: np.ndarray  # zeros: no coordinate has a corner or a named density
+    kind: np.ndarray  # zeros: no coordinate has a kink or a named density
 
     @property
     def interpreted(self) -> bool:
@@ -282,13 +282,15 @@ def assemble(
 ) -> UserModel:
     """The model of a likelihood on flat vectors, tried on the first rows."""
     program = Program(likelihood, data.columns, data.response)
-    given = prior if isinstance(prior, Prior) else _user_prior(prior, named, dim)
+    density = prior if isinstance(prior, Prior) else _user_prior(prior, named, dim)
     first = None if start is None else np.asarray(start, float)
     if first is not None and (first.shape != (dim,) or not np.isfinite(first).all()):
         raise OptionError(f"start must be {dim} finite numbers, on the unconstrained scale; got {start!r}.")
     if check and bound is None:
         raise OptionError("check_bound=True needs third_derivative_bound=.")
-    model = UserModel(data, FAMILY, None, given, program=program, parameters=named, dimension=dim, start_at=first, bound=bound)
+    model = UserModel(
+        data, FAMILY, None, density, program=program, parameters=named, dimension=dim, start_at=first, bound=bound
+    )
     _try(model, written)
     if check:
         model.check_bound(1.0)

@@ -258,14 +258,14 @@ def _pair_window(member: Any) -> float:
     with np.errstate(all="ignore"):
         for halvings in range(14):
             width = 2.0**-halvings
-            found = np.array(
+            residuals = np.array(
                 [
                     [primitives.integrated(member, np.array(c), width * w, 0.0, *rule) for rule in rules]
                     for c in centres
                     for w in ways
                 ]
             )
-            if (np.abs(found[:, 0] - found[:, 1]) <= 1e-11 * (np.abs(found[:, 1]) + 1e-3 * width**3)).all():
+            if (np.abs(residuals[:, 0] - residuals[:, 1]) <= 1e-11 * (np.abs(residuals[:, 1]) + 1e-3 * width**3)).all():
                 return width
     return 0.0
 
@@ -285,8 +285,8 @@ def _best_predictor(member: Any, tables: Tables, average: float) -> float:
     centre = average if tables.location else 0.0
     grid = tables.edges[np.abs(tables.edges) <= (np.inf if tables.location else _SAFE)] + centre
     with np.errstate(all="ignore"):
-        found = np.array([value(member, float(eta), float(average)) for eta in grid])
-    return float(grid[np.nanargmax(found)]) if np.isfinite(found).any() else centre
+        heights = np.array([value(member, float(eta), float(average)) for eta in grid])
+    return float(grid[np.nanargmax(heights)]) if np.isfinite(heights).any() else centre
 
 
 def _warn_of_overflow(member: Any, tables: Tables) -> None:
