@@ -91,7 +91,7 @@ def test_no_code_but_families_and_models_knows_one_family_from_another():
     """Others ask for a fact that families declare: neither imports of a family, nor its name, nor the type of its member."""
     switch = re.compile(
         r"family\.name\s*(==|!=|in\b|not in\b)|isinstance\([\w.]*member\b|from tallbayes\.families|import families"
-        r"|\[\"family\"\]\s*(==|!=|in\b)"
+        r"|\[\"family\"\]\s*(==|!=|in\b)|\bfamily\s*(==|!=)\s*\""
     )
     source = ROOT / "src" / "tallbayes"
     hits = [

@@ -57,6 +57,8 @@ class Family:
 
     member_of: Callable[..., Any] = lambda **options: None  # the member with the options of a model
     predictors: Callable[[Any], int] = lambda member: 1  # linear predictors of a member
+    row_options: Callable[[float], dict[str, Any]] = lambda largest: {}
+    """Options that follow from the largest response where they are not given."""
     mean_known: bool = True  # False if `mean` can only raise
     log_normaliser: Callable[[Any, np.ndarray], np.ndarray] | None = None
     """Log of the factor of the density that `value` leaves out, of a member and an array of responses; None if unknown."""
@@ -205,6 +207,11 @@ class Model:
         """The prior as compiled code sees it."""
         assert self.prior is not None
         return self.prior.terms(self.data, self.predictors, len(self.nuisances), self.family.response_scale)
+
+    @property
+    def unit_scale_member(self) -> Any:
+        """With an unknown scale, the member of scale 1 whose sums are the sufficient statistics; None for other models."""
+        return self.family.unit_scale_member(self.member)
 
     def admits(self, theta: np.ndarray) -> bool:
         """Whether the posterior density is positive at a finite theta; the reason why not is `domain`."""

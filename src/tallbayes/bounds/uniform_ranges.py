@@ -24,6 +24,7 @@ import numpy as np
 from tallbayes.bounds.tables import Classed, Local, Separable, draw_row, rate_count, row_rate, total_rate
 from tallbayes.compile import generic, inlinable
 from tallbayes.engine import passes
+from tallbayes.engine.family_functions import third
 from tallbayes.engine.random_rows import CHUNK, AliasTable, allocate, build, draw_item
 from tallbayes.engine.survey import range_lowest
 from tallbayes.errors import ModelError
@@ -129,8 +130,8 @@ def _gamma_total(bound, white, other, rates):
     exponent = bound.box * max(first, second) - bound.lowest
     if exponent > 700.0:  # no bound, rather than an overflow
         return np.inf
-    third = bound.height * math.exp(exponent)
-    return third / 6.0 * bound.box**3 * (first**3 + second**3)
+    supremum = bound.height * math.exp(exponent)
+    return supremum / 6.0 * bound.box**3 * (first**3 + second**3)
 
 
 @generic
@@ -205,7 +206,7 @@ def extremes(mode: Mode) -> Extremes:
 
 
 def published_gamma(mode: Mode) -> PublishedGamma:
-    """The published bound of gamma regression: one pass."""
+    """The published bound of gamma regression, of any family with f''' = kappa y e^-eta: one pass."""
     model = mode.model
 
     def work(start: int, stop: int) -> tuple[float, float, float]:
@@ -213,7 +214,7 @@ def published_gamma(mode: Mode) -> PublishedGamma:
         return float((omega * y).max()), float(np.abs(x).max()), float((x @ mode.reference + offset).min())
 
     parts = passes.over_ranges(model.data.n, CHUNK, work)
-    height = model.member.shape * max(p[0] for p in parts)
+    height = third(model.member, 0.0, 1.0) * max(p[0] for p in parts)
     return PublishedGamma(height, max(p[1] for p in parts), min(p[2] for p in parts), np.ascontiguousarray(mode.factor))
 
 

@@ -175,6 +175,7 @@ FAMILY = Family(
     link_name="log ratios",
     member_of=lambda classes: Softmax(int(classes)),
     predictors=lambda member: int(member.classes),
+    row_options=lambda largest: {"classes": int(largest) + 1},
     log_normaliser=no_terms,
     simulate=_simulate,
     centred_third=THIRD,
@@ -192,7 +193,7 @@ def softmax(data: Dataset, prior: Prior | None = None, classes: int | None = Non
     """
     largest = float(data.moments.high[data.d]) if isinstance(data, Dataset) else 1.0
     if classes is None:
-        classes = int(largest) + 1
+        classes = int(FAMILY.row_options(largest)["classes"])
     if classes < 2:
         raise OptionError(f"softmax needs at least two classes; got classes={classes}.")
     if largest >= classes:

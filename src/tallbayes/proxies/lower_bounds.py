@@ -213,7 +213,7 @@ def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:
             "Firefly sums its bounds through the columns of a linear predictor, which a model written in JAX does not have; use "
             "'exact-minibatch' with a bound, or 'hmc-ecs'."
         )
-    if model.family.unit_scale_member(model.member) is not None:
+    if model.unit_scale_member is not None:
         penalty: Any = _scale_penalty(mode)
     else:
         try:

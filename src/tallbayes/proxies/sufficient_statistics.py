@@ -45,6 +45,6 @@ def _value(proxy, white):
 def gaussian_moments(mode: Mode) -> GaussianMoments:
     """One pass over the rows of a Gaussian model with unknown sigma."""
     model = mode.model
-    rows = SingleIndex(model.family.unit_scale_member(model.member), model.data.records, model.data.d)
+    rows = SingleIndex(model.unit_scale_member, model.data.records, model.data.d)
     value, gradient, hessian = passes.total_hessian(rows, mode.reference[:-1].copy())
     return GaussianMoments(whitening_of(mode), -2.0 * value, gradient, -hessian, model.data.total_weight)

@@ -295,7 +295,7 @@ class Confidence(SubsampledAcceptance):
     def _rows(self, model: Model) -> str:
         if self.rows != "auto":
             return self.rows
-        one_range = self.bound in ("extremes", "oracle", "published") or _scale_unknown(model)
+        one_range = self.bound in ("extremes", "oracle", "published") or model.unit_scale_member is not None
         return "uniform" if one_range else "weighted"
 
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
@@ -330,7 +330,7 @@ class Confidence(SubsampledAcceptance):
     def _certificate(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str]:
         if self.bound == "oracle":
             return Oracle(), "oracle"
-        if self.bound == "extremes" or (self.bound == "auto" and _scale_unknown(model)):
+        if self.bound == "extremes" or (self.bound == "auto" and model.unit_scale_member is not None):
             if not model.family.plain_sample:
                 raise ModelError(
                     f"{model.family.name} with unknown sigma has no certificate here; use sampler='exact-minibatch', which knows it "
@@ -360,8 +360,3 @@ class Confidence(SubsampledAcceptance):
         """Decisions replayed on the full data, beside delta; with moving references, the reference is the mode."""
         found = super().audit(model, fit, pairs, repeats, rng)
         return None if found is None else beside_delta(found, self.delta)
-
-
-def _scale_unknown(model: Model) -> bool:
-    """Whether a scale of the errors is among the parameters, and its sufficient statistics are known."""
-    return model.family.unit_scale_member(model.member) is not None

@@ -273,7 +273,7 @@ class ExactMinibatch(Sampler):
         move, rate = as_proposal(self.move), RATES[self.rate](0.1 if self.chi is None else self.chi)
         policy = MinibatchPolicy(move, rate, self.two_stage, model.dim)
         whitening = whitening_of(mode)
-        if model.family.unit_scale_member(model.member) is not None:
+        if model.unit_scale_member is not None:
             certified = Certified(whitening, gaussian_moments(mode), Zero())
             why = "a Gaussian likelihood is known from its sufficient statistics: no rows are read"
         else:
