@@ -17,7 +17,9 @@ from tallbayes.families.gaussian import GaussianScale
 from tallbayes.model import Model
 from tallbayes.priors import Prior, flat
 
-FAMILY = replace(GAUSSIAN, name="normal", examples=(GaussianScale(),), member_of=GaussianScale, plain_sample=True)
+FAMILY = replace(
+    GAUSSIAN, name="normal", examples=(GaussianScale(),), member_of=lambda **options: GaussianScale(), plain_sample=True
+)
 
 
 def normal(y: Any, prior: Prior | None = None, weights: Any = None) -> Model:
