@@ -172,7 +172,7 @@ class Sampler(ABC):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # of a class with several names: the options of each
     cost: ClassVar[str]  # rows read per iteration, in words, for the table of samplers
     Info: ClassVar[Any]  # NamedTuple class of what a step reports; "acceptance_rate" must be among its fields
-    any_rows: ClassVar[bool] = False  # whether it serves models whose rows are unusual, such as a time series
+    any_rows: ClassVar[bool] = False  # whether it serves models with a `row_limitation`, such as a time series
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -197,9 +197,9 @@ class Sampler(ABC):
 
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """`prepare`, for a model that the sampler can serve."""
-        if model.unusual and not self.any_rows:
+        if model.row_limitation and not self.any_rows:
             raise ModelError(
-                f"{self.name} reads single rows with a linear predictor, but the rows of {model.family.name} {model.unusual}. "
+                f"{self.name} reads single rows with a linear predictor, but the rows of {model.family.name} {model.row_limitation}. "
                 "Use a full-data sampler such as 'nuts', or 'informed', which reads subsets or contiguous windows."
             )
         return self.prepare(model, mode, seed, progress)

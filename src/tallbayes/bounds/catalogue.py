@@ -37,11 +37,11 @@ from tallbayes.bounds.tables import BOX, EUCLID, SUM, WHITE, Angular, Classed, C
 from tallbayes.bounds.user_given import given
 from tallbayes.compile import jit
 from tallbayes.engine import passes
+from tallbayes.engine.family_functions import third
 from tallbayes.engine.ledger import record
 from tallbayes.engine.passes import row_count
 from tallbayes.engine.random_rows import CHUNK, allocate, build
 from tallbayes.errors import ModelError, unknown
-from tallbayes.families.softmax import THIRD, Softmax
 from tallbayes.mode.laplace import Mode
 
 NAMES = ("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10")
@@ -67,11 +67,11 @@ def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int 
         raise unknown("bound", name, [*NAMES, "auto"])
     if not model.linear:
         return given(mode), "given"
-    if isinstance(model.member, Softmax):
+    if model.family.centred_third is not None:
         if name not in ("auto", "T6", "T8"):
-            raise ModelError("softmax has the centred bound T6 only; use bound='T6' or 'auto'.")
+            raise ModelError(f"{model.family.name} has the centred bound T6 only; use bound='T6' or 'auto'.")
         folder = None if model.data.store is None else model.data.store.parent
-        return _centred(mode, folder), "T6"
+        return _centred(mode, model.family.centred_third, folder), "T6"
     scaled = model.predictors == 1 and model.family.bound == "T10" and name in ("auto", "T10")  # a law of location and scale
     if model.predictors != 1 or (model.nuisances and not scaled):
         raise ModelError(
@@ -103,7 +103,7 @@ def _require_supremum(mode: Mode, name: str, supremum: np.ndarray) -> None:
 def _separable(mode: Mode, name: str, folder: Path | None) -> Separable:
     rows, d = mode.model.rows, mode.model.data.d
     n = row_count(rows)
-    if name == "T1" and mode.model.family.name != "logistic":
+    if name == "T1" and mode.model.family.published_bound != "T1":
         raise ModelError("bound T1 is the published one for logistic regression; use bound='auto'.")
     weight = allocate((n,), np.float64, folder)
     factor = np.eye(d) if name in ("T1", "T2") else mode.factor
@@ -128,8 +128,8 @@ def _separable(mode: Mode, name: str, folder: Path | None) -> Separable:
     return Separable(build(weight, folder=folder), pair)
 
 
-def _centred(mode: Mode, folder: Path | None) -> Separable:
-    """Softmax: c_i = THIRD/6 |A_i|^3, A_i the centred Jacobian of the K predictors in w, in its operator norm.
+def _centred(mode: Mode, supremum: float, folder: Path | None) -> Separable:
+    """Several predictors: c_i = supremum/6 |A_i|^3, A_i the centred Jacobian of the K predictors in w, in its operator norm.
 
     A_i A_i' is the K x K covariance of the predictors of row i, centred over classes: its largest eigenvalue is |A_i|^2.
     """
@@ -147,7 +147,7 @@ def _centred(mode: Mode, folder: Path | None) -> Separable:
         inner -= inner.mean(1, keepdims=True)
         inner -= inner.mean(2, keepdims=True)
         largest = np.maximum(np.linalg.eigvalsh(inner)[:, -1], 0.0) * (1.0 + 1e-12)
-        weight[start:stop] = omega * (THIRD / 6.0) * largest**1.5
+        weight[start:stop] = omega * (supremum / 6.0) * largest**1.5
 
     passes.over_chunks(n, CHUNK, work)
     return Separable(build(weight, folder=folder), Cubic())
@@ -155,22 +155,29 @@ def _centred(mode: Mode, folder: Path | None) -> Separable:
 
 def _local(mode: Mode, folder: Path | None) -> Local:
     model, n = mode.model, mode.model.data.n
-    if model.family.name != "logistic":
+    fourth = model.family.fourth_supremum
+    if fourth is None:
         raise ModelError("bound T7 needs a bounded fourth derivative, known here for logistic only; use T6 or T9.")
     weights = [allocate((n,), np.float64, folder) for _ in range(3)]
 
     def work(start: int, stop: int) -> None:
         facts = _survey(mode, start, stop, mode.factor)
-        x, _, offset, omega = passes.block(model.rows, start, stop)
-        eta = x @ mode.reference + offset
-        z = np.exp(-np.abs(eta))
-        slope = z * (1.0 - z) / (1.0 + z) ** 3
-        weights[0][start:stop] = omega * slope / 6.0 * facts.norm**3
-        weights[1][start:stop] = omega / 192.0 * facts.norm**4
+        x, y, offset, omega = passes.block(model.rows, start, stop)
+        size = np.empty(stop - start)
+        _third_sizes(model.member, x @ mode.reference + offset, y, size)
+        weights[0][start:stop] = omega * size / 6.0 * facts.norm**3
+        weights[1][start:stop] = omega * (fourth / 24.0) * facts.norm**4
         weights[2][start:stop] = facts.supremum / 6.0 * facts.norm**3
 
     passes.over_chunks(n, CHUNK, work)
     return Local(*(build(w, folder=folder) for w in weights))
+
+
+@jit
+def _third_sizes(family: Any, eta: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
+    """|f'''| of rows."""
+    for i in range(eta.size):
+        out[i] = abs(third(family, eta[i], y[i]))
 
 
 def half_octave(norm: np.ndarray, largest: float) -> np.ndarray:

@@ -129,8 +129,8 @@ def _gamma_total(bound, white, other, rates):
     exponent = bound.box * max(first, second) - bound.lowest
     if exponent > 700.0:  # no bound, rather than an overflow
         return np.inf
-    third = bound.height * math.exp(exponent)
-    return third / 6.0 * bound.box**3 * (first**3 + second**3)
+    supremum = bound.height * math.exp(exponent)
+    return supremum / 6.0 * bound.box**3 * (first**3 + second**3)
 
 
 @generic
@@ -188,7 +188,7 @@ def _extremes_range(bound, whitening, order, theta, other, white, other_white):
 def extremes(mode: Mode) -> Extremes:
     """The smallest and the largest value of a normal sample; rows with weights or offsets are refused."""
     model = mode.model
-    if model.family.name != "normal":
+    if not model.family.plain_sample:
         raise ModelError(
             f"the range from the smallest and the largest response is for normal samples, not {model.family.name}; "
             "use another bound or sampler."
@@ -205,7 +205,7 @@ def extremes(mode: Mode) -> Extremes:
 
 
 def published_gamma(mode: Mode) -> PublishedGamma:
-    """The published bound of gamma regression: one pass."""
+    """The published bound of gamma regression, of any family with f''' = kappa y e^-eta: one pass."""
     model = mode.model
 
     def work(start: int, stop: int) -> tuple[float, float, float]:
@@ -213,7 +213,7 @@ def published_gamma(mode: Mode) -> PublishedGamma:
         return float((omega * y).max()), float(np.abs(x).max()), float((x @ mode.reference + offset).min())
 
     parts = passes.over_chunks(model.data.n, CHUNK, work)
-    height = model.member.shape * max(p[0] for p in parts)
+    height = third(model.member, 0.0, 1.0) * max(p[0] for p in parts)
     return PublishedGamma(height, max(p[1] for p in parts), min(p[2] for p in parts), np.ascontiguousarray(mode.factor))
 
 

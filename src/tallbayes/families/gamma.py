@@ -5,9 +5,11 @@ f'' = -kappa y e^-eta and f''' = -f'': no global bound of the third derivative, 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp, exp_remainder
@@ -61,6 +63,15 @@ def _residual(family, eta, y, shift):
     return -family.shape * y * exp(-eta) * exp_remainder(-shift)
 
 
+def _log_normaliser(member: Gamma, y: np.ndarray) -> np.ndarray:
+    shape = member.shape
+    return shape * math.log(shape) - gammaln(shape) + (shape - 1.0) * np.log(y)
+
+
+def _simulate(rng: np.random.Generator, member: Gamma, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    return np.exp(eta) * rng.standard_gamma(member.shape, eta.shape) / member.shape
+
+
 FAMILY = Family(
     name="gamma",
     support="a number > 0",
@@ -71,7 +82,13 @@ FAMILY = Family(
     log_concave=True,
     examples=(Gamma(1.0), Gamma(2.5)),
     responses=(0.1, 1.0, 7.5),
+    response="positive",
     link=lambda mean: float(np.log(mean)),
+    link_name="log",
+    member_of=lambda shape: Gamma(float(shape)),
+    log_normaliser=_log_normaliser,
+    simulate=_simulate,
+    published_bound="exponential",
 )
 
 

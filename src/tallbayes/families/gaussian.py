@@ -117,6 +117,16 @@ def _vector_residual(family, base, shift, y):
     return -0.5 * e2 * z * z + (e2 + 2.0 * b * b) * a * z - 0.5 * math.expm1(-2.0 * b) * a * a
 
 
+def _log_normaliser(member: Gaussian | GaussianScale, y: np.ndarray) -> np.ndarray:
+    precision = member.precision if isinstance(member, Gaussian) else 1.0
+    return np.full(np.shape(y), 0.5 * math.log(precision / (2.0 * math.pi)))
+
+
+def _simulate(rng: np.random.Generator, member: Gaussian | GaussianScale, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    sigma = member.precision**-0.5 if isinstance(member, Gaussian) else np.exp(nuisances[:, 0])
+    return eta + sigma * rng.standard_normal(eta.shape)
+
+
 FAMILY = Family(
     name="gaussian",
     support="a number",
@@ -129,6 +139,10 @@ FAMILY = Family(
     responses=(-1.0, 0.0, 2.5),
     response_scale=True,
     link=float,
+    member_of=lambda sigma: GaussianScale() if sigma is None else Gaussian(1.0 / sigma**2),
+    log_normaliser=_log_normaliser,
+    simulate=_simulate,
+    unit_scale_member=lambda member: Gaussian(1.0) if isinstance(member, GaussianScale) else None,
 )
 
 

@@ -10,6 +10,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp, log1p_unit
@@ -26,6 +27,7 @@ from tallbayes.engine.family_functions import (
 )
 from tallbayes.errors import OptionError
 from tallbayes.families.logistic import bernoulli_residual
+from tallbayes.families.poisson import poisson_counts
 from tallbayes.model import Family, Model
 from tallbayes.priors import Prior
 
@@ -106,6 +108,14 @@ def _residual(family, eta, y, shift):
     return (y + family.size) * bernoulli_residual(eta - family.log_size, shift)
 
 
+def _log_normaliser(member: NegativeBinomial, y: np.ndarray) -> np.ndarray:
+    return gammaln(y + member.size) - gammaln(member.size) - gammaln(y + 1.0)
+
+
+def _simulate(rng: np.random.Generator, member: NegativeBinomial, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    return poisson_counts(rng, np.exp(eta) * rng.standard_gamma(member.size, eta.shape) / member.size)
+
+
 FAMILY = Family(
     name="negbin",
     support="a whole number >= 0",
@@ -116,7 +126,12 @@ FAMILY = Family(
     log_concave=True,
     examples=(NegativeBinomial(1.0, 0.0), NegativeBinomial(3.0, math.log(3.0))),
     responses=(0.0, 1.0, 9.0),
+    response="count",
     link=lambda mean: float(np.log(mean + 1e-6)),
+    link_name="log",
+    member_of=lambda size: NegativeBinomial(float(size), math.log(size)),
+    log_normaliser=_log_normaliser,
+    simulate=_simulate,
 )
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp, exp_remainder
 from tallbayes.engine.family_functions import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
+from tallbayes.errors import ModelError
 from tallbayes.model import Family, Model
 from tallbayes.priors import Prior
 
@@ -58,6 +60,17 @@ def _residual(family, eta, y, shift):
     return -exp(eta) * exp_remainder(shift)
 
 
+def _simulate(rng: np.random.Generator, member: Poisson, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    return poisson_counts(rng, np.exp(eta))
+
+
+def poisson_counts(rng: np.random.Generator, rate: np.ndarray) -> np.ndarray:
+    """Poisson counts; rates beyond whole numbers are refused."""
+    if not (rate < 1e18).all():
+        raise ModelError("a predicted count exceeds 1e18: a new row is far outside the rows of the fit; check its units.")
+    return rng.poisson(rate).astype(float)
+
+
 FAMILY = Family(
     name="poisson",
     support="a whole number >= 0",
@@ -68,7 +81,12 @@ FAMILY = Family(
     log_concave=True,
     examples=(Poisson(),),
     responses=(0.0, 1.0, 7.0),
+    response="count",
     link=lambda mean: float(np.log(mean + 1e-6)),
+    link_name="log",
+    member_of=Poisson,
+    log_normaliser=lambda member, y: -gammaln(y + 1.0),
+    simulate=_simulate,
 )
 
 

@@ -23,7 +23,7 @@ from tallbayes.engine.family_functions import (
     third_supremum_on,
     value,
 )
-from tallbayes.model import Family, Model
+from tallbayes.model import Family, Model, no_terms
 from tallbayes.priors import Prior
 
 _PEAK = 1.0023693422683706  # of |f'''| in z
@@ -119,6 +119,10 @@ def _residual(family, eta, y, shift):
     return out * s**3
 
 
+def _simulate(rng: np.random.Generator, member: Probit, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    return (rng.random(eta.shape) < ndtr(eta)).astype(float)
+
+
 FAMILY = Family(
     name="probit",
     support="0 or 1",
@@ -129,7 +133,12 @@ FAMILY = Family(
     log_concave=True,
     examples=(Probit(),),
     responses=(0.0, 1.0),
+    response="binary",
     link=lambda mean: float(ndtri(min(max(mean, 1e-6), 1.0 - 1e-6))),
+    link_name="probit",
+    member_of=Probit,
+    log_normaliser=no_terms,
+    simulate=_simulate,
 )
 
 

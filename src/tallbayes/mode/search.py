@@ -16,10 +16,9 @@ import numpy as np
 from tallbayes.engine import ledger, passes
 from tallbayes.errors import ModelError, TallbayesWarning
 from tallbayes.mode.ascent import LocalModel
-from tallbayes.mode.kinks import Corners, corners_of
-from tallbayes.mode.kinks import curvature as cornered_curvature
+from tallbayes.mode.kinks import Kinks, kink_curvature, kinks_of
 from tallbayes.mode.laplace import Mode
-from tallbayes.mode.messages import exact_fit, involved, name_flat_direction, no_maximum
+from tallbayes.mode.messages import direction_names, exact_fit, name_flat_direction, no_maximum, separable
 from tallbayes.model import Model
 from tallbayes.priors import prior_gradient, prior_precision
 from tallbayes.progress import Progress
@@ -63,7 +62,7 @@ def _search(model: Model, seed: int, progress: bool, cores: int | None, toleranc
     theta, read = start(model), 0
     n, subsample = model.data.n, _subsample_size(model)
     with Progress("finding the mode", None, progress) as bar:
-        if subsample < n and model.independent_rows:
+        if subsample < n and model.exchangeable:
             theta, read = _subsample_mode(model, theta, subsample, seed, bar)
         mode = converge(model, lambda at: passes.total_hessian(model.rows, at, cores), theta, tolerance, bar)
     mode.evaluations += read
@@ -97,19 +96,19 @@ def converge(
 
 
 def _mode_of(model: Model, point: _Point) -> Mode:
-    corners, gradient = corners_of(model.prior_terms), point.gradient.copy()
-    gradient[corners.where] -= corners.slope * corners.signs(point.theta)
+    kinks, gradient = kinks_of(model.prior_terms), point.gradient.copy()
+    gradient[kinks.where] -= kinks.slope * kinks.signs(point.theta)
     return Mode(
-        model, point.theta, point.value, gradient, point.hessian, _whole_precision(point, corners), passes=0, evaluations=0
+        model, point.theta, point.value, gradient, point.hessian, _whole_precision(point, kinks), passes=0, evaluations=0
     )
 
 
 def mode_at(model: Model, theta: np.ndarray) -> Mode:
     """A reference at `theta`, whether or not it is the mode: one pass."""
     value, gradient, hessian, precision = model.curvature(theta)
-    corners, smooth = corners_of(model.prior_terms), gradient.copy()
-    smooth[corners.where] += corners.slope * corners.signs(theta)
-    whole = _whole_precision(_Point(theta, value, smooth, hessian, precision), corners)
+    kinks, smooth = kinks_of(model.prior_terms), gradient.copy()
+    smooth[kinks.where] += kinks.slope * kinks.signs(theta)
+    whole = _whole_precision(_Point(theta, value, smooth, hessian, precision), kinks)
     return Mode(model, theta, value, gradient, hessian, whole, passes=1, evaluations=model.data.n)
 
 
@@ -157,7 +156,7 @@ def _subsample_mode(model: Model, theta: np.ndarray, size: int, seed: int, bar: 
 
 
 class _Point(NamedTuple):
-    """The log posterior at theta; gradient and precision are of all but the corners of a Laplace prior."""
+    """The log posterior at theta; gradient and precision are of all but the kinks of a Laplace prior."""
 
     theta: np.ndarray
     value: float
@@ -174,20 +173,20 @@ def _newton(
     tolerance: float,
 ) -> _Point:
     """Maximise scale * likelihood + log prior by Newton's steps, of limited length once one of them has failed."""
-    corners = corners_of(model.prior_terms)
+    kinks = kinks_of(model.prior_terms)
 
     def evaluate(at: np.ndarray) -> _Point:
         value, gradient, hessian = likelihood(at)
         value, gradient, hessian = value * scale, gradient * scale, hessian * scale
         value += prior_gradient(model.prior_terms, at, gradient)
-        gradient[corners.where] += corners.slope * corners.signs(at)
+        gradient[kinks.where] += kinks.slope * kinks.signs(at)
         return _Point(at, value, gradient, hessian, prior_precision(model.prior_terms, at) - hessian)
 
     point, radius, distance = evaluate(theta), np.inf, np.inf
     for _ in range(_MAX_STEPS):
         if not (np.isfinite(point.value) and np.isfinite(point.precision).all()):
             raise ModelError("the log posterior or its curvature is not finite; rescale columns with very large values.")
-        local = _local_model(model, point, corners)
+        local = _local_model(model, point, kinks)
         slack = 1e-10 * (1.0 + abs(point.value))  # rounding of a sum over many rows
         goal, reach = local.step()
         distance = np.sqrt(local.curved(goal))
@@ -195,7 +194,7 @@ def _newton(
             rising = local.rising()
             higher = None if rising is None else _climb(evaluate, point, rising, slack)
             if higher is None:
-                if not corners.where.size:  # a Laplace prior is proper
+                if not kinks.where.size:  # a Laplace prior is proper
                     _require_definite(model, point.precision)
                 return point
             point = higher
@@ -210,7 +209,7 @@ def _newton(
             if radius < 1e-12:
                 raise ModelError(
                     "the search for the mode stalled: no step along the Newton direction increases the log posterior. "
-                    + (model.family.trouble or "Rescale columns with very large or very small values.")
+                    + (model.family.mode_advice or "Rescale columns with very large or very small values.")
                 )
         if moved.value >= point.value + 0.5 * gain:
             radius *= 4.0
@@ -222,12 +221,12 @@ def _newton(
     raise ModelError(_divergence(model, point, distance))
 
 
-def _local_model(model: Model, point: _Point, corners: Corners) -> LocalModel:
+def _local_model(model: Model, point: _Point, kinks: Kinks) -> LocalModel:
     flat = np.diag(point.precision) == 0.0
-    flat[corners.where] = False
+    flat[kinks.where] = False
     if flat.any():
         name_flat_direction(model, np.eye(flat.size)[int(np.argmax(flat))])
-    local = LocalModel(point.theta, point.gradient, point.precision, corners)
+    local = LocalModel(point.theta, point.gradient, point.precision, kinks)
     if local.newton is None and not model.prior.proper:  # type: ignore[union-attr]
         values, vectors = local.eigen
         least = int(np.argmin(np.abs(values)))
@@ -246,13 +245,13 @@ def _climb(evaluate: Callable[[np.ndarray], _Point], point: _Point, rising: np.n
     return None
 
 
-def _whole_precision(point: _Point, corners: Corners) -> np.ndarray:
-    """The precision with the curvature that stands in for corners."""
-    if not corners.where.size:
+def _whole_precision(point: _Point, kinks: Kinks) -> np.ndarray:
+    """The precision with the curvature that stands in for kinks."""
+    if not kinks.where.size:
         return point.precision
-    local = LocalModel(point.theta, point.gradient, point.precision, corners)
+    local = LocalModel(point.theta, point.gradient, point.precision, kinks)
     smooth = local.definite()
-    smooth[corners.where, corners.where] += cornered_curvature(smooth, point.gradient, corners, point.theta)
+    smooth[kinks.where, kinks.where] += kink_curvature(smooth, point.gradient, kinks, point.theta)
     return smooth
 
 
@@ -266,7 +265,7 @@ def _require_definite(model: Model, precision: np.ndarray) -> None:
 def warn_of_collinear(mode: Mode) -> None:
     """A sentence on columns that the rows cannot tell apart under a proper prior: along them the posterior is the prior."""
     model = mode.model
-    if not model.linear or model.unusual or model.predictors > 1 or model.dim >= model.data.n:
+    if not model.linear or model.row_limitation or model.predictors > 1 or model.dim >= model.data.n:
         return
     size = np.abs(np.diag(mode.hessian))
     scale = 1.0 / np.sqrt(np.where(size > 0.0, size, 1.0))
@@ -276,7 +275,7 @@ def warn_of_collinear(mode: Mode) -> None:
     told, known = abs(values[least]), float(direction @ mode.precision @ direction)
     if told > _COLLINEAR or told > 0.1 * known:
         return
-    names = [repr(n) for n in sorted(involved(model, direction))]
+    names = [repr(n) for n in sorted(direction_names(model, direction))]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     what = f"the rows cannot tell {shown} apart" if len(names) > 1 else f"the rows say nothing about {shown}"
     warnings.warn(
@@ -287,14 +286,16 @@ def warn_of_collinear(mode: Mode) -> None:
 
 
 def _divergence(model: Model, point: _Point, distance: float) -> str:
-    if model.family.name == "logistic" and not model.prior.proper:  # type: ignore[union-attr]
+    if separable(model) and not model.prior.proper:  # type: ignore[union-attr]
         spread = np.abs(point.theta) * np.maximum(model.data.moments.sd[: model.dim], 1e-300)
         return no_maximum(model, model.names[int(np.argmax(spread))])
     text = f"the search for the mode did not converge in {_MAX_STEPS} steps: "
     if np.abs(point.theta).max() > 1e12:
         worst = model.names[int(np.argmax(np.abs(point.theta)))]
         return f"{text}{worst!r} runs away. Use a proper prior such as tallbayes.priors.normal(10.0), or rescale its column."
-    remedy = model.family.trouble or "Rescale columns, drop those that repeat others, or widen a narrow scale of the errors."
+    remedy = (
+        model.family.mode_advice or "Rescale columns, drop those that repeat others, or widen a narrow scale of the errors."
+    )
     return f"{text}it is still about {distance:.2g} posterior standard deviations away. {remedy}"
 
 

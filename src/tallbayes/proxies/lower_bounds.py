@@ -7,6 +7,8 @@
 | Boehning | f(η*) + (e_y - p*)'δ - δ'Aδ/2, A = (I - 11'/K)/2, δ = η - η* | softmax |
 | Taylor-Lagrange | q_i - c_i |w|^3, c_i = m_i |a_i|^3 / 6 | any with sup |f'''| < inf |
 
+The first three are the `Tangent` of their families, and live in their files.
+
 The first two are tangents of functions that are convex in η^2 and in r^2 (ξ fixed, or tuned: its value at the mode, where the
 bound touches the likelihood); A dominates the curvature of every softmax. The last takes its remainder from `remainder.T6`;
 for Gaussian rows with unknown sigma the remainder is known in closed form and c_i |w|^3 becomes three such terms.
@@ -28,25 +30,20 @@ from tallbayes.compile import SUMS, inlinable, jit
 from tallbayes.engine import passes
 from tallbayes.engine.lower_gaps import Lower, add_gaps, add_log_odds_gradient
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.families.gaussian import GaussianScale
-from tallbayes.families.logistic import Logistic
-from tallbayes.families.softmax import Softmax
-from tallbayes.families.student_t import StudentT
 from tallbayes.mode.laplace import Mode
 from tallbayes.proxies.lower_penalties import (
     CubicPenalty,
     NoPenalty,
     ScalePenalty,
+    TaylorKind,
     add_penalty_gradient,
     penalty_coefficient,
     penalty_count,
     penalty_terms,
     penalty_totals,
 )
-from tallbayes.proxies.lower_tangents import Boehning, JaakkolaJordan, StudentTangent, TaylorKind
 
 MARGIN = 1e-10  # far above rounding of a gap, and n times it far below one bright row
-UNTUNED_XI = 1.5  # of the paper, for logistic rows
 NAMES = ("tuned", "untuned", "taylor", "taylor-uniform")
 
 
@@ -184,25 +181,20 @@ def lower_bound(mode: Mode, name: str = "tuned", xi: float | None = None) -> tup
     """
     if name not in NAMES:
         raise unknown("bound", name, NAMES)
-    model, member = mode.model, mode.model.member
-    if xi is not None and (name != "untuned" or not isinstance(member, Logistic | StudentT)):
+    model, tangent = mode.model, mode.model.family.tangent
+    if xi is not None and (name != "untuned" or tangent is None or tangent.xi is None):
         raise OptionError("xi belongs to bound='untuned' of logistic and Student-t models.")
     if xi is not None and not (xi >= 0.0 and math.isfinite(xi)):
         raise OptionError(f"xi is where all rows' bounds are tight, at least 0; got {xi}.")
-    tuned, word = name == "tuned", "tuned" if name == "tuned" else f"xi = {xi or 0.0:g}"
-    if name in ("tuned", "untuned"):
-        if isinstance(member, Logistic):
-            xi = UNTUNED_XI if xi is None else xi
-            label = f"Jaakkola-Jordan, {'tuned' if tuned else f'xi = {xi:g}'}"
-            return _collapsed(mode, JaakkolaJordan(-1.0 if tuned else float(xi)), mode.reference), label
-        if isinstance(member, StudentT):
-            kind = StudentTangent(-1.0 if tuned else float(xi or 0.0))
-            return _collapsed(mode, kind, mode.reference), f"Student-t tangent, {word}"
-        if isinstance(member, Softmax):
-            reference = mode.reference if tuned else np.zeros(model.dim)
-            return _collapsed(mode, Boehning(), reference), f"Boehning, {'tuned' if tuned else 'at equal probabilities'}"
-        if not tuned:
+    if name == "tuned" and tangent is not None:
+        return _collapsed(mode, tangent.kind(None), mode.reference), f"{tangent.name}, tuned"
+    if name == "untuned":
+        if tangent is None:
             raise ModelError(f"{model.family.name} has no untuned bound; use bound='taylor'.")
+        if tangent.xi is None:
+            return _collapsed(mode, tangent.kind(None), np.zeros(model.dim)), f"{tangent.name}, {tangent.origin}"
+        place = float(tangent.xi if xi is None else xi)
+        return _collapsed(mode, tangent.kind(place), mode.reference), f"{tangent.name}, xi = {place:g}"
     uniform = name == "taylor-uniform"
     return _taylor_lagrange(mode, uniform), "uniform Taylor-Lagrange" if uniform else "Taylor-Lagrange"
 
@@ -221,7 +213,7 @@ def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:
             "Firefly sums its bounds through the columns of a linear predictor, which a model written in JAX does not have; use "
             "'exact-minibatch' with a bound, or 'hmc-ecs'."
         )
-    if isinstance(model.member, GaussianScale):
+    if model.unit_scale_member is not None:
         penalty: Any = _scale_penalty(mode)
     else:
         try:

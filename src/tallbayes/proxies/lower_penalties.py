@@ -1,4 +1,8 @@
-"""What makes a Taylor expansion a lower bound: terms of theta alone, each multiplied by a number of the row that is summed once."""
+"""Taylor expansions as lower bounds: the expansion, and the penalties that make it one.
+
+Penalties are terms of theta alone, each multiplied by a number of the row that is summed once. Gaps are computed without
+cancellation, as the third-order residual of the family.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,20 @@ import numpy as np
 
 from tallbayes.compile import declared, generic, inlinable
 from tallbayes.engine.arithmetic import exp_remainder
+from tallbayes.engine.family_functions import jet2, residual, slope_residual
+from tallbayes.engine.lower_gaps import (
+    lower_gap,
+    lower_jet,
+    lower_slope,
+    vector_lower_gap,
+    vector_lower_jet,
+    vector_lower_slope,
+)
+from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual
+
+
+class TaylorKind(NamedTuple):
+    """Second-order Taylor expansion at the reference; a bound only with its penalties."""
 
 
 class NoPenalty(NamedTuple):
@@ -168,3 +186,44 @@ def _cubic_total(penalty):
 @penalty_totals.register(ScalePenalty)
 def _scale_total(penalty):
     return penalty.total
+
+
+@lower_gap.register(TaylorKind)
+def _taylor_gap(kind: TaylorKind, family: Any, base: float, shift: float, y: float) -> float:
+    return residual(family, base, y, shift)
+
+
+@lower_slope.register(TaylorKind)
+def _taylor_slope(kind: TaylorKind, family: Any, base: float, shift: float, y: float) -> float:
+    return slope_residual(family, base, y, shift)
+
+
+@lower_jet.register(TaylorKind)
+def _taylor_jet(kind: TaylorKind, family: Any, base: float, y: float) -> tuple[float, float, float]:
+    return jet2(family, base, y)
+
+
+@vector_lower_gap.register(TaylorKind)
+def _taylor_vector_gap(kind: TaylorKind, family: Any, base: np.ndarray, shift: np.ndarray, y: float) -> float:
+    return vector_residual(family, base, shift, y)
+
+
+@vector_lower_slope.register(TaylorKind)
+def _taylor_vector_slope(
+    kind: TaylorKind, family: Any, base: np.ndarray, shift: np.ndarray, y: float, gradient: np.ndarray
+) -> None:
+    q = base.size
+    start, hessian = np.empty(q), np.empty((q, q))
+    vector_hessian(family, base, y, start, hessian)
+    vector_gradient(family, base + shift, y, gradient)
+    for k in range(q):
+        gradient[k] -= start[k]
+        for l in range(q):
+            gradient[k] -= hessian[k, l] * shift[l]
+
+
+@vector_lower_jet.register(TaylorKind)
+def _taylor_vector_jet(
+    kind: TaylorKind, family: Any, base: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray
+) -> float:
+    return vector_hessian(family, base, y, gradient, hessian)

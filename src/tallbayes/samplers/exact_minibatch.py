@@ -28,7 +28,6 @@ from tallbayes.bounds.catalogue import NAMES, certify
 from tallbayes.bounds.tables import Zero
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup, init, step
 from tallbayes.errors import OptionError, unknown
-from tallbayes.families.gaussian import GaussianScale
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence
@@ -162,7 +161,7 @@ class ExactMinibatch(Sampler):
         move, rate = as_proposal(self.move), RATES[self.rate](0.1 if self.chi is None else self.chi)
         policy = MinibatchPolicy(move, rate, self.two_stage, model.dim)
         whitening = whitening_of(mode)
-        if isinstance(model.member, GaussianScale):
+        if model.unit_scale_member is not None:
             certified = Certified(whitening, gaussian_moments(mode), Zero())
             why = "a Gaussian likelihood is known from its sufficient statistics: no rows are read"
         else:

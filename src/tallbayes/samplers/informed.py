@@ -24,7 +24,6 @@ import numpy as np
 
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup, init, positions, step
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.families.arma import SeriesModel
 from tallbayes.mode.laplace import Laplace, Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, from_dict, random_walk
@@ -224,7 +223,7 @@ class Informed(Sampler):
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Compute the statistics of every row or window."""
-        window = self.rows == "window" or not model.independent_rows
+        window = self.rows == "window" or not model.exchangeable
         if self.rows == "swap" and window:
             raise OptionError(
                 f"rows='swap' needs independent rows, which a {model.family.name} model has not; use rows='window'."
@@ -236,7 +235,7 @@ class Informed(Sampler):
                     f"{'windows' if window else 'swapped'}. Leave it out."
                 )
         local, rate = 0.9 if self.local is None else self.local, 0.1 if self.rate is None else self.rate
-        first = model.member.p if isinstance(model, SeriesModel) else 0
+        first = model.conditioned_rows
         n = model.data.n - first
         m = self._size(n, model.dim)
         scheme: Any = Windows(first, n - m + 1, m, local, rate) if window else Swap(m, min(self.swaps or 1, m, n - m))
@@ -253,8 +252,9 @@ class Informed(Sampler):
         if self.statistics == "score" and self.scaled and self.subset != "fixed":
             notes["predicted_variance_ratio"] = 1.0 + squared / model.dim
         notes["inverse_temperature"] = penalty
-        if isinstance(model, SeriesModel):
-            notes["startup"] = model.startup(mode.reference)
+        startup = model.startup(mode.reference)
+        if startup is not None:
+            notes["startup"] = startup
         power = n / m if self.scaled else 1.0
         settle = 1000 + 20 * math.isqrt(m)  # about sqrt(m) accepted swaps bring Delta from a uniform subset's to its law
         fixed = InformedOptions(0, scheme, SUBSETS[self.subset], penalty, power, self.repeats, settle)
@@ -276,7 +276,7 @@ class Informed(Sampler):
         return subset_statistics.row_features(model, self.statistics)
 
     def _windows(self, model: Model, mode: Mode, first: int, m: int) -> subset_statistics.WindowDistances:
-        if model.independent_rows:
+        if model.exchangeable:
             return subset_statistics.feature_windows(self._features(model, mode), 0, m)
         if self.statistics == "score":
             return subset_statistics.feature_windows(subset_statistics.score_features(mode, first), first, m)

@@ -93,7 +93,7 @@ class MHSubLhd(SubsampledAcceptance):
         return Uniform(test, True, False, _ROUNDING), self._range(model), {}
 
     def _range(self, model: Model) -> str:
-        return self.range if self.range != "auto" else "extremes" if model.family.name == "normal" else "lipschitz"
+        return self.range if self.range != "auto" else "extremes" if model.family.plain_sample else "lipschitz"
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """The range of a row: one pass, none for the oracle."""

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.contract import Policy
-from tallbayes.engine.family_functions import third_supremum
+from tallbayes.engine.student_density import student_third_supremum
 from tallbayes.errors import ModelError
-from tallbayes.families.student_t import StudentT
 from tallbayes.mode.laplace import Mode
 from tallbayes.moves import tuning as windows
 from tallbayes.priors import LAPLACE, STUDENT
@@ -77,7 +76,7 @@ def prior_rows(mode: Mode) -> PriorRows:
     chosen = np.flatnonzero(terms.kind == STUDENT)
     direction = np.array([terms.centre if j == terms.intercept else np.eye(d)[j] for j in chosen]).reshape(-1, d)
     white = np.ascontiguousarray(direction @ mode.factor)
-    supremum = [third_supremum(StudentT(float(terms.df[j]), float(terms.scale[j])), 0.0) for j in chosen]
+    supremum = [student_third_supremum(float(terms.df[j]), float(terms.scale[j])) for j in chosen]
     weight = np.asarray(supremum) * np.linalg.norm(white, axis=1) ** 3 / 6.0
     location, scale, df = (
         np.ascontiguousarray(values[chosen], np.float64) for values in (terms.location, terms.scale, terms.df)

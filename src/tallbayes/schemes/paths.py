@@ -11,8 +11,7 @@ from tallbayes.bounds.slopes import slope_rate
 from tallbayes.bounds.tables import draw_row, rate_count
 from tallbayes.compile import inlinable, jit
 from tallbayes.contract import init, positions, step
-from tallbayes.engine.family_functions import jet1, jet2
-from tallbayes.families.student_t import StudentT
+from tallbayes.engine.student_density import student_jet
 from tallbayes.moves.linear import dot, upper_times
 from tallbayes.proxies.capabilities import HasBound
 from tallbayes.proxies.taylor import unwhiten, whiten
@@ -115,10 +114,10 @@ def candidate_time(level: float, square: float, cross: float, d: int, horizon: f
 @inlinable
 def prior_residual(prior: PriorRows, row: int, theta: np.ndarray, out: np.ndarray) -> None:
     """Gradient in w of the residual of one prior term."""
-    family = StudentT(prior.df[row], prior.scale[row])
+    nu, scale = prior.df[row], prior.scale[row]
     place, y = dot(prior.direction[row], theta), prior.location[row]
-    _, slope, curvature = jet2(family, prior.start[row], y)
-    change = jet1(family, place, y)[1] - slope - curvature * (place - prior.start[row])
+    _, slope, curvature = student_jet(nu, scale, (y - prior.start[row]) / scale)
+    change = student_jet(nu, scale, (y - place) / scale)[1] - slope - curvature * (place - prior.start[row])
     for j in range(out.size):
         out[j] = change * prior.white[row, j]
 

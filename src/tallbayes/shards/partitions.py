@@ -162,8 +162,10 @@ class Partitions:
         spec = Spec(plan, dtype, family, options)
         found = gather(_surveyed, [(group, spec) for group in groups], client, label="partitions", progress=progress, workers=1)
         parts = [f[0] for f in found]
-        if family == "softmax" and options.get("classes") is None:
-            options["classes"] = int(max(p.high[len(plan_names(plan))] for p in parts)) + 1
+        largest = float(max(p.high[len(plan_names(plan))] for p in parts))
+        for name, value in models.family_of({"family": family, "options": options}).row_options(largest).items():
+            if options.get(name) is None:
+                options[name] = value
         return cls(groups, spec, prior, parts, identity, client, [f[1] for f in found])
 
     @property

@@ -188,12 +188,12 @@ class BallProgram:
     def series(self, eta: Any, y: Any) -> list[Any]:
         """a_0 .. a_(K+3) at a ball of eta."""
         try:
-            found = self.run(arb_series([eta, 1]), y)
+            series = self.run(arb_series([eta, 1]), y)
         except ValueError:  # a series that starts with a ball around 0 was inverted
             return [arb.nan()] * (ORDER + 4)
-        if isinstance(found, arb):
-            found = arb_series([found])
-        return [found[k] for k in range(ORDER + 4)]
+        if isinstance(series, arb):
+            series = arb_series([series])
+        return [series[k] for k in range(ORDER + 4)]
 
 
 def _integer_power(a: Any, n: int) -> Any:
