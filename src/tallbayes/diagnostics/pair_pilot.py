@@ -20,6 +20,7 @@ from tallbayes.moves import Move, tuning
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import unwhiten
 from tallbayes.schemes.acceptance import as_tuned_proposal, proxy_at
+from tallbayes.streams import Stream, generator
 from tallbayes.target import EVALS, Seen, Target, counters, subsample_gaps, subsample_values
 
 PAIRS, ROWS, RESAMPLES = 4, 200_000, 200
@@ -70,7 +71,7 @@ class Pilot:
 
 def pilot(model: Model, mode: Mode, order: int, move: Move, seed: int, pairs: int = PAIRS, rows: int = ROWS) -> Pilot:
     """Read at most `rows` rows, drawn at random, at `pairs` pairs."""
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(5,)))
+    rng = generator(seed, Stream.PAIRS)
     index = _some_rows(model, rng, rows)
     proxy = proxy_at(mode, order)
     target = Target(model.rows, model.prior_terms, proxy, counters())
@@ -89,7 +90,7 @@ def pilot(model: Model, mode: Mode, order: int, move: Move, seed: int, pairs: in
 
 def values_at_mode(model: Model, mode: Mode, seed: int, rows: int = ROWS) -> np.ndarray:
     """Log-likelihoods at the mode of at most `rows` rows, drawn at random: an evaluation each."""
-    index = _some_rows(model, np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(7,))), rows)
+    index = _some_rows(model, generator(seed, Stream.VALUES), rows)
     out = np.empty(index.size)
     _values(Target(model.rows, model.prior_terms, proxy_at(mode, 0), counters()), index, mode.reference, out)
     return out
@@ -123,7 +124,7 @@ def normality(found: Pilot, batch: int, seed: int) -> dict[str, Any]:
     """Whether Student statistics of the first look follow Student's law: notes for the fit, `normal` false if they do not."""
     from scipy.stats import t as student
 
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(6,)))
+    rng = generator(seed, Stream.NORMALITY)
     batch = min(batch, found.gaps.shape[1])
     if batch == found.gaps.shape[1] or found.spread == 0.0:  # nothing is estimated
         return {"normal": True, "anderson_darling": 0.0, "p_value": 1.0, "skewness": found.skewness, "batch": batch}

@@ -20,8 +20,10 @@ import pandas as pd
 
 from tallbayes.engine.jax_rows import Program, import_jax
 from tallbayes.errors import ModelError, OptionError, StoreError, unknown
+from tallbayes.machine import sync_file
 from tallbayes.models.transforms import Parameters
 from tallbayes.results.new_rows import BLOCK, design_blocks
+from tallbayes.streams import Stream, generator
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -124,7 +126,7 @@ def _takes(function: Any, count: int) -> bool:
 def _some(fit: Fit, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     flat, weights = fit.theta.reshape(-1, len(fit.names)), fit.weights.reshape(-1)
     if count < flat.shape[0]:
-        index = np.sort(np.random.default_rng(seed).choice(flat.shape[0], count, replace=False))
+        index = np.sort(generator(seed, Stream.PREDICTION_DRAWS).choice(flat.shape[0], count, replace=False))
         flat, weights = flat[index], weights[index]
     return flat, weights
 
@@ -163,7 +165,7 @@ def _predicted(fit: Fit, new: Any, kind: str, prob: float, count: int, seed: int
         elif family in (*BERNOULLI, "expression"):
             ends = np.stack([np.asarray(1.0 - center < level, float) for level in levels])
         else:
-            rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,)))
+            rng = generator(seed, Stream.RESPONSES, k)
             ends = intervals(SIMULATE[family](rng, mean, draws), draws.weights, levels)
         yield pd.DataFrame({"mean": center, "lower": ends[0], "upper": ends[1]})
 
@@ -176,7 +178,7 @@ def _responses(fit: Fit, new: Any, prob: float, draws: Draws, seed: int, offset:
     mean_of = mean_function("expression", draws.options) if draws.options.get("mean") else None
     scale = np.zeros(draws.weights.size) if draws.scale is None else np.log(draws.scale)
     for k, (x, shift) in enumerate(design_blocks(fit, new, offset)):
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,)))
+        rng = generator(seed, Stream.RESPONSES, k)
         eta = x @ draws.coefficients[:, 0].T
         eta = eta if shift is None else eta + shift[:, None]
         made = draw(rng, eta, np.broadcast_to(scale, eta.shape))
@@ -275,8 +277,7 @@ def _write(blocks: Iterator[pd.DataFrame], path: Path) -> Path:
             writer.write_table(table)
         if writer is not None:
             writer.close()
-        with open(aside, "rb") as file:
-            os.fsync(file.fileno())
+        sync_file(aside)
         os.replace(aside, path)
     except BaseException as error:
         if writer is not None:

@@ -33,6 +33,7 @@ from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
 from tallbayes.schemes.acceptance import INFO, AcceptancePolicy, check_rows, costs_more, draw_rows, proxy_at
+from tallbayes.streams import Stream, generator
 from tallbayes.target import Seen, log_posterior, log_prior, row_total, subsample_gaps, subsample_values
 
 FORMS = ("product", "surrogate")
@@ -200,7 +201,7 @@ class DelayedAcceptance(Sampler):
         n = model.data.n
         rule: ProductOptions | SurrogateOptions
         if self.form == "product":
-            rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(8,)))
+            rng = generator(seed, Stream.ROW_ORDER)
             batches = min(self.batches, n)
             bounds = np.linspace(0, n, batches + 1).round().astype(np.int64)
             rule = ProductOptions(None, rng.permutation(n).astype(np.int32), bounds, 1.0 / batches)

@@ -55,6 +55,7 @@ from tallbayes.schemes.estimates import (
     renewed_rows,
     same,
 )
+from tallbayes.streams import Stream, generator
 from tallbayes.target import NOT_FINITE, add_reference_curvature, control_slopes, stop_run
 
 INFO = (*MOVE_INFO, "u_accepted", "log_likelihood", "variance", "wall")
@@ -305,7 +306,7 @@ class HMCECS(Sampler):
 
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Reference, rows to draw, and a pilot that chooses what was left open; further stages move the reference."""
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
+        rng = generator(seed, Stream.LIKELIHOOD_ESTIMATES)
         setup = self._at(model, mode, rng)
         spent = setup.evaluations
         for stage in range(self.recentre):

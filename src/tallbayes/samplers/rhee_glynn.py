@@ -32,6 +32,7 @@ from tallbayes.moves.proposals import ProposalMove, propose
 from tallbayes.proxies.difference import UniformRows, difference, proxy_sum
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes.proposal_policy import ProposalPolicy
+from tallbayes.streams import Stream, generator
 from tallbayes.target import NOT_FINITE, control_values, log_prior, stop_run, subsample_values
 
 INFO = ("accepted", "acceptance_rate", "component", "log_likelihood", "terms")
@@ -204,7 +205,7 @@ class RheeGlynn(Sampler):
         """Variance of a term from a pilot; refuses what cannot mix."""
         pilots.require_proxies(model)
         n = model.data.n
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
+        rng = generator(seed, Stream.LIKELIHOOD_ESTIMATES)
         order = 0 if self.order is None else self.order
         samples = self._samples(model, mode, rng, order)
         gamma = float(np.quantile([n * n * d.var() for d in samples], 0.95))

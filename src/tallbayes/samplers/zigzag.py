@@ -35,6 +35,7 @@ from tallbayes.moves import tuning as windows
 from tallbayes.priors import LAPLACE, STUDENT
 from tallbayes.proxies.taylor import taylor, whitening_of
 from tallbayes.schemes.paths import INFO, PriorRows, State, ZigZagOptions, candidates, integrate, prior_residual
+from tallbayes.streams import Stream, generator
 from tallbayes.target import EVALS, STATUS, Certified
 
 CORRELATION = 0.5  # of successive draws that warm-up aims at
@@ -232,7 +233,7 @@ def path_moments(
     mode = find_mode(model, progress=False) if mode is None else mode
     setup = (sampler or ZigZag()).setup(model, mode, seed, False)
     options, target, d = setup.policy.options(setup.policy.begin(), True), setup.target(), model.dim
-    rng, first, second = np.random.default_rng(seed), np.zeros(d), np.zeros((d, d))
+    rng, first, second = generator(seed, Stream.PATH), np.zeros(d), np.zeros((d, d))
     start = mode.laplace().draw(rng, 1)[0]
     integrate(rng, target, options, start, time, first, second, np.zeros(len(INFO)))
     if target.counters[STATUS] != 0:
