@@ -148,3 +148,8 @@ def test_build_and_shards_refuse_a_misspelt_option(small, monkeypatch, tmp_path)
             monkeypatch.setattr(partitions, name, unread)
     with pytest.raises(tb.OptionError, match="did you mean 'sigma'"):
         tb.sample_shards(str(tmp_path), formula="y ~ x", family="gaussian", family_options={"sgima": 1.0}, progress=False)
+
+
+def test_shards_of_a_model_refuse_options_of_a_family(small):
+    with pytest.raises(tb.OptionError, match="family_options= belongs to paths"):
+        tb.sample_shards(small.model, shards=2, family_options={"sigma": 1.0}, progress=False)

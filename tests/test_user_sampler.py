@@ -74,7 +74,7 @@ def test_an_object_that_is_needed_is_asked_for(small, run):
     "sampler, message",
     [
         (mine(label="b"), r"label was 'a', and is 'b'"),
-        (Mine(tb.moves.random_walk(step=0.1)), r"move was "),
+        (Mine(tb.moves.random_walk(acceptance=0.3)), r"move was "),
         (Mine(tb.moves.hmc()), r"move was "),
         ("mh", r"used the sampler Mine, not FullData"),
         (tb.samplers.Firefly(), r"used the sampler Mine, not Firefly"),

@@ -48,6 +48,7 @@ class Stream(IntEnum):
     INVARIANCE = FIRST + 23  # tests of invariance
     IMPORTANCE = FIRST + 24  # exact posteriors by importance sampling
     DEMO = FIRST + 25  # rows of the demonstration
+    USER = FIRST + 26  # samplers written by users
 
 
 def entropy(seed: int | None) -> int:

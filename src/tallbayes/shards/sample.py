@@ -119,6 +119,7 @@ def sample_shards(
             ("formula", formula),
             ("family", family),
             ("prior", prior),
+            ("family_options", family_options),
             ("offset", offset),
             ("weights", weights),
         ):
