@@ -394,7 +394,3 @@ def main() -> None:
             raise
         print("tallbayes: interrupted before there was anything to keep", file=sys.stderr)
         sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()
