@@ -20,6 +20,7 @@ from tallbayes.model import Model
 from tallbayes.moves import nuts
 from tallbayes.progress import Waiting
 from tallbayes.samplers import HMCECS, KINDS, ExactMinibatch, FullData
+from tallbayes.streams import Stream, generator
 from tallbayes.target import charge
 
 PAIRS = 50  # pairs of Laplace draws on which the rate is predicted
@@ -120,7 +121,7 @@ def _exact_minibatch(model: Model, mode: Mode, seed: int, progress: bool) -> lis
         setup = sampler.setup(model, mode, seed, progress)
     except ModelError:
         return []
-    n, rng = model.data.n, np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 21,)))
+    n, rng = model.data.n, generator(seed, Stream.AUTO)
     bound = setup.proxy.bound
     rates = np.zeros(rate_count(bound))
     pairs = rng.standard_normal((PAIRS, 2, model.dim))

@@ -19,6 +19,7 @@ from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
 from tallbayes.results.distances import Distance, between, from_normal, noise_floor
 from tallbayes.results.fit import Fit
+from tallbayes.streams import Stream, sequence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,7 +113,7 @@ def compare(
     named = _named(all_samplers.SAMPLERS if samplers is None else samplers)
     if reference is not None and reference.meta["fingerprint"] != model.data.fingerprint:
         raise OptionError("reference= is a fit of other rows; give one of the same model, or leave it out.")
-    seeds = [int(s) for s in np.random.SeedSequence(seed).generate_state(len(named) + 1)]
+    seeds = [int(s) for s in sequence(seed, Stream.COMPARISON).generate_state(len(named) + 1)]
     begun = time.perf_counter()
     mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
     mode_seconds = time.perf_counter() - begun

@@ -24,6 +24,7 @@ from tallbayes.contract import Sampler
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.model import Model
+from tallbayes.streams import Stream, generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,7 @@ def partial_posteriors(
     while sizes[-1] < n:
         sizes.append(min(2 * sizes[-1], n))
     apply = (lambda theta: theta) if function is None else function
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.PARTIAL)
     results, used, evals, per_row = [], [], 0.0, []
     for _ in range(replications):
         terms = min(int(rng.geometric(1.0 - decay)), len(sizes))

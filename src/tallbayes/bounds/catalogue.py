@@ -43,6 +43,7 @@ from tallbayes.engine.passes import row_count
 from tallbayes.engine.random_rows import CHUNK, allocate, build
 from tallbayes.errors import ModelError, unknown
 from tallbayes.mode.laplace import Mode
+from tallbayes.streams import Stream, generator
 
 NAMES = ("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10")
 
@@ -247,7 +248,7 @@ def _permuted(values: np.ndarray, order: np.ndarray, folder: Path | None) -> np.
 
 def _choose(mode: Mode, seed: int) -> str:
     """T6 or T9 by the expected number of candidate rows, estimated on a subsample of rows and pairs of Laplace draws."""
-    model, rng = mode.model, np.random.default_rng(seed)
+    model, rng = mode.model, generator(seed, Stream.BOUND)
     if not model.family.self_concordant:
         return "T6"
     n, size = model.data.n, min(model.data.n, 200_000)

@@ -24,6 +24,7 @@ import numpy as np
 from tallbayes.bounds.tables import Classed, Local, Separable, draw_row, rate_count, row_rate, total_rate
 from tallbayes.compile import generic, inlinable
 from tallbayes.engine import passes
+from tallbayes.engine.family_functions import third
 from tallbayes.engine.random_rows import CHUNK, AliasTable, allocate, build, draw_item
 from tallbayes.engine.survey import range_lowest
 from tallbayes.errors import ModelError

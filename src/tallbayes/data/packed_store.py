@@ -20,6 +20,7 @@ from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.moments import Moments
 from tallbayes.errors import StoreError
+from tallbayes.machine import sync_folder
 
 FORMAT = "tallbayes-store-1"
 
@@ -159,8 +160,4 @@ def write_synced(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(aside, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

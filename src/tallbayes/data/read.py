@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_doubl
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.ipc import ipc
 from tallbayes.errors import DataError, StoreError, unknown
+from tallbayes.machine import available_memory
 from tallbayes.progress import Progress
 
 _IN_MEMORY_SHARE = 0.25  # of the memory now available: leaves room for the user's own objects and for proxies
@@ -283,15 +283,3 @@ def _fits(n: int | None, columns: int, kind: np.dtype) -> bool:
     if n is None:
         return True
     return n * packed.width_of(columns, kind) * kind.itemsize <= _IN_MEMORY_SHARE * available_memory()
-
-
-def available_memory() -> int:
-    """Bytes this process may still use without swapping."""
-    try:
-        with open("/proc/meminfo") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:  # not Linux: the free pages are a lower bound
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    raise DataError("cannot tell how much memory is available; say memory='ram' or memory='disk'.")

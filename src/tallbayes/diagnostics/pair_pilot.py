@@ -21,6 +21,7 @@ from tallbayes.moves.proposals import propose
 from tallbayes.proxies.capabilities import HasProxy
 from tallbayes.proxies.taylor import unwhiten
 from tallbayes.schemes.acceptance import as_tuned_proposal, proxy_at
+from tallbayes.streams import Stream, generator
 from tallbayes.target import EVALS, Cache, Target, charge, counters, subsample_gaps, subsample_values
 
 PAIRS, ROWS, RESAMPLES = 4, 200_000, 200
@@ -71,7 +72,7 @@ class PairPilot:
 
 def pilot(model: Model, mode: Mode, order: int, move: Move, seed: int, pairs: int = PAIRS, rows: int = ROWS) -> PairPilot:
     """Read at most `rows` rows, drawn at random, at `pairs` pairs."""
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(5,)))
+    rng = generator(seed, Stream.PAIRS)
     index = _some_rows(model, rng, rows)
     proxy = proxy_at(mode, order)
     target = Target(model.rows, model.prior_terms, proxy, counters())
@@ -91,7 +92,7 @@ def pilot(model: Model, mode: Mode, order: int, move: Move, seed: int, pairs: in
 
 def values_at_mode(model: Model, mode: Mode, seed: int, rows: int = ROWS) -> np.ndarray:
     """Log-likelihoods at the mode of at most `rows` rows, drawn at random: an evaluation each."""
-    index = _some_rows(model, np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(7,))), rows)
+    index = _some_rows(model, generator(seed, Stream.VALUES), rows)
     out = np.empty(index.size)
     target = Target(model.rows, model.prior_terms, proxy_at(mode, 0), counters())
     _values(target, index, mode.reference, out)
@@ -127,7 +128,7 @@ def normality(pairs: PairPilot, batch: int, seed: int) -> dict[str, Any]:
     """Whether Student statistics of the first look follow Student's law: notes for the fit, `normal` false if they do not."""
     from scipy.stats import t as student
 
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(6,)))
+    rng = generator(seed, Stream.NORMALITY)
     batch = min(batch, pairs.gaps.shape[1])
     if batch == pairs.gaps.shape[1] or pairs.spread == 0.0:  # nothing is estimated
         return {"normal": True, "anderson_darling": 0.0, "p_value": 1.0, "skewness": pairs.skewness, "batch": batch}

@@ -22,6 +22,8 @@ from tallbayes.mode.messages import direction_names, exact_fit, name_flat_direct
 from tallbayes.model import Model
 from tallbayes.priors import prior_gradient, prior_precision
 from tallbayes.progress import Progress
+from tallbayes.streams import Stream, generator
+from tallbayes.validation import require_cores, require_instance, require_positive, require_seed, require_switch
 
 TOLERANCE = 1e-6  # on |L' gradient|: the distance to the mode in posterior standard deviations
 _MAX_STEPS = 100
@@ -48,6 +50,11 @@ def find_mode(
     >>> mode.laplace().sd.round(1)
     array([0.9, 0.5])
     """
+    require_instance("model", model, Model, "a model such as tallbayes.models.logistic(data)")
+    require_seed(seed, fresh=False)
+    require_switch("progress", progress)
+    require_cores(cores)
+    require_positive("tolerance", tolerance)
     mode = _search(model, seed, progress, cores, tolerance)
     warn_of_collinear(mode)
     return mode
@@ -143,7 +150,7 @@ def _subsample_size(model: Model) -> int:
 
 def _subsample_mode(model: Model, theta: np.ndarray, size: int, seed: int, bar: Progress) -> tuple[np.ndarray, int]:
     """The mode of a random subsample, or `theta` if it has none, and the evaluations that it took."""
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.SUBSAMPLE_MODE)
     n = model.data.n
     index = np.sort(rng.integers(0, n, min(size, n)))
     records = np.ascontiguousarray(model.data.records[index])

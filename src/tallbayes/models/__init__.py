@@ -7,13 +7,14 @@ file's own name, which makes a model. They are listed, not named here.
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tallbayes import families, priors
 from tallbayes.data.dataset import Dataset
-from tallbayes.errors import unknown
+from tallbayes.errors import OptionError, unknown
 from tallbayes.model import Family, Model, Tangent
 from tallbayes.models import expressions, jax_model
 from tallbayes.models.expressions import expression, family
@@ -33,6 +34,34 @@ def __getattr__(name: str) -> Callable[..., Model]:
     raise AttributeError(f"module 'tallbayes.models' has no attribute {name!r}; its families are {', '.join(FAMILIES)}.")
 
 
+def family_options(family: str) -> dict[str, bool]:
+    """Names of the options of a family, and whether each must be given.
+
+    >>> family_options("gaussian"), family_options("logistic")
+    ({'sigma': False}, {})
+    """
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise unknown("family", family, FAMILIES)
+    parameters = list(inspect.signature(FAMILIES[family]).parameters.values())[1:]  # the first are the rows
+    return {p.name: p.default is p.empty for p in parameters if p.name != "prior"}
+
+
+def check_family(family: str, options: Iterable[str]) -> None:
+    """Refuse a family or the name of an option that does not exist, or an option left out, before any row is read.
+
+    >>> check_family("gaussian", ["sgima"])
+    Traceback (most recent call last):
+    ...
+    tallbayes.errors.OptionError: unknown option of gaussian 'sgima'; did you mean 'sigma'? Valid: sigma
+    """
+    valid, given = family_options(family), set(options)
+    for name in given - set(valid):
+        raise unknown(f"option of {family}", name, valid or ["none"])
+    for name, needed in valid.items():
+        if needed and name not in given:
+            raise OptionError(f"family {family!r} needs {name}=.")
+
+
 def build(family: str, data: Dataset, prior: priors.Prior | None = None, **options: Any) -> Model:
     """A model by the name of its family.
 
@@ -40,8 +69,7 @@ def build(family: str, data: Dataset, prior: priors.Prior | None = None, **optio
     >>> build("poisson", tb.Dataset.from_arrays(np.ones((2, 1)), [1, 0]))
     Model(poisson, 2 rows, 1 parameters, prior weakly_informative)
     """
-    if family not in FAMILIES:
-        raise unknown("family", family, FAMILIES)
+    check_family(family, options)
     return FAMILIES[family](data, prior=prior, **options)
 
 

@@ -24,6 +24,7 @@ from tallbayes.errors import CertificateError, DataError, ModelError, OptionErro
 from tallbayes.model import Family, Model
 from tallbayes.models.transforms import Parameters, parameters
 from tallbayes.priors import Prior, prior_gradient, prior_precision, prior_value
+from tallbayes.streams import Stream, generator
 
 FAMILY = Family(
     name="jax",
@@ -180,7 +181,7 @@ class UserModel(Model):
     def check_bound(self, radius: float, seed: int = 0) -> None:
         """Search for rows whose third derivative along a random line within `radius` of the start exceeds the bound given."""
         assert self.program is not None and self.bound is not None
-        rng, n, centre = np.random.default_rng(seed), self.data.n, self.start()
+        rng, n, centre = generator(seed, Stream.BOUND_CHECK), self.data.n, self.start()
         index = np.sort(rng.choice(n, min(n, _CHECKED), replace=False))
         block = np.asarray(self.data.records[index, : self.data.d + 3], float)
         limit = self.third_bounds(index, radius)

@@ -42,6 +42,7 @@ from tallbayes.proxies.lower_penalties import (
     penalty_terms,
     penalty_totals,
 )
+from tallbayes.streams import Stream, generator
 
 MARGIN = 1e-10  # far above rounding of a gap, and n times it far below one bright row
 NAMES = ("tuned", "untuned", "taylor", "taylor-uniform")
@@ -154,7 +155,7 @@ def gaps_at(rows: Any, bound: LowerBound, theta: np.ndarray) -> np.ndarray:
 def brightness(mode: Mode, bound: LowerBound, draws: int = 16, seed: int = 0) -> np.ndarray:
     """Expected 1 - B_i/L_i of every row over draws from the Laplace fit: how often Firefly will find it bright."""
     total = np.zeros(mode.model.data.n)
-    for theta in mode.laplace().draw(np.random.default_rng(seed), draws):
+    for theta in mode.laplace().draw(generator(seed, Stream.BRIGHTNESS), draws):
         total -= np.expm1(-gaps_at(mode.model.rows, bound, theta))
     return total / draws
 

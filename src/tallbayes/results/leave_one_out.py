@@ -16,6 +16,7 @@ from scipy.special import logsumexp
 from tallbayes.engine import passes
 from tallbayes.errors import OptionError, StoreError
 from tallbayes.model import Model
+from tallbayes.streams import Stream, generator
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -44,7 +45,7 @@ def loo(fit: Fit, model: Model, rows: int, seed: int) -> Any:
     n, m = model.data.n, min(int(rows), model.data.n)
     theta = fit.theta[:, :: -(-chains * draws // _MOST_DRAWS)]
     flat = np.ascontiguousarray(theta.reshape(-1, theta.shape[2]))
-    index = np.sort(np.random.default_rng(seed).choice(n, m, replace=False))
+    index = np.sort(generator(seed, Stream.LEAVE_ONE_OUT).choice(n, m, replace=False))
     total, squares, center = _full_pass(model, flat.mean(0))
     approximate = pointwise(model, index, flat.mean(0))
     table = np.stack([pointwise(model, index, t) for t in flat], axis=1)  # rows x draws

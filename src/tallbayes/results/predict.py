@@ -19,10 +19,12 @@ import pandas as pd
 
 from tallbayes.engine.jax_rows import Program, import_jax
 from tallbayes.errors import ModelError, OptionError, StoreError, unknown
+from tallbayes.machine import sync_file
 from tallbayes.model import Family
 from tallbayes.models import family_of
 from tallbayes.models.transforms import Parameters
 from tallbayes.results.new_rows import BLOCK, design_blocks
+from tallbayes.streams import Stream, generator
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -78,7 +80,7 @@ def _takes(function: Any, count: int) -> bool:
 def _some(fit: Fit, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     flat, weights = fit.theta.reshape(-1, len(fit.names)), fit.weights.reshape(-1)
     if count < flat.shape[0]:
-        index = np.sort(np.random.default_rng(seed).choice(flat.shape[0], count, replace=False))
+        index = np.sort(generator(seed, Stream.PREDICTION_DRAWS).choice(flat.shape[0], count, replace=False))
         flat, weights = flat[index], weights[index]
     return flat, weights
 
@@ -107,7 +109,7 @@ def _predicted(
         values: Any = None
         with np.errstate(over="ignore"):
             if simulated and family.simulate is not None:
-                rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,)))
+                rng = generator(seed, Stream.RESPONSES, k)
                 values = family.simulate(rng, member, eta, draws.nuisances)
             mean = values if simulated and not family.mean_known else family.mean(eta)
         center = mean @ draws.weights / draws.weights.sum()
@@ -197,8 +199,7 @@ def _write(blocks: Iterator[pd.DataFrame], path: Path) -> Path:
             writer.write_table(table)
         if writer is not None:
             writer.close()
-        with open(aside, "rb") as file:
-            os.fsync(file.fileno())
+        sync_file(aside)
         os.replace(aside, path)
     except BaseException as error:
         if writer is not None:

@@ -32,6 +32,7 @@ from tallbayes.schemes import learned_rows
 from tallbayes.schemes.estimates import AT, Info, at_wall, control_values, inside, pulled_in
 from tallbayes.schemes.learned_rows import LearnedOptions, LearnedState
 from tallbayes.schemes.proposal_policy import ProposalPolicy
+from tallbayes.streams import Stream, generator
 from tallbayes.target import NOT_FINITE, log_prior, stop_run
 
 
@@ -201,7 +202,7 @@ class BlockPseudoMarginal(Sampler):
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Rows to draw, and a pilot that chooses how many."""
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
+        rng = generator(seed, Stream.LIKELIHOOD_ESTIMATES)
         pilots.require_proxies(model)
         if self.rows == "learned":
             return self._learned(model, mode, rng)

@@ -34,6 +34,7 @@ from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
 from tallbayes.schemes.acceptance import OptionsPolicy, check_rows, costs_more, proxy_at
+from tallbayes.streams import Stream, generator
 from tallbayes.target import Cache, log_posterior, log_prior, row_total, subsample_gaps, subsample_values
 
 FORMS = ("product", "surrogate")
@@ -210,7 +211,7 @@ class DelayedAcceptance(Sampler):
         n, order = model.data.n, 2 if self.order is None else self.order
         rule: ProductOptions | SurrogateOptions
         if self.form == "product":
-            rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(8,)))
+            rng = generator(seed, Stream.ROW_ORDER)
             batches = min(10 if self.batches is None else self.batches, n)
             bounds = np.linspace(0, n, batches + 1).round().astype(np.int64)
             rule = ProductOptions(None, rng.permutation(n).astype(np.int32), bounds, 1.0 / batches)

@@ -57,6 +57,7 @@ from tallbayes.schemes.estimates import (
     renewed_rows,
     same,
 )
+from tallbayes.streams import Stream, generator
 from tallbayes.target import NOT_FINITE, charge, stop_run
 
 PERTURBED, SIGNED = ("subsample", "blocks", "variance"), ("products", "batch", "refreshed", "shift", "pilot")  # options of each
@@ -312,7 +313,7 @@ class HMCECS(Sampler):
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Reference, rows to draw, and a pilot that chooses what was left open; further stages move the reference."""
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
+        rng = generator(seed, Stream.LIKELIHOOD_ESTIMATES)
         setup = self._at(model, mode, rng)
         for stage in range(self.recentre):
             mode = self._recentred(setup, mode, rng, 0.5 if stage == 0 else 0.7)

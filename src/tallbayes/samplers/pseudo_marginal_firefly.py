@@ -35,6 +35,7 @@ from tallbayes.proxies.lower_bounds import LowerBound, bound_value, gaps_at
 from tallbayes.proxies.taylor import Whitening, unwhiten, whiten, whitening_of
 from tallbayes.schemes.lights import Implicit, classes_of, log_odds, lower_gaps, marked_rows
 from tallbayes.schemes.proposal_policy import ProposalPolicy
+from tallbayes.streams import Stream, generator
 from tallbayes.target import NOT_FINITE, log_prior, row_total, stop_run
 
 LARGEST_VARIANCE = 10.0
@@ -212,5 +213,5 @@ class PseudoMarginalFirefly(Sampler):
 
 
 def _expected_variance(mode: Mode, bound: LowerBound, chance: np.ndarray, seed: int) -> float:
-    draws = mode.laplace().draw(np.random.default_rng(seed + 1), _DRAWS)
+    draws = mode.laplace().draw(generator(seed, Stream.ESTIMATE_VARIANCE), _DRAWS)
     return float(np.mean([log_variance(gaps_at(mode.model.rows, bound, theta), chance) for theta in draws]))

@@ -33,6 +33,7 @@ from tallbayes.proxies.difference import difference
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.schemes.unbiased_series import log_likelihood_estimate
+from tallbayes.streams import Stream, generator
 from tallbayes.target import NOT_FINITE, log_prior, stop_run
 
 LARGEST_VARIANCE = 10.0  # of one D_j; beyond, the relative variance of Y is hopeless
@@ -165,7 +166,7 @@ class RheeGlynn(Sampler):
         """Variance of a term from a pilot; refuses what cannot mix."""
         pilots.require_proxies(model)
         n = model.data.n
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
+        rng = generator(seed, Stream.LIKELIHOOD_ESTIMATES)
         order = 0 if self.order is None else self.order
         samples = pilots.all_residuals(mode, self.order, mode.laplace().draw(rng, pilots.POINTS))
         gamma = float(np.quantile([n * n * d.var() for d in samples], 0.95))

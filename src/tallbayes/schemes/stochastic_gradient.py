@@ -20,6 +20,7 @@ from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
 from tallbayes.moves import tuning as windows
 from tallbayes.schemes.minibatch_gradient import Noise, make_controls, measure_noise, minibatch_gradients
+from tallbayes.streams import Stream, generator
 from tallbayes.target import Target, counters
 
 POINTS = 20  # pilot points at which noise is measured
@@ -178,7 +179,7 @@ class StochasticGradient(Sampler):
         """Measure the noise of the gradient at pilot points; step and predicted error of variances follow."""
         subsample = min(self.subsample, max(2, model.data.n))
         controls = make_controls(mode, self.order, self.rows)
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 21,)))
+        rng = generator(seed, Stream.GRADIENT_NOISE)
         target = Target(model.rows, model.prior_terms, controls, counters())
         noise = measure_noise(target, mode.laplace().draw(rng, POINTS), subsample, rng)
         policy = NoisePolicy(self, noise, subsample)

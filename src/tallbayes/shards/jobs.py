@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.data.split import take, to_power
 from tallbayes.engine import passes
 from tallbayes.errors import OptionError, StoreError
+from tallbayes.machine import peak_memory
 from tallbayes.mode.search import mode_of_part
 from tallbayes.model import Model
 from tallbayes.priors import Prior, PriorTerms
@@ -86,7 +85,7 @@ class Job:
 
 def sample_shard(job: Job) -> Fit:
     """The fit of a shard; one that has a checkpoint goes on from it."""
-    before, model = memory(), job.model()
+    before, model = peak_memory(), job.model()
     sampler = job.sampler if isinstance(job.sampler, str) else samplers.from_dict(job.sampler)
     folder = None if job.checkpoint is None else Path(job.checkpoint) / f"shard-{job.number:04d}"
     resumed = folder is not None and (folder / "run.json").exists()
@@ -100,7 +99,7 @@ def sample_shard(job: Job) -> Fit:
         "number": job.number,
         "rows": model.data.n,
         "bytes": int(model.data.records.nbytes),
-        "memory": [before, memory()],
+        "memory": [before, peak_memory()],
         "process": os.getpid(),
         "resumed": resumed,
     }
@@ -119,12 +118,6 @@ def shard_site(job: Job) -> tuple[np.ndarray, np.ndarray, int]:
     mode = mode_of_part(model, _cores(), 1e-3)
     _, gradient = passes.total_gradient(model.rows, mode.reference, _cores())
     return gradient - mode.hessian @ mode.reference, -mode.hessian, mode.evaluations + model.data.n
-
-
-def memory() -> int:
-    """Peak resident bytes of this process so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
 def travelling(model: Model) -> Spec:

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from tallbayes import models
-from tallbayes.api import check_family
 from tallbayes.bounds.catalogue import half_octave
 from tallbayes.bounds.pair_functions import OVERFLOW, angular, psi
 from tallbayes.data import records as packed
@@ -154,7 +153,7 @@ class Partitions:
         `paths` is a folder, a pattern or a list of files, one partition each unless `partitions` groups them.
         """
         options = dict(family_options or {})
-        check_family(family, options)
+        models.check_family(family, options)
         _float_type(dtype)
         client, files = connect(client), files_of(paths)
         groups = _grouped(files, partitions)

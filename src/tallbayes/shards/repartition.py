@@ -11,6 +11,7 @@ import numpy as np
 from tallbayes.data.file_partitions import files_of, joined
 from tallbayes.errors import DataError, OptionError
 from tallbayes.progress import Progress
+from tallbayes.streams import Stream, generator
 
 
 def repartition(paths: Any, folder: str | Path, shards: int, seed: int = 0, progress: bool = True) -> list[str]:
@@ -32,7 +33,7 @@ def repartition(paths: Any, folder: str | Path, shards: int, seed: int = 0, prog
         raise DataError(f"{target} is not empty; give a new folder.")
     target.mkdir(parents=True, exist_ok=True)
     names = [str(target / f"part-{k:05d}.parquet") for k in range(shards)]
-    rng, counts = np.random.default_rng(seed), np.zeros(shards, np.int64)
+    rng, counts = generator(seed, Stream.REPARTITION), np.zeros(shards, np.int64)
     writers: list[Any] = []
     with ExitStack() as stack, Progress("spreading rows", source.n, progress) as bar:
         for batch in source.batches(list(source.names)):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes import priors, samplers
+from tallbayes import priors, samplers, streams
 from tallbayes.api import REFERENCE_TOLERANCE
 from tallbayes.contract import Sampler
 from tallbayes.data.file_partitions import files_of
@@ -36,6 +36,7 @@ from tallbayes.shards.jobs import Chosen, Files, Job, Sent, sample_shard, shard_
 from tallbayes.shards.partitions import Partitions
 from tallbayes.shards.pool import connect, gather
 from tallbayes.shards.shard_fit import ShardFit, collect, effective_size
+from tallbayes.streams import Stream, generator, sequence
 
 SHARDS = 8
 
@@ -118,6 +119,7 @@ def sample_shards(
             ("formula", formula),
             ("family", family),
             ("prior", prior),
+            ("family_options", family_options),
             ("offset", offset),
             ("weights", weights),
         ):
@@ -171,7 +173,7 @@ class _Run:
         self.evals, self.setup_evals, self.rng = (
             0.0,
             0.0,
-            np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1 << 22,))),
+            generator(entropy, Stream.COMBINATION),
         )
         self.total = self.settings["draws"] * self.settings["chains"]
 
@@ -185,9 +187,7 @@ class _Run:
         ]
 
     def _seed(self, number: int, round_: int) -> int:
-        return int(
-            np.random.SeedSequence(self.entropy, spawn_key=(number, round_)).generate_state(1, np.uint64)[0] >> np.uint64(1)
-        )
+        return int(sequence(self.entropy, Stream.SHARD, number, round_).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
     def over(self, task: Any, arguments: list[tuple[Any, ...]], label: str) -> list[Any]:
         """Results of a task on all shards."""
@@ -245,7 +245,7 @@ class _Run:
 
 def _entropy(seed: int | None, checkpoint: str | Path | None, settings: dict[str, Any]) -> int:
     """The seed of the run: the one given, a fresh one, or that of the run that the checkpoint folder holds."""
-    entropy = int(np.random.SeedSequence().entropy) if seed is None else int(seed)  # type: ignore[arg-type]
+    entropy = streams.entropy(seed)
     if checkpoint is None:
         return entropy
     path = Path(checkpoint) / "shards.json"
@@ -271,7 +271,7 @@ def _split_model(model: Model, shards: Any, entropy: int, client: Any) -> Split:
     if isinstance(count, int | np.integer) and not isinstance(count, bool):
         if not 1 <= count <= n:
             raise OptionError(f"shards must be between 1 and the number of rows, {n:,}; got {count}.")
-        order = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1 << 21,))).permutation(n)
+        order = generator(entropy, Stream.SHARD_ROWS).permutation(n)
         parts = [np.sort(part) for part in np.array_split(order, int(count))]
     else:
         labels = np.asarray(count)

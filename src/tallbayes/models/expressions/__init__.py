@@ -61,7 +61,8 @@ def family(
 def expression(
     data: Dataset,
     prior: Prior | None = None,
-    expression: Any = None,
+    *,
+    expression: Any,
     constants: Mapping[str, float] | None = None,
     mean: Any = None,
     support: str = "real",

@@ -26,6 +26,7 @@ from tallbayes.shards.combine.subposteriors import (
     product_of_normals,
     shares_of,
 )
+from tallbayes.streams import Stream, generator
 
 FEWEST = 0.05  # share of draws that must count after re-weighting
 
@@ -115,6 +116,6 @@ class Importance(Combiner):
         >>> bool(made.effective > 1500)
         True
         """
-        rng = np.random.default_rng(seed)
+        rng = generator(seed, Stream.COMBINATION)
         theta, proposal = self.propose(sub, sub.draws.shape[1] if draws is None else draws, rng)
         return self.weigh(sub, theta, proposal, np.asarray(log_density(theta), float))

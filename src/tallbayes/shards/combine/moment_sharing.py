@@ -26,6 +26,7 @@ from tallbayes.shards.combine.subposteriors import (
     shares_of,
     symmetric,
 )
+from tallbayes.streams import Stream, generator
 
 
 class Natural(NamedTuple):
@@ -107,7 +108,7 @@ class MomentSharing(Combiner):
             history.append(moved)
             if moved < self.tolerance:
                 break
-        rng = np.random.default_rng(seed)
+        rng = generator(seed, Stream.COMBINATION)
         out = Combined(
             normal_draws(rng, q.mean, symmetric(q.precision), draws), None, shares_of(_positive(sites)), float(draws)
         )

@@ -21,6 +21,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from tallbayes.errors import DataError, OptionError
+from tallbayes.streams import Stream, generator
 
 
 class Convention(Enum):
@@ -135,7 +136,7 @@ class Combiner(ABC):
         count = sub.draws.shape[1] if draws is None else draws
         if not isinstance(count, int | np.integer) or count < 1:
             raise OptionError(f"draws must be a whole number of at least 1; got {draws!r}.")
-        return self.combine(sub, int(count), np.random.default_rng(seed))
+        return self.combine(sub, int(count), generator(seed, Stream.COMBINATION))
 
     def require(self, sub: SubPosteriors) -> None:
         """Refuse draws of the wrong convention."""

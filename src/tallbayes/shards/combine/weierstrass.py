@@ -29,6 +29,7 @@ from tallbayes.shards.combine.subposteriors import (
     symmetric,
     whitened,
 )
+from tallbayes.streams import Stream, generator
 
 _BATCHES = 400  # of pairs tried before a level of the tree is given up
 WIDE = 1.0  # bandwidth, in standard deviations, from which on smoothing dominates
@@ -146,7 +147,7 @@ def refine(
     Weierstrass("refinement", bandwidth).require(sub)
     if len(log_densities) != sub.shards:
         raise OptionError(f"one log density for each of the {sub.shards} shards is needed; got {len(log_densities)}.")
-    rng, dim = np.random.default_rng(seed), sub.dim
+    rng, dim = generator(seed, Stream.COMBINATION), sub.dim
     kernel = symmetric(np.linalg.inv(sub.covariances.mean(0))) / bandwidth**2
     places = sub.means.copy()
 
