@@ -17,7 +17,7 @@ _ABANDONED = 86_400.0  # seconds after which an unfinished store has no writer a
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoreEntry:
     """A packed store: `rows` is None if its description is damaged, `source` is None for a stream."""
 
     name: str
@@ -43,7 +43,7 @@ def folder() -> Path:
     return default_folder()
 
 
-def list(folder: str | Path | None = None) -> builtins.list[Stored]:
+def list(folder: str | Path | None = None) -> builtins.list[StoreEntry]:
     """All packed stores of a folder, by name.
 
     >>> import pyarrow as pa, tallbayes as tb, tempfile
@@ -92,10 +92,10 @@ def _abandoned(folder: str | Path | None) -> builtins.list[Path]:
     return [p for p in where.iterdir() if ".part-" in p.name and p.is_dir() and time.time() - p.stat().st_mtime > _ABANDONED]
 
 
-def _described(path: Path) -> Stored:
+def _described(path: Path) -> StoreEntry:
     size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
     try:
         description = json.loads((path / "store.json").read_text())
-        return Stored(path.name, path, int(description["n"]), size, description["recipe"]["source"].get("path"))
+        return StoreEntry(path.name, path, int(description["n"]), size, description["recipe"]["source"].get("path"))
     except (ValueError, KeyError, TypeError, AttributeError, OSError):
-        return Stored(path.name, path, None, size, None)
+        return StoreEntry(path.name, path, None, size, None)

@@ -1,6 +1,6 @@
 """Factors of formulas as checked syntax trees: names of columns, numbers, arithmetic and the listed transforms, nothing else.
 
-A tree that passed `checked` holds no attribute, string, subscript or call of anything else, so it may be evaluated.
+A tree that passed `parse_factor` holds no attribute, string, subscript or call of anything else, so it may be evaluated.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def number_of(name: str) -> int:
     return int(match[1])
 
 
-def named(text: str, names: tuple[str, ...], quoted: bool = False) -> str:
+def with_names(text: str, names: tuple[str, ...], quoted: bool = False) -> str:
     """The text with the names of columns instead of placeholders.
 
-    >>> named("log(_column_1_)", ("y", "unit price")), named("log(_column_1_)", ("y", "unit price"), quoted=True)
+    >>> with_names("log(_column_1_)", ("y", "unit price")), with_names("log(_column_1_)", ("y", "unit price"), quoted=True)
     ('log(unit price)', 'log(`unit price`)')
     """
 
@@ -72,12 +72,12 @@ def named(text: str, names: tuple[str, ...], quoted: bool = False) -> str:
     return _PLACEHOLDER.sub(name, text)
 
 
-def checked(source: str, shown: str) -> ast.expr:
+def parse_factor(source: str, shown: str) -> ast.expr:
     """The syntax tree of a factor; refuses whatever is not in the whitelist.
 
-    >>> ast.unparse(checked("I(_column_0_**2)", "I(x**2)"))
+    >>> ast.unparse(parse_factor("I(_column_0_**2)", "I(x**2)"))
     'I(_column_0_ ** 2)'
-    >>> checked("I(_column_0_.__class__)", "I(x.__class__)")
+    >>> parse_factor("I(_column_0_.__class__)", "I(x.__class__)")
     Traceback (most recent call last):
     ...
     tallbayes.errors.DataError: Attribute in 'I(x.__class__)' is not allowed: a term is made of columns, numbers, arithmetic and
@@ -155,7 +155,7 @@ def _number(node: ast.AST, shown: str) -> float:
 def options(node: ast.Call, shown: str) -> dict[str, Any]:
     """The options of a call of bs, poly, scale or center, checked.
 
-    >>> options(checked("bs(_column_0_, df=5)", "bs(x, df=5)"), "bs(x, df=5)")
+    >>> options(parse_factor("bs(_column_0_, df=5)", "bs(x, df=5)"), "bs(x, df=5)")
     {'df': 5}
     """
     name = _called(node)
@@ -215,9 +215,9 @@ def transform_of(call: ast.Call) -> str:
 
 
 def evaluate(node: ast.AST, values: Mapping[str, np.ndarray]) -> Any:
-    """The value of an elementwise tree that passed `checked`.
+    """The value of an elementwise tree that passed `parse_factor`.
 
-    >>> evaluate(checked("log10(10 * _column_0_)", ""), {"_column_0_": np.array([1.0, 10.0])})
+    >>> evaluate(parse_factor("log10(10 * _column_0_)", ""), {"_column_0_": np.array([1.0, 10.0])})
     array([1., 2.])
     """
     if isinstance(node, ast.Name):

@@ -11,7 +11,7 @@ from typing import Any
 from tallbayes.data.arrow import Source
 from tallbayes.data.dataset import Dataset, _float_type
 from tallbayes.data.plan import make_plan
-from tallbayes.data.read import _read_to_memory, _surveyed
+from tallbayes.data.read import _read_to_memory, learn_design
 from tallbayes.data.sources import open_source
 from tallbayes.errors import DataError
 
@@ -39,7 +39,7 @@ def files_of(paths: Any) -> list[str]:
     return [str(Path(p).absolute()) for p in found]
 
 
-def joined(files: Sequence[str]) -> Source:
+def join_files(files: Sequence[str]) -> Source:
     """Several files as one source, in order."""
     sources = [open_source(f) for f in files]
     head = sources[0]
@@ -65,13 +65,13 @@ def plan_of(
     weights: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The plan by which every file is read, and what identifies the files; levels and knots come from one pass over all."""
-    rows = joined(files)
+    rows = join_files(files)
     plan, general = make_plan(rows, formula, response, columns, offset, weights)
     if general is not None:
-        plan, _ = _surveyed(rows, plan, general, False)
+        plan, _ = learn_design(rows, plan, general, False)
     return plan, rows.identity
 
 
-def read_part(files: Sequence[str], plan: dict[str, Any], dtype: str = "float64") -> Dataset:
+def read_partition_files(files: Sequence[str], plan: dict[str, Any], dtype: str = "float64") -> Dataset:
     """The rows of some files, packed in memory by a plan that all partitions share."""
-    return _read_to_memory(joined(files), plan, _float_type(dtype), {"plan": plan}, False)
+    return _read_to_memory(join_files(files), plan, _float_type(dtype), {"plan": plan}, False)

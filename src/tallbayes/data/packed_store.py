@@ -32,7 +32,7 @@ def default_folder() -> Path:
     return Path(cache) / "tallbayes" / "stores"
 
 
-class Writer:
+class StoreWriter:
     """Writes a store row chunk by row chunk; the store appears under its name only when it is complete."""
 
     def __init__(self, path: Path, columns: tuple[str, ...], response: str, dtype: np.dtype) -> None:

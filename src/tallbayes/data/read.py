@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from tallbayes.data import arrow
-from tallbayes.data import formula as formulas
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, Packer, _float_type
-from tallbayes.data.design import Matrices, survey
-from tallbayes.data.packed_store import Writer, default_folder, open_store
-from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_double, wanted
+from tallbayes.data.design import DesignMatrices, survey
+from tallbayes.data.formula import Formula
+from tallbayes.data.packed_store import StoreWriter, default_folder, open_store
+from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_double, source_columns
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.ipc import ipc
 from tallbayes.errors import DataError, StoreError, unknown
@@ -79,7 +79,7 @@ def read(
         if general is not None:
             if not rows.repeatable:
                 rows = _spooled(rows, plan, folder, stack)
-            plan, rows = _surveyed(rows, plan, general, progress)
+            plan, rows = learn_design(rows, plan, general, progress)
         if memory == "auto" and not on_disk and not _fits(rows.n, len(plan_names(plan)), kind):
             on_disk = True
             if (existing := _existing(path, request)) is not None:
@@ -98,7 +98,7 @@ def from_recipe(recipe: dict[str, Any], store: str | None, progress: bool = True
         path, plan, kind = str(recipe["source"]["path"]), recipe["plan"], _float_type(recipe["dtype"])
         plan_names(plan)
         if "design" in plan:
-            Matrices(plan)
+            DesignMatrices(plan)
     except (KeyError, TypeError, DataError) as error:
         raise StoreError(f"the description of the rows is damaged ({error!r}); give the model to resume.") from error
     return _read_to_memory(open_source(path), plan, kind, recipe, progress)
@@ -131,7 +131,7 @@ def _spooled(rows: arrow.Source, plan: dict[str, Any], folder: Path, stack: Exit
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream.part-", dir=folder))) / "rows.arrow"
-        columns = wanted(plan)
+        columns = source_columns(plan)
         schema = pa.schema([(c, rows.types[rows.names.index(c)]) for c in columns])
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
             for batch in rows.batches(columns):
@@ -145,8 +145,8 @@ def _spooled(rows: arrow.Source, plan: dict[str, Any], folder: Path, stack: Exit
     return replace(ipc(path), identity={}, names=tuple(columns))
 
 
-def _surveyed(
-    rows: arrow.Source, plan: dict[str, Any], general: formulas.General, progress: bool
+def learn_design(
+    rows: arrow.Source, plan: dict[str, Any], general: Formula, progress: bool
 ) -> tuple[dict[str, Any], arrow.Source]:
     """Pass one of a general formula."""
     with Progress("levels and ranges", rows.n, progress) as bar:
@@ -163,12 +163,12 @@ def _surveyed(
 
 def _chunks(rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, packer: Packer) -> Iterator[np.ndarray]:
     """Packed chunks, checked and counted."""
-    names, matrices = plan_names(plan), Matrices(plan) if "design" in plan else None
-    missing = [c for c in wanted(plan) if c not in rows.names]
+    names, matrices = plan_names(plan), DesignMatrices(plan) if "design" in plan else None
+    missing = [c for c in source_columns(plan) if c not in rows.names]
     if missing:
         raise DataError(f"the source has no column {missing[0]!r} any more; its columns are {', '.join(rows.names)}.")
     step = arrow.BATCH if matrices is None else matrices.rows_at_a_time
-    for whole in rows.batches(wanted(plan)):
+    for whole in rows.batches(source_columns(plan)):
         for start in range(0, whole.num_rows, step):
             batch = whole.slice(start, step)
             m, first = batch.num_rows, packer.moments.n
@@ -235,7 +235,7 @@ def _read_to_memory(
                 held += chunk.nbytes
                 if held > room:
                     assert overflow is not None
-                    writer = Writer(overflow, names, plan["response"], kind)
+                    writer = StoreWriter(overflow, names, plan["response"], kind)
                     while parts:
                         writer.write(parts.pop(0))
         if packer.moments.n == 0:
@@ -259,7 +259,7 @@ def _read_to_memory(
 def _read_to_store(
     rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, recipe: dict[str, Any], path: Path, progress: bool
 ) -> Dataset:
-    packer, writer = _packer(plan), Writer(path, plan_names(plan), plan["response"], kind)
+    packer, writer = _packer(plan), StoreWriter(path, plan_names(plan), plan["response"], kind)
     try:
         with Progress("packing", rows.n, progress) as bar:
             for chunk in _chunks(rows, plan, kind, packer):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tallbayes.data.arrow import BATCH, Source
-from tallbayes.data.sources.files import identify, require_file
+from tallbayes.data.sources.file_identity import identify, require_file
 from tallbayes.errors import DataError
 
 SUFFIXES = (".csv", ".csv.gz")

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tallbayes.data.arrow import BATCH, Source
-from tallbayes.data.sources.files import identify, require_file
+from tallbayes.data.sources.file_identity import identify, require_file
 from tallbayes.errors import DataError, unknown
 
 PREFIX = "sqlite:"
@@ -45,7 +45,7 @@ def sqlite(text: str) -> Source:
     path = require_file(file)
     what, n = what.strip().rstrip(";"), None
     query = what
-    with _connected(path, text) as connection:
+    with _ReadOnlyConnection(path, text) as connection:
         if not re.match(r"(select|with)\b", what, re.IGNORECASE):
             tables = [row[0] for row in connection.execute("select name from sqlite_master where type in ('table', 'view')")]
             if what not in tables:
@@ -63,7 +63,7 @@ def sqlite(text: str) -> Source:
         positions = [names.index(c) for c in columns]
         schema = pa.schema([(names[j], types[j]) for j in positions])
         first = 0
-        with _connected(path, text) as connection:
+        with _ReadOnlyConnection(path, text) as connection:
             cursor = connection.execute(query)
             while rows := cursor.fetchmany(BATCH):
                 arrays = [_array(rows, j, types[j], names[j], first) for j in positions]
@@ -77,7 +77,7 @@ def sqlite(text: str) -> Source:
     return Source(names, n, {**identity, "path": f"{PREFIX}{identity['path']}::{what}"}, batches, types)
 
 
-class _connected:
+class _ReadOnlyConnection:
     """A read-only connection whose errors say which database and query they come from."""
 
     def __init__(self, path: Any, text: str) -> None:
