@@ -55,9 +55,7 @@ def list(folder: str | Path | None = None) -> builtins.list[StoreEntry]:
     where = default_folder() if folder is None else Path(folder)
     if not where.is_dir():
         return []
-    return [
-        _described(path) for path in sorted(where.iterdir()) if (path / "store.json").is_file() and ".part-" not in path.name
-    ]
+    return [_entry(path) for path in sorted(where.iterdir()) if (path / "store.json").is_file() and ".part-" not in path.name]
 
 
 def clear(name: str | None = None, folder: str | Path | None = None) -> builtins.list[str]:
@@ -69,11 +67,11 @@ def clear(name: str | None = None, folder: str | Path | None = None) -> builtins
     >>> len(tb.store.clear(folder=where)), tb.store.list(where)
     (1, [])
     """
-    found = {entry.name: entry.path for entry in list(folder)}
-    if name is not None and name not in found:
-        raise DataError(str(unknown("store", name, found or ["none"])))
-    chosen = found if name is None else {name: found[name]}
-    paths = [*chosen.values(), *(_abandoned(folder) if name is None else [])]
+    entries = {entry.name: entry.path for entry in list(folder)}
+    if name is not None and name not in entries:
+        raise DataError(str(unknown("store", name, entries or ["none"])))
+    selection = entries if name is None else {name: entries[name]}
+    paths = [*selection.values(), *(_abandoned(folder) if name is None else [])]
     for path in paths:
         try:
             shutil.rmtree(path)
@@ -81,7 +79,7 @@ def clear(name: str | None = None, folder: str | Path | None = None) -> builtins
             continue
         except OSError as error:
             raise StoreError(f"cannot delete {path}: {error}.") from error
-    return builtins.list(chosen)
+    return builtins.list(selection)
 
 
 def _abandoned(folder: str | Path | None) -> builtins.list[Path]:
@@ -92,7 +90,7 @@ def _abandoned(folder: str | Path | None) -> builtins.list[Path]:
     return [p for p in where.iterdir() if ".part-" in p.name and p.is_dir() and time.time() - p.stat().st_mtime > _ABANDONED]
 
 
-def _described(path: Path) -> StoreEntry:
+def _entry(path: Path) -> StoreEntry:
     size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
     try:
         description = json.loads((path / "store.json").read_text())

@@ -52,14 +52,21 @@ def design(plan: dict[str, Any], batch: Any, first_row: int = 0) -> np.ndarray:
     missing = [c for c in plan["columns"] if c not in batch.schema.names]
     if missing:
         raise DataError(f"there is no column {missing[0]!r}; the columns are {', '.join(batch.schema.names)}.")
-    parts = [arrow.numbers(batch, c, first_row) for c in plan["columns"]]
-    return np.column_stack([np.ones(batch.num_rows)] * bool(plan["intercept"]) + parts)
+    return plain_matrix(plan, batch, first_row)
+
+
+def plain_matrix(plan: dict[str, Any], batch: Any, first_row: int) -> np.ndarray:
+    """The design matrix of a plan without transforms: numeric columns as they are, after a column of ones."""
+    x = np.empty((batch.num_rows, len(plan["columns"]) + bool(plan["intercept"])))
+    x[:, : int(plan["intercept"])] = 1.0
+    for j, c in enumerate(plan["columns"], start=int(plan["intercept"])):
+        x[:, j] = arrow.numbers(batch, c, first_row)
+    return x
 
 
 def survey(formula: Formula, batches: Iterable[Any]) -> tuple[dict[str, Any], int]:
     """Pass one: what `plan["design"]` holds, and the number of rows."""
-    levelled = {f.level for f in formula.factors if f.level is not None}
-    levels: dict[int, set] = {k: set() for k in sorted(levelled)}
+    levels: dict[int, set[Any]] = {k: set() for k in _level_positions(formula)}
     numbers = sorted({k for f in formula.factors for k in f.numbers})
     calls = {ast.unparse(c): c for f in formula.factors for c in stateful_calls(f.tree)}
     summaries = {}
@@ -70,10 +77,10 @@ def survey(formula: Formula, batches: Iterable[Any]) -> tuple[dict[str, Any], in
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        for k, found in levels.items():
+        for k, values_of in levels.items():
             name = formula.names[k]
-            found.update(_distinct(batch, name, n))
-            if len(found) > MOST_LEVELS:
+            values_of.update(_distinct(batch, name, n))
+            if len(values_of) > MOST_LEVELS:
                 raise DataError(
                     f"column {name!r} has more than {MOST_LEVELS:,} levels within the first {n + batch.num_rows:,} rows. Group "
                     "rare levels together, use it as a number, or leave it out."
@@ -89,15 +96,15 @@ def survey(formula: Formula, batches: Iterable[Any]) -> tuple[dict[str, Any], in
         n += batch.num_rows
     if n == 0:
         raise DataError("the source has no rows.")
-    found_levels = {formula.names[k]: _sort_levels(found) for k, found in levels.items()}
-    _refuse_identifiers(found_levels, n)
-    _refuse_wide(formula, found_levels)
+    ordered_levels = {formula.names[k]: _sort_levels(values_of) for k, values_of in levels.items()}
+    _refuse_identifiers(ordered_levels, n)
+    _refuse_wide(formula, ordered_levels)
     states = {with_names(text, formula.names, quoted=True): summary.state() for text, summary in summaries.items()}
     text_columns = [formula.names[f.level] for f in formula.factors if f.level is not None and isinstance(f.tree, ast.Name)]
     described = {
         "formula": formula.text,
         "text": text_columns,
-        "levels": found_levels,
+        "levels": ordered_levels,
         "states": states,
         "example": example,
     }
@@ -141,7 +148,7 @@ class DesignMatrices:
         from formulaic.parser.types import Term
         from formulaic.utils.code import format_expr
 
-        self.types = {k: pd.CategoricalDtype(found) for k, found in self.levels.items()}
+        self.types = {k: pd.CategoricalDtype(values) for k, values in self.levels.items()}
 
         def factor(part: Factor) -> Any:
             if part.level is None:
@@ -189,7 +196,7 @@ class DesignMatrices:
             return np.empty((0, len(self.names)))
         values = _values(self.formula, self.numbers, batch, first_row)
         self._refuse_outside(values, first_row)
-        codes = {k: _codes(batch, self.formula.names[k], found, first_row) for k, found in self.levels.items()}
+        codes = {k: _codes(batch, self.formula.names[k], known, first_row) for k, known in self.levels.items()}
         out = np.asarray(self._materialise(self.spec, self._frame(values, codes, batch.num_rows)), float)
         check_finite(out, self.names, first_row)
         return out
@@ -276,10 +283,10 @@ def _distinct(batch: Any, name: str, first_row: int) -> list[Any]:
     return np.unique(values).tolist()
 
 
-def _sort_levels(found: set) -> list[Any]:
-    if all(isinstance(v, float) and v.is_integer() and abs(v) < 2**53 for v in found):
-        found = {int(v) for v in found}
-    return sorted(found)
+def _sort_levels(levels: set[Any]) -> list[Any]:
+    if all(isinstance(v, float) and v.is_integer() and abs(v) < 2**53 for v in levels):
+        levels = {int(v) for v in levels}
+    return sorted(levels)
 
 
 def _codes(batch: Any, name: str, levels: list[Any], first_row: int) -> np.ndarray:
@@ -292,8 +299,8 @@ def _codes(batch: Any, name: str, levels: list[Any], first_row: int) -> np.ndarr
     if text != isinstance(levels[0], str):
         raise DataError(f"column {name!r} has type {column.type}, but its levels are such as {levels[0]!r}; convert it.")
     if text:
-        found = pc.index_in(column.cast(pa.string()), value_set=pa.array(levels, pa.string()))
-        codes = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)
+        position = pc.index_in(column.cast(pa.string()), value_set=pa.array(levels, pa.string()))
+        codes = pc.fill_null(position, -1).to_numpy(zero_copy_only=False)
     else:
         values = arrow.numbers(pa.record_batch([column], [name]), name, first_row)
         known = np.asarray(levels, float)
@@ -310,10 +317,10 @@ def _codes(batch: Any, name: str, levels: list[Any], first_row: int) -> np.ndarr
 
 def _refuse_identifiers(levels: dict[str, list[Any]], n: int) -> None:
     """A column whose values hardly repeat names rows, not groups: it would make as many coefficients as there are rows."""
-    for name, found in levels.items():
-        if len(found) >= FEWEST_IDENTIFIERS and 2 * len(found) > n:
+    for name, values in levels.items():
+        if len(values) >= FEWEST_IDENTIFIERS and 2 * len(values) > n:
             raise DataError(
-                f"column {name!r} has {len(found):,} levels in {n:,} rows: it identifies rows rather than groups. Leave it out "
+                f"column {name!r} has {len(values):,} levels in {n:,} rows: it identifies rows rather than groups. Leave it out "
                 f"of the formula (`.` takes all columns; `. - {name}` all but this one), or group its levels."
             )
 

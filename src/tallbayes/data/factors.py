@@ -87,7 +87,7 @@ def parse_factor(source: str, shown: str) -> ast.expr:
         tree = ast.parse(source, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise DataError(f"{shown!r} cannot be read; check its parentheses and commas.") from None
-    if _called(tree) == "C":
+    if _function_name(tree) == "C":
         assert isinstance(tree, ast.Call)
         if len(tree.args) != 1 or tree.keywords or not isinstance(tree.args[0], ast.Name):
             raise DataError(f"{shown!r}: C takes one column and no options; compute other codings as columns first.")
@@ -99,7 +99,7 @@ def parse_factor(source: str, shown: str) -> ast.expr:
     return tree
 
 
-def _called(node: ast.AST) -> str | None:
+def _function_name(node: ast.AST) -> str | None:
     return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
 
 
@@ -117,7 +117,7 @@ def _check(node: ast.AST, shown: str, stateful: bool, top: bool) -> None:
             raise DataError(f"{shown!r}: write a power of numbers as one number.")
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
         raise DataError(f"{shown!r}: write a power with **, not ^.")
-    elif isinstance(node, ast.Call) and (name := _called(node)) is not None:
+    elif isinstance(node, ast.Call) and (name := _function_name(node)) is not None:
         if name in ELEMENTWISE:
             if len(node.args) != 1 or node.keywords:
                 raise DataError(f"{shown!r}: {name} takes one argument.")
@@ -158,7 +158,7 @@ def options(node: ast.Call, shown: str) -> dict[str, Any]:
     >>> options(parse_factor("bs(_column_0_, df=5)", "bs(x, df=5)"), "bs(x, df=5)")
     {'df': 5}
     """
-    name = _called(node)
+    name = _function_name(node)
     assert name is not None
     valid = OPTIONS[name]
     if len(node.args) - 1 > len(valid):
@@ -203,13 +203,13 @@ def _check_spline(given: dict[str, Any], shown: str) -> None:
 
 def stateful_calls(tree: ast.expr) -> list[ast.Call]:
     """Calls in a checked tree that need to know all rows."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) in OPTIONS]
-    return [c for c in calls if not (_called(c) == "poly" and options(c, "").get("raw"))]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _function_name(node) in OPTIONS]
+    return [c for c in calls if not (_function_name(c) == "poly" and options(c, "").get("raw"))]
 
 
 def transform_of(call: ast.Call) -> str:
     """Name of the transform of a checked call."""
-    name = _called(call)
+    name = _function_name(call)
     assert name is not None
     return name
 

@@ -189,17 +189,17 @@ class _Parser:
         while self.peek() == "*":
             self.position += 1
             other = self.interaction()
-            terms = {**terms, **other, **self.crossed(terms, other)}
+            terms = {**terms, **other, **self.cross(terms, other)}
         return terms
 
     def interaction(self) -> Products:
         terms = self.atom()
         while self.peek() == ":":
             self.position += 1
-            terms = self.crossed(terms, self.atom())
+            terms = self.cross(terms, self.atom())
         return terms
 
-    def crossed(self, terms: Products, other: Products) -> Products:
+    def cross(self, terms: Products, other: Products) -> Products:
         if len(terms) * len(other) > MOST_TERMS:
             raise DataError(f"the formula {self.formula!r} has more than {MOST_TERMS} terms; name those that matter.")
         return {a | b: tuple({f.text: f for f in (*s, *t)}.values()) for a, s in terms.items() for b, t in other.items()}

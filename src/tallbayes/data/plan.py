@@ -127,10 +127,10 @@ def check_store(
     for name, value in asked.items():
         if value != held[name]:
             raise DataError(
-                f"the store {data.store} was packed with {name} {_listed(held[name])}, not {_listed(value)}. Read the original "
+                f"the store {data.store} was packed with {name} {_list_names(held[name])}, not {_list_names(value)}. Read the original "
                 "file again to change what is packed."
             )
 
 
-def _listed(value: Any) -> str:
+def _list_names(value: Any) -> str:
     return ", ".join(sorted(value)) if isinstance(value, set) else repr(value)

@@ -17,7 +17,7 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.data.file_partitions import read_partition_files
 
 _lock = threading.RLock()
-_kept: tuple[Any, Dataset] | None = None
+_kept: tuple[tuple[tuple[str, ...], str, str], Dataset] | None = None
 _alive: weakref.WeakSet[Dataset] = weakref.WeakSet()
 _most = 0
 
@@ -34,7 +34,9 @@ def partition(files: Sequence[str], plan: dict[str, Any], dtype: str) -> Iterato
             _alive.add(data)
             _most = max(_most, len(_alive))
             _kept = (key, data)
-        yield _kept[1]
+        else:
+            data = _kept[1]
+        yield data
 
 
 def most_held() -> int:
@@ -42,11 +44,16 @@ def most_held() -> int:
     return _most
 
 
-def forget() -> None:
-    """Drop the partition that is kept, if no pass is using it."""
+def forget(plan: str | None = None) -> None:
+    """Drop the partition that is kept, if no pass is using it and, where the text of a plan is given, if it was read by that plan."""
     global _kept
-    with _lock:
-        _kept = None
+    if not _lock.acquire(blocking=False):
+        return
+    try:
+        if _kept is not None and plan in (None, _kept[0][1]):
+            _kept = None
+    finally:
+        _lock.release()
 
 
 def release(client: Any = None) -> None:

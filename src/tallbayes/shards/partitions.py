@@ -160,14 +160,14 @@ class Partitions:
         groups = _group_files(files, partitions)
         plan, identity = gather(plan_of, [(files, formula, response, columns, offset, weights)], client, label="plan")[0]
         spec = ModelSpec(plan, dtype, family, options)
-        found = gather(_survey, [(group, spec) for group in groups], client, label="partitions", progress=progress, workers=1)
-        parts = [f[0] for f in found]
+        results = gather(_survey, [(group, spec) for group in groups], client, label="partitions", progress=progress, workers=1)
+        parts = [f[0] for f in results]
         if family == "softmax" and options.get("classes") is None:
             options["classes"] = int(max(p.high[len(plan_names(plan))] for p in parts)) + 1
-        return cls(groups, spec, prior, parts, identity, client, [f[1] for f in found])
+        return cls(groups, spec, prior, parts, identity, client, [f[1] for f in results])
 
     def __post_init__(self) -> None:
-        weakref.finalize(self, forget)  # what passes on threads kept in this process goes with the last user of it
+        weakref.finalize(self, forget, repr(self.spec.plan))  # what passes kept in this process goes with the object
 
     def close(self) -> None:
         """Release the partition that this process, and every worker of the cluster, keeps for the next pass.
@@ -214,13 +214,17 @@ class Partitions:
 
     def total_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """Log-likelihood of all rows and its gradient: one pass."""
-        found = self._over(_gradient, np.asarray(theta, float))
-        return float(sum(f[0] for f in found)), np.sum([f[1] for f in found], axis=0)
+        results = self._over(_gradient, np.asarray(theta, float))
+        return float(sum(f[0] for f in results)), np.sum([f[1] for f in results], axis=0)
 
     def total_hessian(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Log-likelihood of all rows, its gradient and its Hessian: one pass."""
-        found = self._over(_hessian, np.asarray(theta, float))
-        return float(sum(f[0] for f in found)), np.sum([f[1] for f in found], axis=0), np.sum([f[2] for f in found], axis=0)
+        results = self._over(_hessian, np.asarray(theta, float))
+        return (
+            float(sum(f[0] for f in results)),
+            np.sum([f[1] for f in results], axis=0),
+            np.sum([f[2] for f in results], axis=0),
+        )
 
     def find_mode(self, tolerance: float = TOLERANCE, progress: bool = True) -> Mode:
         """The posterior mode by passes over all partitions, started from the mode of the first."""
@@ -241,9 +245,9 @@ class Partitions:
         """Totals of the bounds of exact minibatch: one pass, and one for the largest norm if it is not given."""
         self._require_bound()
         top = self.largest_norm(mode) if largest is None else largest
-        found = self._over(_totals, mode.reference, mode.factor, top)
-        counts, local, everywhere = (np.sum([f[k] for f in found], axis=0) for k in (0, 2, 3))
-        return Totals(counts, np.max([f[1] for f in found], axis=0), local, everywhere, all(f[4] for f in found))
+        results = self._over(_totals, mode.reference, mode.factor, top)
+        counts, local, everywhere = (np.sum([f[k] for f in results], axis=0) for k in (0, 2, 3))
+        return Totals(counts, np.max([f[1] for f in results], axis=0), local, everywhere, all(f[4] for f in results))
 
     def take(self, index: Any) -> Dataset:
         """Rows by their numbers, counted over the partitions in order: reads every partition that holds one of them."""
@@ -252,12 +256,12 @@ class Partitions:
         if index.size == 0 or index.min() < 0 or index.max() >= ends[-1]:
             raise DataError(f"rows are numbered from 0 to {ends[-1] - 1:,}; ask for at least one of them.")
         part = np.searchsorted(ends, index, side="right")
-        wanted = np.unique(part)
-        inside = [index[part == k] - (ends[k] - self.parts[k].n) for k in wanted]
-        jobs = [(self.files[k], self.spec, rows) for k, rows in zip(wanted, inside, strict=True)]
-        found = gather(_rows, jobs, self.client, label="rows")
+        holders = np.unique(part)
+        inside = [index[part == k] - (ends[k] - self.parts[k].n) for k in holders]
+        jobs = [(self.files[k], self.spec, rows) for k, rows in zip(holders, inside, strict=True)]
+        results = gather(_rows, jobs, self.client, label="rows")
         out, kind = packed.empty(index.size, self.data.d, np.dtype(self.spec.dtype)), self.data
-        for k, records in zip(wanted, found, strict=True):
+        for k, records in zip(holders, results, strict=True):
             out[part == k] = records
         moments = Moments(kind.moments.names)
         moments.add(out[:, : kind.d + 3].astype(float))
@@ -273,9 +277,9 @@ class Partitions:
     def _over(self, task: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Results of a task on every partition, in their order."""
         jobs = [(files, self.spec, self.prior, *arguments) for files in self.files]
-        found = gather(_on_partition, [(task, *job) for job in jobs], self.client, label="partitions", workers=1)
-        self.held += [f[1] for f in found]
-        return [f[0] for f in found]
+        results = gather(_on_partition, [(task, *job) for job in jobs], self.client, label="partitions", workers=1)
+        self.held += [f[1] for f in results]
+        return [f[0] for f in results]
 
     def __repr__(self) -> str:
         return f"Partitions({len(self.files)} partitions, {self.n:,} rows, {self.spec.family}, {self.model.dim} parameters)"
@@ -364,9 +368,9 @@ def _totals(rows: Any, reference: np.ndarray, factor: np.ndarray, largest: float
         ]
         return sums[0], radius, sums[1], sums[2], bool(finite.all())
 
-    found = passes.over_ranges(passes.row_count(rows), _CHUNK, work, _cores())
-    sums = [np.sum([f[k] for f in found], axis=0) for k in (0, 2, 3)]
-    return sums[0], np.max([f[1] for f in found], axis=0), sums[1], sums[2], all(f[4] for f in found)
+    results = passes.over_ranges(passes.row_count(rows), _CHUNK, work, _cores())
+    sums = [np.sum([f[k] for f in results], axis=0) for k in (0, 2, 3)]
+    return sums[0], np.max([f[1] for f in results], axis=0), sums[1], sums[2], all(f[4] for f in results)
 
 
 def _rows(files: list[str], spec: ModelSpec, index: np.ndarray) -> np.ndarray:

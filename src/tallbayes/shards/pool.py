@@ -84,11 +84,15 @@ def gather(task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], clien
 
 
 def return_failure(task: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a task; errors about its input are returned, not raised, so that no cluster tries them again."""
+    """The result of a task; errors about its input are returned, not raised, so that no cluster tries them again.
+
+    They travel without their traceback, whose frames would keep the rows of the task in memory.
+    """
     try:
         return task(*arguments)
     except TallbayesError as error:
-        return TaskFailure(error)
+        error.__cause__ = error.__context__ = None
+        return TaskFailure(error.with_traceback(None))
 
 
 def _local(task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], workers: int | None) -> Iterator[tuple[int, Any]]:

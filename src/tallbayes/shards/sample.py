@@ -138,7 +138,7 @@ def sample_shards(
             )
         if prior is not None and combiner.convention is Convention.PRODUCT and shards != 1 and len(files_of(source)) > 1:
             prior.power(0.5)  # refused before any file is read, if it will be
-        opened = Partitions.open(
+        partitions = Partitions.open(
             source,
             formula,
             family,
@@ -151,7 +151,7 @@ def sample_shards(
             dtype=dtype,
             progress=progress,
         )
-        split = _split_files(opened)
+        split = _split_files(partitions)
     run = ShardRun(split, combiner, sampler_options, settings, entropy, client, workers, checkpoint, progress)
     try:
         combination, sub, fits = run.combine()
@@ -237,8 +237,8 @@ class ShardRun:
         start = _natural(prior, self.split.model.prior_terms)
         last: list[Fit] = []
         jobs = self.jobs(prior.power(1.0 / ones.size), ones, None)
-        found = self.over(shard_site, [(job,) for job in jobs], "sites")
-        self.setup_evals += sum(f[2] for f in found) * self.split.model.data.n / ones.size
+        expansions = self.over(shard_site, [(job,) for job in jobs], "sites")
+        self.setup_evals += sum(f[2] for f in expansions) * self.split.model.data.n / ones.size
 
         def tilted(cavities: list[Natural], shards: list[int], round_: int) -> list[tuple[np.ndarray, float]]:
             base = self.jobs(prior, ones, None, round_)
@@ -250,7 +250,7 @@ class ShardRun:
             last[:] = fits
             return [(f.theta.reshape(-1, f.theta.shape[-1]), effective_size(f)) for f in fits]
 
-        sites = [Natural(f[0], f[1]) for f in found]
+        sites = [Natural(f[0], f[1]) for f in expansions]
         return self.combiner.run(start, sites, tilted, self.total, self.rng), None, last
 
 
@@ -309,13 +309,13 @@ def _split_model(model: Model, shards: Any, entropy: int, client: Any) -> Split:
     return Split(model, rows, sums, None, doubts)
 
 
-def _split_files(opened: Partitions) -> Split:
-    rows = [FileRows(files, opened.spec) for files in opened.files]
-    d = opened.data.d
-    sums = np.array([float(p.mean[d + 2] * p.n) for p in opened.parts])
-    if (fewest := min(p.n for p in opened.parts)) <= opened.model.dim:
-        raise DataError(f"a partition has {fewest} rows, with {opened.model.dim} parameters; join files with shards=.")
-    return Split(opened.model, rows, sums, opened, opened.exchangeability_doubts())
+def _split_files(partitions: Partitions) -> Split:
+    rows = [FileRows(files, partitions.spec) for files in partitions.files]
+    d = partitions.data.d
+    sums = np.array([float(p.mean[d + 2] * p.n) for p in partitions.parts])
+    if (fewest := min(p.n for p in partitions.parts)) <= partitions.model.dim:
+        raise DataError(f"a partition has {fewest} rows, with {partitions.model.dim} parameters; join files with shards=.")
+    return Split(partitions.model, rows, sums, partitions, partitions.exchangeability_doubts())
 
 
 def _natural(prior: Prior, terms: PriorTerms) -> Natural:

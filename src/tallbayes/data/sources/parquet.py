@@ -36,8 +36,8 @@ def parquet(path: str | Path) -> Source:
 
     def batches(columns: Sequence[str]) -> Iterator[Any]:
         try:
-            with pq.ParquetFile(path, pre_buffer=False) as opened:
-                yield from opened.iter_batches(batch_size=BATCH, columns=list(columns))
+            with pq.ParquetFile(path, pre_buffer=False) as reader:
+                yield from reader.iter_batches(batch_size=BATCH, columns=list(columns))
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{path} is damaged: {error}") from error
 

@@ -50,8 +50,8 @@ def sqlite(text: str) -> Source:
             tables = [row[0] for row in connection.execute("select name from sqlite_master where type in ('table', 'view')")]
             if what not in tables:
                 raise DataError(f"{path}: {unknown('table', what, tables or ['none'])}")
-            query = f"select * from {_quoted(what)}"
-            n = connection.execute(f"select count(*) from {_quoted(what)}").fetchone()[0]
+            query = f"select * from {_quote_name(what)}"
+            n = connection.execute(f"select count(*) from {_quote_name(what)}").fetchone()[0]
         cursor = connection.execute(query)
         names = tuple(column[0] for column in cursor.description or ())
         begin = cursor.fetchmany(BATCH)
@@ -97,7 +97,7 @@ class _ReadOnlyConnection:
             raise DataError(f"{self.text!r} cannot be read: {error}. Only SELECT statements are allowed.") from error
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -39,13 +39,13 @@ class Consensus(Combiner):
         weights = sub.precisions
         if self.weights == "scalar":
             weights = np.stack([np.diag(1.0 / np.diag(c)) for c in sub.covariances])
-        parts = [_chosen(part, draws, rng) for part in sub.draws]
+        parts = [_repeat_draws(part, draws, rng) for part in sub.draws]
         total = np.einsum("bij,bsj->si", weights, np.stack(parts))
         theta = np.linalg.solve(weights.sum(0), total.T).T
         return Combination(theta, shares=shares_of(weights), effective=min(float(draws), float(np.min(sub.sizes))))
 
 
-def _chosen(part: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
+def _repeat_draws(part: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
     """The draws in order; a random order for every repetition of them."""
     if draws <= part.shape[0]:
         return part[:draws]

@@ -111,8 +111,8 @@ class Importance(Combiner):
 
         >>> rng = np.random.default_rng(0)
         >>> sub = SubPosteriors(rng.standard_normal((4, 2000, 1)), Convention.PRODUCT)
-        >>> made = Importance().reweight(sub, lambda theta: -2.0 * theta[:, 0] ** 2)
-        >>> bool(made.effective > 1500)
+        >>> combination = Importance().reweight(sub, lambda theta: -2.0 * theta[:, 0] ** 2)
+        >>> bool(combination.effective > 1500)
         True
         """
         rng = np.random.default_rng(seed)

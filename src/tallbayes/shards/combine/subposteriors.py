@@ -219,17 +219,17 @@ NORMAL_SPREAD, NORMAL_MEAN = 0.08, 0.5  # what may differ from the product of no
 
 def mean_skewness(sub: SubPosteriors) -> np.ndarray:
     """Mean over shards of the skewness of each coordinate."""
-    return (_standardised(sub) ** 3).mean((0, 1))
+    return (_standardise(sub) ** 3).mean((0, 1))
 
 
 def looks_normal(sub: SubPosteriors) -> bool:
     """Whether skewness and kurtosis of the coordinates, averaged over shards, are those of normal laws up to noise."""
-    fourth, total = (_standardised(sub) ** 4).mean((0, 1)) - 3.0, float(np.sum(sub.sizes))
+    fourth, total = (_standardise(sub) ** 4).mean((0, 1)) - 3.0, float(np.sum(sub.sizes))
     third = np.abs(mean_skewness(sub)).max() < 4.9 * np.sqrt(6.0 / total) + 0.05
     return bool(third and np.abs(fourth).max() < 4.9 * np.sqrt(24.0 / total) + 0.2)
 
 
-def _standardised(sub: SubPosteriors) -> np.ndarray:
+def _standardise(sub: SubPosteriors) -> np.ndarray:
     return (sub.draws - sub.means[:, None]) / np.sqrt(np.einsum("bii->bi", sub.covariances))[:, None]
 
 

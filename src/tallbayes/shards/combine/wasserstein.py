@@ -45,8 +45,8 @@ class Wasserstein(Combiner):
 
     def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combination:
         """Draws of the barycentre."""
-        made = {"gaussian": _affine, "quantile": _quantile, "discrete": self._discrete}[self.method]
-        theta, notes = made(sub, draws, rng)
+        draw = {"gaussian": _affine, "quantile": _quantile, "discrete": self._discrete}[self.method]
+        theta, notes = draw(sub, draws, rng)
         return Combination(theta, None, np.full(sub.shards, 1.0 / sub.shards), float(draws), {"method": self.method, **notes})
 
     def _discrete(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> tuple[np.ndarray, dict[str, float]]:
