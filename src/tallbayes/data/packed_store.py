@@ -117,12 +117,12 @@ def open_store(path: str | Path) -> Dataset:
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise StoreError(f"the store {path} was written in another format; delete it and read the source again.")
     try:
-        return _described(path, description)
+        return _open_records(path, description)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"the store {path} is damaged ({error!r}); delete it and read the source again.") from error
 
 
-def _described(path: Path, description: dict[str, Any]) -> Dataset:
+def _open_records(path: Path, description: dict[str, Any]) -> Dataset:
     dtype = np.dtype(description["dtype"])
     n, width = int(description["n"]), int(description["width"])
     columns, response = tuple(description["columns"]), description["response"]

@@ -21,15 +21,15 @@ from tallbayes.priors import Prior, PriorTerms
 from tallbayes.results.fit import Fit
 from tallbayes.run.checkpoint import Checkpoint
 from tallbayes.shards.partition_cache import partition
-from tallbayes.shards.partitions import Spec, _cores
+from tallbayes.shards.partitions import ModelSpec, _cores
 
 
 @dataclass(frozen=True, eq=False)
-class Files:
+class FileRows:
     """Rows in files, read where they are."""
 
     files: list[str]
-    spec: Spec
+    spec: ModelSpec
 
     def model(self, power: float, prior: Prior, terms: PriorTerms | None) -> Model:
         """The sub-model."""
@@ -39,11 +39,11 @@ class Files:
 
 
 @dataclass(frozen=True, eq=False)
-class Sent:
+class PackedRows:
     """Packed rows that travel with the task."""
 
     data: Dataset
-    spec: Spec
+    spec: ModelSpec
 
     def model(self, power: float, prior: Prior, terms: PriorTerms | None) -> Model:
         """The sub-model."""
@@ -51,7 +51,7 @@ class Sent:
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class ModelRows:
     """Rows of a model in this process, copied when the shard is worked on."""
 
     whole: Model
@@ -70,7 +70,7 @@ class Job:
     """One shard: where its rows are, and which sub-posterior to make of them."""
 
     number: int
-    rows: Files | Sent | Chosen
+    rows: FileRows | PackedRows | ModelRows
     power: float  # of the likelihood
     prior: Prior
     terms: PriorTerms | None = None  # of a prior whose scales come from all rows
@@ -120,7 +120,7 @@ def shard_site(job: Job) -> tuple[np.ndarray, np.ndarray, int]:
     return gradient - mode.hessian @ mode.reference, -mode.hessian, mode.evaluations + model.data.n
 
 
-def travelling(model: Model) -> Spec:
+def portable_spec(model: Model) -> ModelSpec:
     """What a worker needs to build a model of the same family; refuses families that have no name."""
     name = model.family.name
     if models.FAMILIES.get(name) is None:
@@ -128,4 +128,4 @@ def travelling(model: Model) -> Spec:
             f"the family {name!r} is written by the user and cannot be built by name on a worker; leave client out to sample its shards "
             "on threads, or use a family of tallbayes.models."
         )
-    return Spec(model.data.recipe.get("plan", {}), model.data.records.dtype.name, name, dict(model.options))
+    return ModelSpec(model.data.recipe.get("plan", {}), model.data.records.dtype.name, name, dict(model.options))
