@@ -80,8 +80,8 @@ def family_normaliser(options: Mapping[str, Any]) -> Callable[[Any, np.ndarray],
 def log_constant(options: Mapping[str, Any]) -> float:
     """Minus the log of the sum or integral of e^expression over y, which must be the same at all eta and log_scale.
 
-    >>> log_constant({"expression": "-(y - eta)**2/2"}) + 0.5 * np.log(2 * np.pi) < 1e-9
-    True
+    >>> round(log_constant({"expression": "-(y - eta)**2/2"}), 6)  # -log(2 pi)/2
+    -0.918939
     >>> log_constant({"expression": "y*eta - exp(eta)", "support": "count"})
     Traceback (most recent call last):
     ...
