@@ -61,14 +61,14 @@ def counters() -> np.ndarray:
 
 
 @inlinable
-def stop_run(target, status, row):
+def stop_run(target: Target, status: int, row: int) -> None:
     """End the chunk with a status and the row to blame."""
     target.counters[STATUS] = status
     target.counters[ROW] = row
 
 
 @inlinable
-def _count(target, values, gradients):
+def _count(target: Target, values: int, gradients: int) -> None:
     target.counters[EVALS] += values
     target.counters[VALUES] += values
     target.counters[GRADIENTS] += gradients
@@ -76,25 +76,25 @@ def _count(target, values, gradients):
 
 
 @inlinable
-def row_total(target):
+def row_total(target: Target) -> int:
     """n."""
     return target.rows.records.shape[0]
 
 
 @inlinable
-def log_prior(target, theta):
+def log_prior(target: Target, theta: np.ndarray) -> float:
     """Log prior density: reads no row."""
     return prior_value(target.prior, theta)
 
 
 @inlinable
-def log_prior_gradient(target, theta, gradient):
+def log_prior_gradient(target: Target, theta: np.ndarray, gradient: np.ndarray) -> float:
     """Log prior density, its gradient added to `gradient`: reads no row."""
     return prior_gradient(target.prior, theta, gradient)
 
 
 @inlinable
-def log_posterior(target, theta):
+def log_posterior(target: Target, theta: np.ndarray) -> float:
     """Log posterior density on all rows: n evaluations."""
     n = row_total(target)
     _count(target, n, 0)
@@ -102,7 +102,7 @@ def log_posterior(target, theta):
 
 
 @inlinable
-def log_posterior_gradient(target, theta, gradient):
+def log_posterior_gradient(target: Target, theta: np.ndarray, gradient: np.ndarray) -> float:
     """Log posterior density on all rows, its gradient written to `gradient`: n evaluations."""
     n = row_total(target)
     _count(target, n, n)
@@ -112,7 +112,7 @@ def log_posterior_gradient(target, theta, gradient):
 
 
 @inlinable
-def residual_gaps(target, index, theta, other, out):
+def residual_gaps(target: Target, index: np.ndarray, theta: np.ndarray, other: np.ndarray, out: np.ndarray) -> None:
     """Residuals at `other` less those at `theta` of the indexed rows: two evaluations a row; papers count one."""
     m = index.size
     target.counters[EVALS] += 2 * m
@@ -122,7 +122,7 @@ def residual_gaps(target, index, theta, other, out):
 
 
 @inlinable
-def log_likelihood_gap(target, theta, other):
+def log_likelihood_gap(target: Target, theta: np.ndarray, other: np.ndarray) -> float:
     """Log-likelihood at `other` less that at `theta` on all rows: 2 n evaluations."""
     n = row_total(target)
     _count(target, 2 * n, 0)
@@ -130,7 +130,7 @@ def log_likelihood_gap(target, theta, other):
 
 
 @inlinable
-def subsample_values(target, index, theta, out):
+def subsample_values(target: Target, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """Log-likelihoods of the indexed rows: one evaluation a row."""
     _count(target, index.size, 0)
     row_values(target.rows, index, theta, out)
@@ -147,7 +147,7 @@ class Seen(NamedTuple):
 
 
 @inlinable
-def _count_gaps(target, m, seen):
+def _count_gaps(target: Target, m: int, seen: Seen) -> None:
     values = m if seen.ours else 2 * m
     target.counters[EVALS] += values
     target.counters[VALUES] += values
@@ -155,7 +155,9 @@ def _count_gaps(target, m, seen):
 
 
 @inlinable
-def subsample_gaps(target, index, theta, other, seen, out):
+def subsample_gaps(
+    target: Target, index: np.ndarray, theta: np.ndarray, other: np.ndarray, seen: Seen, out: np.ndarray
+) -> None:
     """Residuals of the Taylor proxy, of any order, at `other` less those at `theta`: two evaluations a row, one if `seen`.
 
     At order 0 these are the differences of log-likelihood.
@@ -165,7 +167,7 @@ def subsample_gaps(target, index, theta, other, seen, out):
 
 
 @inlinable
-def _gaps(target, index, theta, other, out):
+def _gaps(target: Target, index: np.ndarray, theta: np.ndarray, other: np.ndarray, out: np.ndarray) -> None:
     m, order, reference = index.size, target.proxy.proxy.order, target.proxy.whitening.reference
     if order == 2:
         residual_differences(target.rows, index, theta, other, reference, out)
@@ -185,7 +187,9 @@ def _gaps(target, index, theta, other, out):
 
 
 @inlinable
-def total_residual_gap(target, theta, other, white, other_white, seen):
+def total_residual_gap(
+    target: Target, theta: np.ndarray, other: np.ndarray, white: np.ndarray, other_white: np.ndarray, seen: Seen
+) -> float:
     """The sum over all rows of what `subsample_gaps` gives, in one sequential pass: 2 n evaluations, n if `seen`."""
     n = row_total(target)
     _count_gaps(target, n, seen)
@@ -194,7 +198,7 @@ def total_residual_gap(target, theta, other, white, other_white, seen):
 
 
 @inlinable
-def oracle_range(target, theta, other):
+def oracle_range(target: Target, theta: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     """Smallest and largest of what `subsample_gaps` gives over all rows: 2 n evaluations of an oracle, which are counted apart."""
     n, size = row_total(target), 4096
     target.counters[ORACLE] += 2 * n
@@ -207,7 +211,7 @@ def oracle_range(target, theta, other):
 
 
 @inlinable
-def expand(target, theta, gradient, hessian):
+def expand(target: Target, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
     """Gradient and lower triangle of the Hessian of the log-likelihood, written: n evaluations; papers do not count them."""
     n = row_total(target)
     target.counters[EVALS] += n
@@ -219,40 +223,42 @@ def expand(target, theta, gradient, hessian):
 
 
 @inlinable
-def centre_log_likelihoods(target, theta, out):
+def centre_log_likelihoods(target: Target, theta: np.ndarray, out: np.ndarray) -> None:
     """l at the centres of groups of rows, which the proxy holds: one evaluation a centre."""
     _count(target, out.size, 0)
     row_values(target.proxy.centres, np.arange(out.size), theta, out)
 
 
 @inlinable
-def control_values(target, index, theta, out):
+def control_values(target: Target, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """Residuals l_i - q_i of the indexed rows: one evaluation a row."""
     _count(target, index.size, 0)
     residual_values(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out)
 
 
 @inlinable
-def control_slopes(target, index, theta, out, slopes):
+def control_slopes(target: Target, index: np.ndarray, theta: np.ndarray, out: np.ndarray, slopes: np.ndarray) -> None:
     """The same with gradients, as derivatives in the linear predictors: one evaluation a row."""
     _count(target, index.size, index.size)
     residual_slopes(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out, slopes)
 
 
 @inlinable
-def add_control_gradient(target, index, slopes, factors, gradient):
+def add_control_gradient(
+    target: Target, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray
+) -> None:
     """Add gradients that `control_slopes` has evaluated, times factors: no new evaluation."""
     add_slopes(target.rows, index, slopes, factors, gradient)
 
 
 @inlinable
-def add_reference_curvature(target, index, factors, hessian):
+def add_reference_curvature(target: Target, index: np.ndarray, factors: np.ndarray, hessian: np.ndarray) -> None:
     """Add Hessians of the indexed rows at the reference, times factors: scalars at the reference are not counted."""
     add_curvatures(target.rows, index, factors, target.proxy.whitening.reference, hessian)
 
 
 @inlinable
-def residual_gradient(target, index, factors, theta, gradient):
+def residual_gradient(target: Target, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray) -> None:
     """Add factors times gradients of l_i - q_i of the indexed rows, q_i of the proxy's order: one evaluation a row."""
     m = index.size
     target.counters[EVALS] += m
@@ -263,7 +269,7 @@ def residual_gradient(target, index, factors, theta, gradient):
 
 
 @inlinable
-def subset_log_likelihood(target, index, theta):
+def subset_log_likelihood(target: Target, index: np.ndarray, theta: np.ndarray) -> float:
     """Log-likelihood of the indexed rows: one evaluation a row."""
     values = np.empty(index.size)
     subsample_values(target, index, theta, values)
@@ -274,7 +280,9 @@ def subset_log_likelihood(target, index, theta):
 
 
 @inlinable
-def subset_log_likelihood_gradient(target, index, factors, theta, gradient):
+def subset_log_likelihood_gradient(
+    target: Target, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray
+) -> float:
     """Sum of factors times log-likelihoods of the indexed rows, its gradient written to `gradient`: one evaluation a row."""
     _count(target, index.size, index.size)
     gradient[:] = 0.0
@@ -282,14 +290,14 @@ def subset_log_likelihood_gradient(target, index, factors, theta, gradient):
 
 
 @inlinable
-def window_log_likelihood(target, start, size, theta):
+def window_log_likelihood(target: Target, start: int, size: int, theta: np.ndarray) -> float:
     """Log-likelihood of `size` consecutive rows; those that start a recursion before them are evaluated and counted too."""
     _count(target, size + lead_rows(target.rows, start), 0)
     return range_value(target.rows, start, start + size, theta)
 
 
 @inlinable
-def window_log_likelihood_gradient(target, start, size, theta, gradient):
+def window_log_likelihood_gradient(target: Target, start: int, size: int, theta: np.ndarray, gradient: np.ndarray) -> float:
     """The same, with the gradient written to `gradient`."""
     m = size + lead_rows(target.rows, start)
     _count(target, m, m)
@@ -298,28 +306,28 @@ def window_log_likelihood_gradient(target, start, size, theta, gradient):
 
 
 @inlinable
-def lower_gaps(target, index, theta, out):
+def lower_gaps(target: Target, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """Gaps log L - log B of the indexed rows to their lower bounds: one evaluation a row. A negative one ends the run."""
     _count(target, index.size, 0)
     known_gaps(target, index, theta, out)
 
 
 @inlinable
-def known_gaps(target, index, theta, out):
+def known_gaps(target: Target, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """The same for rows that were already evaluated at theta and not kept: the pair counts once."""
     gaps(target.rows, target.proxy, index, theta, out)
     _require_bounds(target, index, out)
 
 
 @inlinable
-def _require_bounds(target, index, gap):
+def _require_bounds(target: Target, index: np.ndarray, gap: np.ndarray) -> None:
     for j in range(index.size):
         if gap[j] < 0.0:
             stop_run(target, BOUND_EXCEEDED, index[j])
 
 
 @inlinable
-def bright_gradient(target, index, theta, out, gradient):
+def bright_gradient(target: Target, index: np.ndarray, theta: np.ndarray, out: np.ndarray, gradient: np.ndarray) -> None:
     """Gaps of the indexed rows; the gradient of sum_j log(L/B - 1) is added to `gradient`: one evaluation a row."""
     _count(target, index.size, index.size)
     log_odds_gradient(target.rows, target.proxy, index, np.ones(index.size), theta, out, gradient)
@@ -327,7 +335,7 @@ def bright_gradient(target, index, theta, out, gradient):
 
 
 @inlinable
-def changed_gradient(target, index, sign, theta, gradient):
+def changed_gradient(target: Target, index: np.ndarray, sign: np.ndarray, theta: np.ndarray, gradient: np.ndarray) -> None:
     """Add sign[j] times the gradient of log(L/B - 1) of rows already evaluated at theta: counted as gradients alone."""
     target.counters[GRADIENTS] += index.size
     log_odds_gradient(target.rows, target.proxy, index, sign, theta, np.empty(index.size), gradient)

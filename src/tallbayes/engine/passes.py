@@ -182,62 +182,64 @@ def row_count(rows: Any) -> int:
 
 
 @jit(options=SUMS)
-def _value(rows, start, stop, theta):
+def _value(rows: Any, start: int, stop: int, theta: np.ndarray) -> float:
     return range_value(rows, start, stop, theta)
 
 
 @jit(options=SUMS)
-def _gradient(rows, start, stop, theta, gradient):
+def _gradient(rows: Any, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
     return range_gradient(rows, start, stop, theta, gradient)
 
 
 @jit(options=SUMS)
-def _hessian(rows, start, stop, theta, gradient, hessian):
+def _hessian(rows: Any, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
     return range_hessian(rows, start, stop, theta, gradient, hessian)
 
 
 @jit(options=SUMS)
-def _norms(rows, start, stop, factor, out):
+def _norms(rows: Any, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
     range_norms(rows, start, stop, factor, out)
 
 
 @jit(options=SUMS)
-def _scores(rows, start, stop, theta, out):
+def _scores(rows: Any, start: int, stop: int, theta: np.ndarray, out: np.ndarray) -> None:
     range_scores(rows, start, stop, theta, out)
 
 
 @jit(options=SUMS)
-def _survey(rows, start, stop, factor, reference, out):
+def _survey(rows: Any, start: int, stop: int, factor: np.ndarray, reference: np.ndarray, out: np.ndarray) -> None:
     range_norms(rows, start, stop, factor, out[0])
     range_curvatures(rows, start, stop, reference, out[1], out[2])
 
 
 @jit(options=SUMS)
-def _suprema(rows, start, stop, factor, out):
+def _suprema(rows: Any, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
     range_norms(rows, start, stop, factor, out[0])
     range_suprema(rows, start, stop, out[1], out[2])
 
 
 @jit(options=SUMS)
-def _third_suprema(rows, start, stop, reference, reach, out):
+def _third_suprema(rows: Any, start: int, stop: int, reference: np.ndarray, reach: np.ndarray, out: np.ndarray) -> None:
     range_third_suprema(rows, start, stop, reference, reach, out)
 
 
 @jit(options=SUMS)
-def _values(rows, index, theta, out):
+def _values(rows: Any, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     row_values(rows, index, theta, out)
 
 
 @jit(options=SUMS)
-def _indexed_gradient(rows, index, factors, theta, gradient):
+def _indexed_gradient(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray) -> float:
     return weighted_gradient(rows, index, factors, theta, gradient)
 
 
 @jit(options=SUMS)
-def _proxies(rows, index, theta, reference, order, out):
+def _proxies(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray) -> None:
     proxy_values(rows, index, theta, reference, order, out)
 
 
 @jit(options=SUMS)
-def _residuals(rows, index, theta, other, reference, out):
+def _residuals(
+    rows: Any, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
+) -> None:
     residual_differences(rows, index, theta, other, reference, out)

@@ -29,7 +29,7 @@ class AliasTable(NamedTuple):
 
 
 @inlinable
-def draw_item(rng, table, first_chunk, last_chunk):
+def draw_item(rng: np.random.Generator, table: AliasTable, first_chunk: int, last_chunk: int) -> int:
     """An item of chunks first_chunk <= k < last_chunk, in proportion to its weight."""
     low, high = first_chunk, last_chunk
     base = table.cumulative[first_chunk]
@@ -51,7 +51,7 @@ def draw_item(rng, table, first_chunk, last_chunk):
 
 
 @jit
-def _build_chunk(weight, threshold, alias):
+def _build_chunk(weight: np.ndarray, threshold: np.ndarray, alias: np.ndarray) -> float:
     """Vose's algorithm on one chunk; returns the total weight."""
     size = weight.size
     total = 0.0
