@@ -95,7 +95,7 @@ def third_party(tree):
 
 
 DISTRIBUTIONS = {"flint": "python-flint"}  # where they are named otherwise than the module
-TOOLS = {"test", "lint", "docs", "bench", "release"}  # extras that users do not install
+TOOLS = {"test", "lint", "docs", "bench"}  # extras that users do not install
 
 
 def test_every_import_is_declared():
