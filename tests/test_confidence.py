@@ -156,7 +156,14 @@ def most(trials, delta):
     return delta * trials + THRESHOLD * math.sqrt(delta * (1 - delta) * trials)
 
 
-@pytest.mark.parametrize("test, rows", [("betting", "weighted"), ("betting", "uniform"), ("empirical-bernstein", "uniform")])
+@pytest.mark.parametrize(
+    "test, rows",
+    [
+        ("betting", "weighted"),
+        pytest.param("betting", "uniform", marks=pytest.mark.slow),
+        ("empirical-bernstein", "uniform"),
+    ],
+)
 def test_decisions_are_wrong_at_most_with_probability_delta(test, rows, heavy):
     sampler, repeats = Confidence(delta=0.1, test=test, rows=rows), 300
     wrong = flips(sampler, *heavy, 12, repeats, 7, True)

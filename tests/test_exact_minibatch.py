@@ -350,9 +350,8 @@ def watched(sampler, model, posterior):
 MOVES = {"independence": tb.moves.independence(), "pcn": tb.moves.pcn(0.6), "random walk": tb.moves.random_walk()}
 SOME = [
     ("mh-ss", "T6", True, "independence"),
-    ("mh-ss", "T9", False, "pcn"),
     ("tuna", "T9", True, "random walk"),
-    ("smh", "T6", False, "independence"),
+    ("smh", "T6", False, "pcn"),
 ]
 ALL = [
     pytest.param(*case, marks=pytest.mark.slow)

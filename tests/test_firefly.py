@@ -371,7 +371,7 @@ def _models():
     [
         ("robust", Firefly(move=tb.moves.slice(), bound="untuned")),
         pytest.param("robust", Firefly(move=tb.moves.mala()), marks=pytest.mark.slow),
-        ("softmax", Firefly(move=tb.moves.mala(), bound="untuned", rate=0.2)),
+        pytest.param("softmax", Firefly(move=tb.moves.mala(), bound="untuned", rate=0.2), marks=pytest.mark.slow),
         pytest.param("normal", Firefly(move=tb.moves.hmc(), bound="taylor"), marks=pytest.mark.slow),
     ],
     ids=["robust-slice", "robust-mala", "softmax-mala", "normal-hmc"],

@@ -202,7 +202,11 @@ def test_no_weight_no_sign(quad):
 
 
 @pytest.mark.parametrize(
-    "sampler", [HMCECS(move=tb.moves.nuts(), subsample=20), HMCECS(order=1, mass="conditional", subsample=100)]
+    "sampler",
+    [
+        pytest.param(HMCECS(move=tb.moves.nuts(), subsample=20), marks=pytest.mark.slow),
+        HMCECS(order=1, mass="conditional", subsample=100),
+    ],
 )
 def test_nuts_and_the_conditional_mass_have_the_same_law(quad, sampler):
     fit = tb.sample(quad.model, sampler, draws=15_000, warmup=500, seed=1, mode=quad.mode, progress=False)

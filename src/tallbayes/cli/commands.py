@@ -11,17 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tallbayes.cli.arguments import (
-    Constant,
-    Expression,
-    FamilyName,
-    FamilyOption,
-    Mean,
-    Sigma,
-    Support,
-    family_of,
-    prior_of,
-)
+from tallbayes.cli.arguments import Constant, Expression, FamilyName, FamilyOption, Mean, Sigma, Support, family_of, prior_of
 
 app = typer.Typer(
     help="Bayesian posteriors over tall data, reading only the rows each iteration needs.",

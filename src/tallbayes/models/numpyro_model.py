@@ -44,7 +44,7 @@ def from_numpyro(
         from numpyro import handlers
         from numpyro.distributions.transforms import biject_to
     except ImportError:
-        raise OptionError("NumPyro models need the extra: pip install 'tallbayes[jax]' numpyro.") from None
+        raise OptionError("NumPyro models need the extra: pip install 'tallbayes[numpyro]'.") from None
 
     fill = arguments or _by_name(program, data)
 
