@@ -20,7 +20,21 @@ ROWS = 60
 
 
 def _model(n=ROWS, seed=7):
-    return tb.models.logistic(tb.Dataset.from_arrays(*logistic_arrays(n, seed=seed)), tb.priors.normal(2.0))
+    model = tb.models.logistic(tb.Dataset.from_arrays(*logistic_arrays(n, seed=seed)), tb.priors.normal(2.0))
+    assert model.data.fingerprint  # compiled: it overflows on purpose
+    return model
+
+
+@pytest.fixture
+def model_of(monkeypatch):
+    """The model, from when on entry points run their Python bodies: a few iterations cost less than compiling."""
+
+    def build(n=ROWS):
+        model = _model(n)
+        monkeypatch.setattr(compiling, "_interpreted", lambda value: True)
+        return model
+
+    return build
 
 
 def _range(rows, start, stop, *rest):
@@ -117,7 +131,6 @@ def _reported(fit):
 )
 def test_a_fit_reports_the_rows_that_were_read(sampler, monkeypatch):
     model = _model(400 if sampler == "auto" else ROWS)
-    assert model.data.fingerprint  # compiled
     with _truth(monkeypatch) as read:
         fit = tb.sample(model, sampler, draws=6, warmup=8, chains=2, seed=3, cores=1, thin=2, progress=False)
     learned = ROWS if getattr(sampler, "rows", None) == "learned" else 0  # grouping reads columns by NumPy
@@ -125,8 +138,8 @@ def test_a_fit_reports_the_rows_that_were_read(sampler, monkeypatch):
     np.testing.assert_array_equal(fit.cost()["setup"]["evals"], fit.setup["evals"])
 
 
-def test_the_rejected_candidates_of_auto_are_counted():
-    model = _model(400)
+def test_the_rejected_candidates_of_auto_are_counted(model_of):
+    model = model_of(400)
     mode = tb.find_mode(model, progress=False)
     fit = tb.sample(model, "auto", draws=5, warmup=5, chains=1, seed=1, mode=mode, progress=False)
     alone = tb.sample(model, fit.meta["sampler_name"], draws=5, warmup=5, chains=1, seed=1, mode=mode, progress=False)
@@ -152,18 +165,19 @@ def test_norms_are_charged_to_everyone_who_asks_and_to_nobody_else():
 
 
 @pytest.mark.filterwarnings("ignore::tallbayes.TallbayesWarning")
-def test_costs_of_a_comparison_do_not_depend_on_the_order_of_samplers():
-    model = _model()
+def test_costs_of_a_comparison_do_not_depend_on_the_order_of_samplers(model_of):
+    model = model_of()
     named = [SGLD(rows="weighted"), SGHMC(rows="weighted", order=1), "mh"]
-    settings = {"draws": 20, "warmup": 20, "chains": 2, "reference_draws": 20, "progress": False}
+    reference = tb.sample(model, "mh", draws=20, warmup=20, chains=2, seed=1, progress=False)
+    settings = {"draws": 20, "warmup": 20, "chains": 2, "reference": reference, "progress": False}
     costs = [tb.compare(model, order, **settings).table["evaluations"].to_dict() for order in (named, named[::-1])]
     assert costs[0] == costs[1]
 
 
 @pytest.mark.filterwarnings("ignore::tallbayes.TallbayesWarning")
 @pytest.mark.parametrize("sampler", [Confidence(bound="oracle"), MHSubLhd(range="oracle")])
-def test_an_oracle_is_charged_apart(sampler):
-    model = _model()
+def test_an_oracle_is_charged_apart(sampler, model_of):
+    model = model_of()
     mode = tb.find_mode(model, progress=False)
     fit = tb.sample(model, sampler, draws=10, warmup=10, chains=2, seed=1, thin=3, mode=mode, progress=False)
     assert fit.setup["evals"] == mode.evaluations

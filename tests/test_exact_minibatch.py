@@ -20,7 +20,7 @@ from tallbayes.bounds.tables import rate_count, row_rate, row_rates, total_rate
 from tallbayes.compile import jit
 from tallbayes.contract import init, step
 from tallbayes.engine import passes
-from tallbayes.engine.rows import ALLOWANCE
+from tallbayes.engine.rounding import ALLOWANCE
 from tallbayes.model import Model
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten

@@ -17,7 +17,7 @@ from tallbayes.bounds.tables import EUCLID, Classed, Local, draw_row, rate_count
 from tallbayes.compile import jit
 from tallbayes.engine import passes
 from tallbayes.engine.random_rows import CHUNK
-from tallbayes.engine.rows import ALLOWANCE
+from tallbayes.engine.rounding import ALLOWANCE
 from tallbayes.mode.laplace import Mode
 from tallbayes.proxies.taylor import unwhiten, whitening_of
 
