@@ -230,7 +230,7 @@ def _classed(mode: Mode, folder: Path | None, indexed: bool) -> Classed:
 
 
 @jit
-def _counting_sort(classes, counts, order):
+def _counting_sort(classes: np.ndarray, counts: np.ndarray, order: np.ndarray) -> None:
     """Rows in order of class, each class in order of rows."""
     place = np.zeros(counts.size, np.int64)
     for k in range(1, counts.size):

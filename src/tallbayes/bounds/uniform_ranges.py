@@ -41,7 +41,7 @@ class Lipschitz(NamedTuple):
 
 
 @total_rate.register(Lipschitz)
-def _lipschitz_total(bound, white, other, rates):
+def _lipschitz_total(bound: Lipschitz, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
     gap, size, other_size = 0.0, 0.0, 0.0
     for j in range(white.size):
         change = other[j] - white[j]
@@ -59,13 +59,13 @@ def _lipschitz_total(bound, white, other, rates):
 
 
 @draw_row.register(Lipschitz)
-def _lipschitz_draw(rng, bound, rates, total):
+def _lipschitz_draw(rng: np.random.Generator, bound: Lipschitz, rates: np.ndarray, total: float) -> tuple[int, float]:
     row = draw_item(rng, bound.table, 0, bound.table.start.size - 1)
     return row, bound.table.weight[row] * rates[0]
 
 
 @row_rate.register(Lipschitz)
-def _lipschitz_row(bound, rates, row):
+def _lipschitz_row(bound: Lipschitz, rates: np.ndarray, row: int) -> float:
     return bound.table.weight[row] * rates[0]
 
 
@@ -114,7 +114,7 @@ class PublishedGamma(NamedTuple):
 
 
 @inlinable
-def _sum_norm(factor, white):
+def _sum_norm(factor: np.ndarray, white: np.ndarray) -> float:
     total = 0.0
     for j in range(white.size):
         h = 0.0
@@ -125,7 +125,7 @@ def _sum_norm(factor, white):
 
 
 @total_rate.register(PublishedGamma)
-def _gamma_total(bound, white, other, rates):
+def _gamma_total(bound: PublishedGamma, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
     first, second = _sum_norm(bound.factor, white), _sum_norm(bound.factor, other)
     exponent = bound.box * max(first, second) - bound.lowest
     if exponent > 700.0:  # no bound, rather than an overflow
@@ -141,7 +141,7 @@ def largest_rate(bound: Any, white: np.ndarray, other: np.ndarray, rates: np.nda
 
 
 @largest_rate.register(Classed)
-def _classed_largest(bound, white, other, rates):
+def _classed_largest(bound: Classed, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
     total_rate(bound, white, other, rates)
     largest = 0.0
     for k in range(bound.radius.size):
@@ -159,7 +159,7 @@ def gap_range(
 
 
 @inlinable
-def _residual_polynomial(alpha, b, order):
+def _residual_polynomial(alpha: float, b: float, order: int) -> tuple[float, float, float]:
     """Coefficients in z = (y - mu*)/sigma* of the residual of a normal row, alpha = (mu - mu*)/sigma*, b = log sigma / sigma*."""
     e = math.expm1(-2.0 * b)
     square, linear, constant = -0.5 * e, alpha + alpha * e, -b - 0.5 * alpha * alpha * (1.0 + e)
@@ -171,7 +171,9 @@ def _residual_polynomial(alpha, b, order):
 
 
 @gap_range.register(Extremes)
-def _extremes_range(bound, whitening, order, theta, other, white, other_white):
+def _extremes_range(
+    bound: Extremes, whitening: Any, order: int, theta: np.ndarray, other: np.ndarray, white: Any, other_white: Any
+) -> Any:
     centre, scale = whitening.reference[0], math.exp(whitening.reference[1])
     a0, b0, c0 = _residual_polynomial((theta[0] - centre) / scale, theta[1] - whitening.reference[1], order)
     a1, b1, c1 = _residual_polynomial((other[0] - centre) / scale, other[1] - whitening.reference[1], order)
@@ -237,17 +239,17 @@ def reference_passes(bound: Any) -> int:
 
 
 @moved.register(PublishedGamma)
-def _gamma_moved(bound, scale):
+def _gamma_moved(bound: PublishedGamma, scale: float) -> Any:
     return PublishedGamma(bound.height, bound.box, scale, bound.factor)
 
 
 @reference_passes.register(PublishedGamma)
-def _gamma_passes(bound):
+def _gamma_passes(bound: PublishedGamma) -> int:
     return 1
 
 
 @reference_scale.register(PublishedGamma)
-def _gamma_scale(bound, rows, reference):
+def _gamma_scale(bound: PublishedGamma, rows: Any, reference: np.ndarray) -> float:
     return range_lowest(rows, 0, rows.records.shape[0], reference)
 
 

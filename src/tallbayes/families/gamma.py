@@ -26,39 +26,39 @@ class Gamma(NamedTuple):
 
 
 @value.register(Gamma)
-def _value(family, eta, y):
+def _value(family: Gamma, eta: float, y: float) -> float:
     return -family.shape * (y * exp(-eta) + eta)
 
 
 @jet1.register(Gamma)
-def _jet1(family, eta, y):
+def _jet1(family: Gamma, eta: float, y: float) -> tuple[float, float]:
     share = y * exp(-eta)
     return -family.shape * (share + eta), family.shape * (share - 1.0)
 
 
 @jet2.register(Gamma)
-def _jet2(family, eta, y):
+def _jet2(family: Gamma, eta: float, y: float) -> tuple[float, float, float]:
     share = y * exp(-eta)
     return -family.shape * (share + eta), family.shape * (share - 1.0), -family.shape * share
 
 
 @third.register(Gamma)
-def _third(family, eta, y):
+def _third(family: Gamma, eta: float, y: float) -> float:
     return family.shape * y * exp(-eta)
 
 
 @third_supremum.register(Gamma)
-def _third_supremum(family, y):
+def _third_supremum(family: Gamma, y: float) -> float:
     return np.inf
 
 
 @third_supremum_on.register(Gamma)
-def _third_supremum_on(family, y, low, high):
+def _third_supremum_on(family: Gamma, y: float, low: float, high: float) -> float:
     return family.shape * y * exp(-low)
 
 
 @residual.register(Gamma)
-def _residual(family, eta, y, shift):
+def _residual(family: Gamma, eta: float, y: float, shift: float) -> float:
     """-kappa y e^-eta (e^-s - 1 + s - s^2/2)."""
     return -family.shape * y * exp(-eta) * exp_remainder(-shift)
 

@@ -38,12 +38,12 @@ class Logistic(NamedTuple):
 
 
 @value.register(Logistic)
-def _value(family, eta, y):
+def _value(family: Logistic, eta: float, y: float) -> float:
     return y * eta - max(eta, 0.0) - log1p_unit(exp(-abs(eta)))
 
 
 @jet1.register(Logistic)
-def _jet1(family, eta, y):
+def _jet1(family: Logistic, eta: float, y: float) -> tuple[float, float]:
     z = exp(-abs(eta))
     larger = 1.0 / (1.0 + z)
     smaller = z * larger
@@ -52,7 +52,7 @@ def _jet1(family, eta, y):
 
 
 @jet2.register(Logistic)
-def _jet2(family, eta, y):
+def _jet2(family: Logistic, eta: float, y: float) -> tuple[float, float, float]:
     z = exp(-abs(eta))
     larger = 1.0 / (1.0 + z)
     smaller = z * larger
@@ -61,7 +61,7 @@ def _jet2(family, eta, y):
 
 
 @third.register(Logistic)
-def _third(family, eta, y):
+def _third(family: Logistic, eta: float, y: float) -> float:
     z = exp(-abs(eta))
     larger = 1.0 / (1.0 + z)
     skew = (1.0 - z) * larger
@@ -69,34 +69,34 @@ def _third(family, eta, y):
 
 
 @slope_supremum.register(Logistic)
-def _slope_supremum(family, y):
+def _slope_supremum(family: Logistic, y: float) -> float:
     return 1.0
 
 
 @curvature_supremum.register(Logistic)
-def _curvature_supremum(family, y):
+def _curvature_supremum(family: Logistic, y: float) -> float:
     return 0.25
 
 
 @third_supremum.register(Logistic)
-def _third_supremum(family, y):
+def _third_supremum(family: Logistic, y: float) -> float:
     return _SUPREMUM
 
 
 @third_supremum_on.register(Logistic)
-def _third_supremum_on(family, y, low, high):
+def _third_supremum_on(family: Logistic, y: float, low: float, high: float) -> float:
     if low <= _PEAK <= high or low <= -_PEAK <= high:
         return _SUPREMUM
     return max(abs(third(family, low, y)), abs(third(family, high, y)))
 
 
 @residual.register(Logistic)
-def _residual(family, eta, y, shift):
+def _residual(family: Logistic, eta: float, y: float, shift: float) -> float:
     return bernoulli_residual(eta, shift)
 
 
 @inlinable(options=SCALAR)
-def bernoulli_residual(eta, shift):
+def bernoulli_residual(eta: float, shift: float) -> float:
     """Minus the cumulant generating function of y less its first two terms; y drops out.
 
     Near 0 its series, where the difference would cancel. (eta, shift) and (-eta, -shift) have the same residual: eta <= 0
@@ -118,7 +118,7 @@ def bernoulli_residual(eta, shift):
 
 
 @inlinable(options=SCALAR)
-def _cumulants(v, skew, s):
+def _cumulants(v: float, skew: float, s: float) -> float:
     """(k3/3! + k4 s/4! + ... + k12 s^9/12!) / v, cumulants of a Bernoulli law of variance v and 1 - 2 mean = skew.
 
     k_{n+1} is the derivative of k_n in eta; v' = v skew, skew' = -2v and skew^2 = 1 - 4v.

@@ -43,13 +43,13 @@ class NegativeBinomial(NamedTuple):
 
 
 @value.register(NegativeBinomial)
-def _value(family, eta, y):
+def _value(family: NegativeBinomial, eta: float, y: float) -> float:
     t = eta - family.log_size
     return y * t - (y + family.size) * (max(t, 0.0) + log1p_unit(exp(-abs(t))))
 
 
 @jet1.register(NegativeBinomial)
-def _jet1(family, eta, y):
+def _jet1(family: NegativeBinomial, eta: float, y: float) -> tuple[float, float]:
     t = eta - family.log_size
     z = exp(-abs(t))
     larger = 1.0 / (1.0 + z)
@@ -60,7 +60,7 @@ def _jet1(family, eta, y):
 
 
 @jet2.register(NegativeBinomial)
-def _jet2(family, eta, y):
+def _jet2(family: NegativeBinomial, eta: float, y: float) -> tuple[float, float, float]:
     t = eta - family.log_size
     z = exp(-abs(t))
     larger = 1.0 / (1.0 + z)
@@ -71,7 +71,7 @@ def _jet2(family, eta, y):
 
 
 @third.register(NegativeBinomial)
-def _third(family, eta, y):
+def _third(family: NegativeBinomial, eta: float, y: float) -> float:
     t = eta - family.log_size
     z = exp(-abs(t))
     larger = 1.0 / (1.0 + z)
@@ -80,23 +80,23 @@ def _third(family, eta, y):
 
 
 @slope_supremum.register(NegativeBinomial)
-def _slope_supremum(family, y):
+def _slope_supremum(family: NegativeBinomial, y: float) -> float:
     """y - (y + k) p lies between -k and y."""
     return max(y, family.size)
 
 
 @curvature_supremum.register(NegativeBinomial)
-def _curvature_supremum(family, y):
+def _curvature_supremum(family: NegativeBinomial, y: float) -> float:
     return 0.25 * (y + family.size)
 
 
 @third_supremum.register(NegativeBinomial)
-def _third_supremum(family, y):
+def _third_supremum(family: NegativeBinomial, y: float) -> float:
     return (y + family.size) * _SUPREMUM
 
 
 @third_supremum_on.register(NegativeBinomial)
-def _third_supremum_on(family, y, low, high):
+def _third_supremum_on(family: NegativeBinomial, y: float, low: float, high: float) -> float:
     first, last = low - family.log_size, high - family.log_size
     if first <= _PEAK <= last or first <= -_PEAK <= last:
         return (y + family.size) * _SUPREMUM
@@ -104,7 +104,7 @@ def _third_supremum_on(family, y, low, high):
 
 
 @residual.register(NegativeBinomial)
-def _residual(family, eta, y, shift):
+def _residual(family: NegativeBinomial, eta: float, y: float, shift: float) -> float:
     return (y + family.size) * bernoulli_residual(eta - family.log_size, shift)
 
 

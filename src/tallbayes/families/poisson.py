@@ -23,39 +23,39 @@ class Poisson(NamedTuple):
 
 
 @value.register(Poisson)
-def _value(family, eta, y):
+def _value(family: Poisson, eta: float, y: float) -> float:
     return y * eta - exp(eta)
 
 
 @jet1.register(Poisson)
-def _jet1(family, eta, y):
+def _jet1(family: Poisson, eta: float, y: float) -> tuple[float, float]:
     rate = exp(eta)
     return y * eta - rate, y - rate
 
 
 @jet2.register(Poisson)
-def _jet2(family, eta, y):
+def _jet2(family: Poisson, eta: float, y: float) -> tuple[float, float, float]:
     rate = exp(eta)
     return y * eta - rate, y - rate, -rate
 
 
 @third.register(Poisson)
-def _third(family, eta, y):
+def _third(family: Poisson, eta: float, y: float) -> float:
     return -exp(eta)
 
 
 @third_supremum.register(Poisson)
-def _third_supremum(family, y):
+def _third_supremum(family: Poisson, y: float) -> float:
     return np.inf
 
 
 @third_supremum_on.register(Poisson)
-def _third_supremum_on(family, y, low, high):
+def _third_supremum_on(family: Poisson, y: float, low: float, high: float) -> float:
     return exp(high)
 
 
 @residual.register(Poisson)
-def _residual(family, eta, y, shift):
+def _residual(family: Poisson, eta: float, y: float, shift: float) -> float:
     """-e^eta (e^s - 1 - s - s^2/2)."""
     return -exp(eta) * exp_remainder(shift)
 

@@ -31,7 +31,7 @@ class Softmax(NamedTuple):
 
 
 @inlinable
-def _probabilities(u, out):
+def _probabilities(u: np.ndarray, out: np.ndarray) -> float:
     """Softmax of u into `out`; returns log sum exp."""
     top = u[0]
     for k in range(1, u.size):
@@ -46,7 +46,7 @@ def _probabilities(u, out):
 
 
 @vector_value.register(Softmax)
-def _value(family, u, y):
+def _value(family: Softmax, u: np.ndarray, y: float) -> float:
     top = u[0]
     for k in range(1, u.size):
         top = max(top, u[k])
@@ -57,7 +57,7 @@ def _value(family, u, y):
 
 
 @vector_gradient.register(Softmax)
-def _gradient(family, u, y, gradient):
+def _gradient(family: Softmax, u: np.ndarray, y: float, gradient: np.ndarray) -> float:
     level = _probabilities(u, gradient)
     for k in range(u.size):
         gradient[k] = -gradient[k]
@@ -66,7 +66,7 @@ def _gradient(family, u, y, gradient):
 
 
 @vector_hessian.register(Softmax)
-def _hessian(family, u, y, gradient, hessian):
+def _hessian(family: Softmax, u: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray) -> float:
     level = _probabilities(u, gradient)
     for k in range(u.size):
         for l in range(u.size):
@@ -79,7 +79,7 @@ def _hessian(family, u, y, gradient, hessian):
 
 
 @vector_residual.register(Softmax)
-def _residual(family, base, shift, y):
+def _residual(family: Softmax, base: np.ndarray, shift: np.ndarray, y: float) -> float:
     """Minus the cumulant generating function of the shift under p less two terms: y drops out, nothing cancels.
 
     For large shifts its exponentials would swamp the rest, and the difference of values has nothing to lose.

@@ -43,49 +43,49 @@ class StudentT(NamedTuple):
 
 
 @value.register(StudentT)
-def _value(family, eta, y):
+def _value(family: StudentT, eta: float, y: float) -> float:
     r = (y - eta) / family.scale
     return -0.5 * (family.nu + 1.0) * math.log1p(r * r / family.nu)
 
 
 @jet1.register(StudentT)
-def _jet1(family, eta, y):
+def _jet1(family: StudentT, eta: float, y: float) -> tuple[float, float]:
     r = (y - eta) / family.scale
     weight = 1.0 / (family.nu + r * r)
     return -0.5 * (family.nu + 1.0) * math.log1p(r * r / family.nu), (family.nu + 1.0) * r * weight / family.scale
 
 
 @jet2.register(StudentT)
-def _jet2(family, eta, y):
+def _jet2(family: StudentT, eta: float, y: float) -> tuple[float, float, float]:
     return student_jet(family.nu, family.scale, (y - eta) / family.scale)
 
 
 @third.register(StudentT)
-def _third(family, eta, y):
+def _third(family: StudentT, eta: float, y: float) -> float:
     r = (y - eta) / family.scale
     weight = 1.0 / (family.nu + r * r)
     return -2.0 * (family.nu + 1.0) * r * (3.0 * family.nu - r * r) * weight**3 / family.scale**3
 
 
 @slope_supremum.register(StudentT)
-def _slope_supremum(family, y):
+def _slope_supremum(family: StudentT, y: float) -> float:
     """At r = sqrt(nu)."""
     return 0.5 * (family.nu + 1.0) / (family.scale * math.sqrt(family.nu))
 
 
 @curvature_supremum.register(StudentT)
-def _curvature_supremum(family, y):
+def _curvature_supremum(family: StudentT, y: float) -> float:
     """At r = 0."""
     return (family.nu + 1.0) / (family.nu * family.scale * family.scale)
 
 
 @third_supremum.register(StudentT)
-def _third_supremum(family, y):
+def _third_supremum(family: StudentT, y: float) -> float:
     return student_third_supremum(family.nu, family.scale)
 
 
 @third_supremum_on.register(StudentT)
-def _third_supremum_on(family, y, low, high):
+def _third_supremum_on(family: StudentT, y: float, low: float, high: float) -> float:
     largest = max(abs(third(family, low, y)), abs(third(family, high, y)))
     root = math.sqrt(family.nu)
     for turn in (-_OUTER, -INNER, INNER, _OUTER):
@@ -96,7 +96,7 @@ def _third_supremum_on(family, y, low, high):
 
 
 @residual.register(StudentT)
-def _residual(family, eta, y, shift):
+def _residual(family: StudentT, eta: float, y: float, shift: float) -> float:
     """With u the relative change of nu + r^2: its logarithm less the terms of first and second order in the shift."""
     r, step = (y - eta) / family.scale, -shift / family.scale
     weight = 1.0 / (family.nu + r * r)

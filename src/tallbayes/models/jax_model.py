@@ -58,12 +58,12 @@ class JaxPrior(NamedTuple):
 
 
 @prior_value.register(JaxPrior)
-def _prior_value(prior, theta):
+def _prior_value(prior: JaxPrior, theta: np.ndarray) -> float:
     return float(_double(prior.density, theta))
 
 
 @prior_gradient.register(JaxPrior)
-def _prior_gradient(prior, theta, gradient):
+def _prior_gradient(prior: JaxPrior, theta: np.ndarray, gradient: np.ndarray) -> float:
     value, slope = _double(prior.gradient, theta)
     gradient += np.asarray(slope)
     return float(value)

@@ -60,7 +60,7 @@ class LowerBound(NamedTuple):
 
 
 @inlinable(options=SUMS)
-def _quadratic(bound, change, slope):
+def _quadratic(bound: LowerBound, change: np.ndarray, slope: np.ndarray) -> float:
     """Value of the quadratic part; its gradient is written to `slope`."""
     total, d = bound.value, change.size
     for j in range(d):
@@ -73,7 +73,7 @@ def _quadratic(bound, change, slope):
 
 
 @inlinable
-def bound_value(bound, theta):
+def bound_value(bound: LowerBound, theta: np.ndarray) -> float:
     """sum_i log B_i(theta), up to the margin: reads no row."""
     change = theta - bound.reference
     total = _quadratic(bound, change, np.empty(theta.size))
@@ -87,7 +87,7 @@ def bound_value(bound, theta):
 
 
 @inlinable
-def bound_gradient(bound, theta, gradient):
+def bound_gradient(bound: LowerBound, theta: np.ndarray, gradient: np.ndarray) -> float:
     """The same; its gradient is added to `gradient`."""
     change, slope = theta - bound.reference, np.empty(theta.size)
     total = _quadratic(bound, change, slope)
@@ -104,14 +104,16 @@ def bound_gradient(bound, theta, gradient):
 
 
 @inlinable
-def gaps(rows, bound, index, theta, out):
+def gaps(rows: Any, bound: Any, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """out[j] = log L - log B of row index[j], the margin included; 0 for a row of zero weight."""
     _start_with_penalties(bound, index, theta, out)
     add_gaps(rows, bound.kind, bound.reference, index, theta, out)
 
 
 @inlinable
-def log_odds_gradient(rows, bound, index, sign, theta, out, gradient):
+def log_odds_gradient(
+    rows: Any, bound: Any, index: np.ndarray, sign: np.ndarray, theta: np.ndarray, out: np.ndarray, gradient: np.ndarray
+) -> None:
     """The same, and the gradient of sum_j sign[j] log(L/B - 1) added to `gradient`."""
     _start_with_penalties(bound, index, theta, out)
     add_log_odds_gradient(rows, bound.kind, bound.reference, index, sign, theta, out, gradient)
@@ -127,7 +129,7 @@ def log_odds_gradient(rows, bound, index, sign, theta, out, gradient):
 
 
 @inlinable
-def _start_with_penalties(bound, index, theta, out):
+def _start_with_penalties(bound: Any, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     out[:] = MARGIN
     count = penalty_count(bound.penalty)
     if count > 0:
@@ -139,7 +141,7 @@ def _start_with_penalties(bound, index, theta, out):
 
 
 @jit
-def _all_gaps(rows, bound, start, theta, out):
+def _all_gaps(rows: Any, bound: Any, start: int, theta: np.ndarray, out: np.ndarray) -> None:
     index = np.arange(start, start + out.size)
     gaps(rows, bound, index, theta, out)
 

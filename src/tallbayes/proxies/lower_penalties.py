@@ -77,7 +77,7 @@ def penalty_coefficient(penalty: Any, row: int, term: int) -> float:
 
 
 @inlinable
-def _solve(factor, change, size):
+def _solve(factor: np.ndarray, change: np.ndarray, size: int) -> np.ndarray:
     """w with factor w = the first elements of change."""
     white = change[:size].copy()
     for j in range(size):
@@ -88,7 +88,7 @@ def _solve(factor, change, size):
 
 
 @inlinable
-def _solve_transposed(factor, vector):
+def _solve_transposed(factor: np.ndarray, vector: np.ndarray) -> None:
     """u with factor' u = vector, in place."""
     for j in range(vector.size - 1, -1, -1):
         for k in range(j + 1, vector.size):
@@ -97,7 +97,7 @@ def _solve_transposed(factor, vector):
 
 
 @inlinable
-def _square(vector):
+def _square(vector: np.ndarray) -> float:
     total = 0.0
     for j in range(vector.size):
         total += vector[j] * vector[j]
@@ -105,17 +105,17 @@ def _square(vector):
 
 
 @penalty_count.register(CubicPenalty)
-def _cubic_count(penalty):
+def _cubic_count(penalty: CubicPenalty) -> int:
     return 1
 
 
 @penalty_terms.register(CubicPenalty)
-def _cubic_terms(penalty, change, terms):
+def _cubic_terms(penalty: CubicPenalty, change: np.ndarray, terms: np.ndarray) -> None:
     terms[0] = _square(_solve(penalty.factor, change, change.size)) ** 1.5
 
 
 @add_penalty_gradient.register(CubicPenalty)
-def _cubic_gradient(penalty, change, factors, gradient):
+def _cubic_gradient(penalty: CubicPenalty, change: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
     white = _solve(penalty.factor, change, change.size)
     scale = 3.0 * math.sqrt(_square(white)) * factors[0]
     _solve_transposed(penalty.factor, white)
@@ -124,12 +124,12 @@ def _cubic_gradient(penalty, change, factors, gradient):
 
 
 @penalty_count.register(ScalePenalty)
-def _scale_count(penalty):
+def _scale_count(penalty: ScalePenalty) -> int:
     return 3
 
 
 @penalty_terms.register(ScalePenalty)
-def _scale_terms(penalty, change, terms):
+def _scale_terms(penalty: ScalePenalty, change: np.ndarray, terms: np.ndarray) -> None:
     d = change.size - 1
     b, square = change[d], _square(_solve(penalty.factor, change, d))
     second = exp_remainder(-2.0 * b)
@@ -139,7 +139,7 @@ def _scale_terms(penalty, change, terms):
 
 
 @add_penalty_gradient.register(ScalePenalty)
-def _scale_gradient(penalty, change, factors, gradient):
+def _scale_gradient(penalty: ScalePenalty, change: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
     d = change.size - 1
     b, white = change[d], _solve(penalty.factor, change, d)
     square = _square(white)
@@ -158,17 +158,17 @@ def _scale_gradient(penalty, change, factors, gradient):
 
 
 @penalty_coefficient.register(NoPenalty)
-def _no_coefficient(penalty, row, term):
+def _no_coefficient(penalty: NoPenalty, row: int, term: int) -> float:
     return 0.0
 
 
 @penalty_coefficient.register(CubicPenalty)
-def _cubic_coefficient(penalty, row, term):
+def _cubic_coefficient(penalty: CubicPenalty, row: int, term: int) -> float:
     return penalty.coefficient[row, term]
 
 
 @penalty_coefficient.register(ScalePenalty)
-def _scale_coefficient(penalty, row, term):
+def _scale_coefficient(penalty: ScalePenalty, row: int, term: int) -> float:
     return penalty.coefficient[row, term]
 
 
@@ -179,12 +179,12 @@ def penalty_totals(penalty: Any) -> np.ndarray:
 
 
 @penalty_totals.register(CubicPenalty)
-def _cubic_total(penalty):
+def _cubic_total(penalty: CubicPenalty) -> np.ndarray:
     return penalty.total
 
 
 @penalty_totals.register(ScalePenalty)
-def _scale_total(penalty):
+def _scale_total(penalty: ScalePenalty) -> np.ndarray:
     return penalty.total
 
 

@@ -27,7 +27,7 @@ class GaussianMoments(NamedTuple):
 
 
 @proxy_value.register(GaussianMoments)
-def _value(proxy, white):
+def _value(proxy: GaussianMoments, white: np.ndarray) -> float:
     theta = np.empty(white.size)
     unwhiten(proxy.whitening, white, theta)
     reference, d = proxy.whitening.reference, white.size - 1

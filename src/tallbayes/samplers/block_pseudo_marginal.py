@@ -33,7 +33,7 @@ from tallbayes.schemes.estimates import AT, Info, at_wall, control_values, insid
 from tallbayes.schemes.learned_rows import LearnedOptions, LearnedState
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.streams import Stream, generator
-from tallbayes.target import NOT_FINITE, log_prior, stop_run
+from tallbayes.target import NOT_FINITE, Target, log_prior, stop_run
 
 
 class State(NamedTuple):
@@ -56,7 +56,7 @@ class BlockOptions(NamedTuple):
 
 
 @init.register(BlockOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: BlockOptions, theta: np.ndarray) -> Any:
     theta = pulled_in(target, theta)
     indices, scale, _ = fresh_rows(rng, options.estimator, target.proxy.scheme)
     values = np.empty(indices.size)
@@ -71,7 +71,7 @@ def _init(rng, target, options, theta):
 
 
 @step.register(BlockOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: BlockOptions, state: Any, info: np.ndarray) -> Any:
     d = state.theta.size
     white, theta = np.empty(d), np.empty(d)
     ratio, component = propose(rng, options.kernel, state.white, white)

@@ -35,7 +35,7 @@ from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
 from tallbayes.schemes.acceptance import OptionsPolicy, check_rows, costs_more, proxy_at
 from tallbayes.streams import Stream, generator
-from tallbayes.target import Cache, log_posterior, log_prior, row_total, subsample_gaps, subsample_values
+from tallbayes.target import Cache, Target, log_posterior, log_prior, row_total, subsample_gaps, subsample_values
 
 FORMS = ("product", "surrogate")
 STAGE_TWO = 0.7  # acceptance of the second stage below which the surrogate is too poor
@@ -82,7 +82,7 @@ class SurrogateOptions(NamedTuple):
 
 
 @inlinable
-def _batch_value(target, options, b, theta):
+def _batch_value(target: Target, options: ProductOptions, b: int, theta: np.ndarray) -> float:
     index = options.order[options.bounds[b] : options.bounds[b + 1]]
     values = np.empty(index.size)
     subsample_values(target, index, theta, values)
@@ -90,7 +90,7 @@ def _batch_value(target, options, b, theta):
 
 
 @init.register(ProductOptions)
-def _product_init(rng, target, options, theta):
+def _product_init(rng: np.random.Generator, target: Target, options: ProductOptions, theta: np.ndarray) -> Any:
     values = np.empty(options.bounds.size - 1)
     for b in range(values.size):
         values[b] = _batch_value(target, options, b, theta)
@@ -99,7 +99,7 @@ def _product_init(rng, target, options, theta):
 
 
 @step.register(ProductOptions)
-def _product_step(rng, target, options, state, info):
+def _product_step(rng: np.random.Generator, target: Target, options: ProductOptions, state: Any, info: np.ndarray) -> Any:
     d = state.theta.size
     white, theta, values = np.empty(d), np.empty(d), np.empty(state.values.size)
     ratio, component = propose(rng, options.kernel, state.white, white)
@@ -122,7 +122,7 @@ def _product_step(rng, target, options, state, info):
 
 
 @init.register(SurrogateOptions)
-def _surrogate_init(rng, target, options, theta):
+def _surrogate_init(rng: np.random.Generator, target: Target, options: SurrogateOptions, theta: np.ndarray) -> Any:
     white = whiten(target.proxy.whitening, theta)
     order = np.arange(row_total(target) if options.subsample else 0).astype(np.int32)
     values = np.array([log_posterior(target, theta)])
@@ -130,7 +130,7 @@ def _surrogate_init(rng, target, options, theta):
 
 
 @step.register(SurrogateOptions)
-def _surrogate_step(rng, target, options, state, info):
+def _surrogate_step(rng: np.random.Generator, target: Target, options: SurrogateOptions, state: Any, info: np.ndarray) -> Any:
     d, n, m = state.theta.size, row_total(target), options.subsample
     white, theta = np.empty(d), np.empty(d)
     ratio, component = propose(rng, options.kernel, state.white, white)

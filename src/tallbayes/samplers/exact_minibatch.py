@@ -38,6 +38,7 @@ from tallbayes.schemes.poisson_minibatch import AT, RATES, Info, residual_ratio,
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import (
     Certified,
+    Target,
     log_prior,
 )
 
@@ -59,13 +60,13 @@ class MinibatchOptions(NamedTuple):
 
 
 @init.register(MinibatchOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: MinibatchOptions, theta: np.ndarray) -> Any:
     white = whiten(target.proxy.whitening, theta)
     return State(theta.copy(), white, proxy_value(target.proxy.proxy, white) + log_prior(target, theta))
 
 
 @step.register(MinibatchOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: MinibatchOptions, state: Any, info: np.ndarray) -> Any:
     d = state.theta.size
     white, theta = np.empty(d), np.empty(d)
     ratio, component = propose(rng, options.kernel, state.white, white)

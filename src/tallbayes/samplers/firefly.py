@@ -37,7 +37,7 @@ from tallbayes.schemes import lights
 from tallbayes.schemes.bright_posterior import BrightPosterior, sum_of_odds
 from tallbayes.schemes.estimates import same
 from tallbayes.schemes.lights import Lights, changed_gradient, first_lights, log_odds, no_lights, renew_gaps, resample, shuffles
-from tallbayes.target import NOT_FINITE, log_prior, stop_run
+from tallbayes.target import NOT_FINITE, Target, log_prior, stop_run
 
 RESAMPLE = ("implicit", "explicit", "explicit-without", "sweep")
 GRADIENT_MOVES = ("mala", "hmc", "nuts")
@@ -83,7 +83,7 @@ class FireflyOptions(NamedTuple):
 
 
 @init.register(FireflyOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: FireflyOptions, theta: np.ndarray) -> Any:
     lights = first_lights(rng, target, theta, shuffles(options.scheme))
     gap, gradient = lights.gap[: lights.tally[0]], np.zeros(theta.size)
     value = log_prior(target, theta) + bound_value(target.proxy, theta) + sum_of_odds(gap)
@@ -97,7 +97,7 @@ def _init(rng, target, options, theta):
 
 
 @step.register(FireflyOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: FireflyOptions, state: Any, info: np.ndarray) -> Any:
     theta, count = state.theta, state.lights.tally[0]
     density = BrightPosterior(target, state.lights.order[:count], np.empty(count), np.full(theta.size, np.nan))
     point = move(rng, options.kernel, density, Point(theta, state.log_density, state.gradient), info)

@@ -58,7 +58,7 @@ from tallbayes.schemes.estimates import (
     same,
 )
 from tallbayes.streams import Stream, generator
-from tallbayes.target import NOT_FINITE, charge, stop_run
+from tallbayes.target import NOT_FINITE, Target, charge, stop_run
 
 PERTURBED, SIGNED = ("subsample", "blocks", "variance"), ("products", "batch", "refreshed", "shift", "pilot")  # options of each
 _ABORT = 0.2  # share of iterations at the wall at which warm-up gives up
@@ -104,7 +104,7 @@ class SubsamplingOptions(NamedTuple):
 
 
 @inlinable
-def _kernel(target, options, rows):
+def _kernel(target: Target, options: SubsamplingOptions, rows: Rows) -> Any:
     """The kernel as it is, or with the mass matrix of the conditional posterior given u: its curvature at the reference."""
     if options.precision.size == 0:
         return options.kernel
@@ -118,7 +118,7 @@ def _kernel(target, options, rows):
 
 
 @init.register(SubsamplingOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: SubsamplingOptions, theta: np.ndarray) -> Any:
     theta = pulled_in(target, theta)
     rows = first_rows(rng, target, options.estimator, theta)
     gradient, marks = np.empty(theta.size), np.zeros(4)
@@ -129,7 +129,7 @@ def _init(rng, target, options, theta):
 
 
 @inlinable
-def _renew(rng, target, options, state, info):
+def _renew(rng: np.random.Generator, target: Target, options: SubsamplingOptions, state: State, info: np.ndarray) -> State:
     """A part of u anew, accepted on the ratio of estimates; energy and gradient follow."""
     rows = renewed_rows(rng, target, options.estimator, state.rows, state.theta)
     gradient, marks = np.empty(state.theta.size), np.zeros(4)
@@ -142,7 +142,7 @@ def _renew(rng, target, options, state, info):
 
 
 @step.register(SubsamplingOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: SubsamplingOptions, state: Any, info: np.ndarray) -> Any:
     state = _renew(rng, target, options, state, info)
     sign = state.sign
     density = EstimatedPosterior(

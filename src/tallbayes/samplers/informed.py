@@ -31,7 +31,7 @@ from tallbayes.moves.move import Point, move, start
 from tallbayes.samplers.full_data import MovePolicy
 from tallbayes.schemes import subset_statistics
 from tallbayes.schemes.subsets import Swap, Windows, blank_subset, choose, density_of, distance, refresh
-from tallbayes.target import NOT_FINITE, stop_run
+from tallbayes.target import NOT_FINITE, Target, stop_run
 
 FIXED, INFORMED, FREE = 0, 1, 2
 SUBSETS = {"fixed": FIXED, "informed": INFORMED, "free": FREE}
@@ -81,7 +81,7 @@ class InformedOptions(NamedTuple):
 
 
 @init.register(InformedOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: InformedOptions, theta: np.ndarray) -> Any:
     subset = choose(rng, options.scheme, target)
     squared = distance(options.scheme, target, subset)
     if options.kind == INFORMED:
@@ -94,7 +94,7 @@ def _init(rng, target, options, theta):
 
 
 @step.register(InformedOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: InformedOptions, state: Any, info: np.ndarray) -> Any:
     subset, squared, moved = state.subset, state.squared, False
     if options.kind == INFORMED:
         subset, squared, moved = refresh(rng, options.scheme, target, options.penalty, subset, squared)

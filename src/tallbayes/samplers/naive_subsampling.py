@@ -28,7 +28,7 @@ from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes.acceptance import OptionsPolicy, check_rows, costs_more, proxy_at
-from tallbayes.target import log_prior, row_total, subsample_values
+from tallbayes.target import Target, log_prior, row_total, subsample_values
 
 ESTIMATORS = ("biased", "unbiased")
 
@@ -64,7 +64,9 @@ class NaiveOptions(NamedTuple):
 
 
 @inlinable
-def _estimate(rng, target, options, theta, order):
+def _estimate(
+    rng: np.random.Generator, target: Target, options: NaiveOptions, theta: np.ndarray, order: np.ndarray
+) -> tuple[Any, int]:
     """Estimated log posterior, and the number of rows in the sample."""
     m = rng.binomial(row_total(target), options.share)
     values = np.empty(m)
@@ -74,14 +76,14 @@ def _estimate(rng, target, options, theta, order):
 
 
 @init.register(NaiveOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: NaiveOptions, theta: np.ndarray) -> Any:
     order = np.arange(row_total(target)).astype(np.int32)
     estimate, _ = _estimate(rng, target, options, theta, order)
     return State(theta.copy(), whiten(target.proxy.whitening, theta), estimate, order)
 
 
 @step.register(NaiveOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: NaiveOptions, state: Any, info: np.ndarray) -> Any:
     d = state.theta.size
     white, theta = np.empty(d), np.empty(d)
     ratio, component = propose(rng, options.kernel, state.white, white)

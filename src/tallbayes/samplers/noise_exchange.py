@@ -26,6 +26,7 @@ from tallbayes.moves import tuning
 from tallbayes.schemes.acceptance import (
     AcceptanceOptions,
     AcceptancePolicy,
+    Pair,
     SubsampledAcceptance,
     check_rows,
     decide,
@@ -68,7 +69,7 @@ AT = positions(Info)
 
 
 @decide.register(Exchange)
-def _decide(rng, target, rule, pair, info):
+def _decide(rng: np.random.Generator, target: Any, rule: Exchange, pair: Pair, info: np.ndarray) -> tuple[bool, int]:
     n, t = row_total(target), rule.subsample
     index, gaps = np.empty(min(t, BLOCK), np.int32), np.empty(min(t, BLOCK))
     total, squares, start = 0.0, 0.0, 0

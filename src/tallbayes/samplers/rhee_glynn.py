@@ -34,7 +34,7 @@ from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.schemes.unbiased_series import log_likelihood_estimate
 from tallbayes.streams import Stream, generator
-from tallbayes.target import NOT_FINITE, log_prior, stop_run
+from tallbayes.target import NOT_FINITE, Target, log_prior, stop_run
 
 LARGEST_VARIANCE = 10.0  # of one D_j; beyond, the relative variance of Y is hopeless
 SETTLING = 30  # estimates tried at the start
@@ -74,7 +74,7 @@ class SeriesOptions(NamedTuple):
 
 
 @init.register(SeriesOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: SeriesOptions, theta: np.ndarray) -> Any:
     estimate, _ = log_likelihood_estimate(rng, target, options, theta)
     for _ in range(SETTLING):  # towards the law of the estimate given theta, which is that of a fresh one weighted by itself
         other, _ = log_likelihood_estimate(rng, target, options, theta)
@@ -87,7 +87,7 @@ def _init(rng, target, options, theta):
 
 
 @step.register(SeriesOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: SeriesOptions, state: Any, info: np.ndarray) -> Any:
     d = state.theta.size
     white, theta = np.empty(d), np.empty(d)
     ratio, component = propose(rng, options.kernel, state.white, white)

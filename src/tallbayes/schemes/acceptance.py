@@ -30,7 +30,7 @@ from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import ProposalMove, propose
 from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
 from tallbayes.schemes.proposal_policy import ProposalPolicy
-from tallbayes.target import PAPER, Cache, Certified, NoProxy, log_prior, row_total, subsample_gaps
+from tallbayes.target import PAPER, Cache, Certified, NoProxy, Target, log_prior, row_total, subsample_gaps
 
 MOST_ROWS = 2**31 - 1  # the permutation is int32
 BARKER = 0.158 / 0.234  # optimal acceptance rates of Barker's rule and of Metropolis-Hastings (Agrawal et al. 2023)
@@ -93,7 +93,9 @@ def decide(rng: np.random.Generator, target: Any, rule: Any, pair: Pair, info: n
 
 
 @inlinable
-def read_more(rng, target, pair, start, stop, shift, sums):
+def read_more(
+    rng: np.random.Generator, target: Target, pair: Pair, start: int, stop: int, shift: float, sums: np.ndarray
+) -> None:
     """Read rows start to stop of a draw without replacement; adds count, sum, sum of squares of gaps less `shift` to `sums`.
 
     With room for a fourth number, sums[3] gets the sum of absolute cubes.
@@ -112,7 +114,7 @@ def read_more(rng, target, pair, start, stop, shift, sums):
 
 
 @inlinable
-def noise_variance(sums, n):
+def noise_variance(sums: np.ndarray, n: int) -> float:
     """Estimated variance of n times the mean of rows drawn without replacement, from `sums`; 0 when all were read."""
     t = sums[0]
     mean = sums[1] / t
@@ -120,7 +122,9 @@ def noise_variance(sums, n):
 
 
 @inlinable(options={**STRICT, **INLINED})
-def read_until(rng, target, pair, sizes, limit, sums):
+def read_until(
+    rng: np.random.Generator, target: Target, pair: Pair, sizes: np.ndarray, limit: float, sums: np.ndarray
+) -> tuple[int, float]:
     """Look by look, until the estimated noise of the log ratio has at most the variance `limit`; rows read, and that variance."""
     start, variance = 0, 0.0
     for look in range(sizes.size):
@@ -156,7 +160,7 @@ def check_looks(batch: int, growth: float, least: int) -> None:
 
 
 @init.register(AcceptanceOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: AcceptanceOptions, theta: np.ndarray) -> Any:
     white = whiten(target.proxy.whitening, theta)
     surrogate = proxy_value(target.proxy.proxy, white) + log_prior(target, theta)
     order = np.arange(row_total(target) if options.shuffled else 0).astype(np.int32)
@@ -164,7 +168,7 @@ def _init(rng, target, options, theta):
 
 
 @inlinable
-def iterate(rng, target, kernel, rule, state, info):
+def iterate(rng: np.random.Generator, target: Target, kernel: Any, rule: Any, state: State, info: np.ndarray) -> State:
     """Propose, let the rule decide, account for what is cached then."""
     d = state.theta.size
     white, theta = np.empty(d), np.empty(d)
@@ -191,7 +195,7 @@ def iterate(rng, target, kernel, rule, state, info):
 
 
 @step.register(AcceptanceOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: AcceptanceOptions, state: Any, info: np.ndarray) -> Any:
     return iterate(rng, target, options.kernel, options.rule, state, info)
 
 
@@ -317,7 +321,9 @@ def costs_more(outcome: Outcome) -> list[str]:
 
 
 @jit
-def replay(rng, target, rule, pair, levels, accepted, info):
+def replay(
+    rng: np.random.Generator, target: Target, rule: Any, pair: Pair, levels: np.ndarray, accepted: np.ndarray, info: np.ndarray
+) -> None:
     """Independent decisions of a rule on one pair, a level each; nothing is cached."""
     for k in range(levels.size):
         seen = Cache(False, False)

@@ -18,7 +18,7 @@ from tallbayes.contract import Setup, positions
 from tallbayes.engine import passes
 from tallbayes.engine.rounding import rounding
 from tallbayes.proxies.taylor import proxy_value, unwhiten
-from tallbayes.target import BOUND_EXCEEDED, charge, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
+from tallbayes.target import BOUND_EXCEEDED, Target, charge, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
 
 
 class Info(NamedTuple):
@@ -66,34 +66,34 @@ def thin(rate: Any, share: float, total: float) -> tuple[float, float]:
 
 
 @dominating.register(MHSS)
-def _mhss_dominating(rate, total):
+def _mhss_dominating(rate: MHSS, total: float) -> float:
     return total
 
 
 @thin.register(MHSS)
-def _mhss_thin(rate, share, total):
+def _mhss_thin(rate: MHSS, share: float, total: float) -> tuple[float, float]:
     forward, backward = 1.0 + min(0.0, share), 1.0 - max(0.0, share)
     ratio = -np.inf if backward <= 0.0 else math.log(backward) - math.log(max(forward, 1e-300))
     return forward, ratio
 
 
 @dominating.register(SMH)
-def _smh_dominating(rate, total):
+def _smh_dominating(rate: SMH, total: float) -> float:
     return total
 
 
 @thin.register(SMH)
-def _smh_thin(rate, share, total):
+def _smh_thin(rate: SMH, share: float, total: float) -> tuple[float, float]:
     return max(0.0, share), -np.inf
 
 
 @dominating.register(Tuna)
-def _tuna_dominating(rate, total):
+def _tuna_dominating(rate: Tuna, total: float) -> float:
     return total * (1.0 + rate.chi * total)
 
 
 @thin.register(Tuna)
-def _tuna_thin(rate, share, total):
+def _tuna_thin(rate: Tuna, share: float, total: float) -> tuple[float, float]:
     extra = rate.chi * total
     forward, backward = extra + 0.5 * (1.0 + share), extra + 0.5 * (1.0 - share)
     ratio = -np.inf if backward <= 0.0 else math.log(backward) - math.log(max(forward, 1e-300))
@@ -105,7 +105,16 @@ RATES: dict[str, Any] = {"mh-ss": lambda chi: MHSS(), "smh": lambda chi: SMH(), 
 
 
 @inlinable
-def residual_ratio(rng, target, options, theta, other, white, other_white, info):
+def residual_ratio(
+    rng: np.random.Generator,
+    target: Target,
+    options: Any,
+    theta: np.ndarray,
+    other: np.ndarray,
+    white: np.ndarray,
+    other_white: np.ndarray,
+    info: np.ndarray,
+) -> float:
     """Log of the product over kept rows, or the residual ratio on all rows where the rate exceeds their number."""
     bound = target.proxy.bound
     rates = np.zeros(rate_count(bound))
@@ -139,7 +148,9 @@ def residual_ratio(rng, target, options, theta, other, white, other_white, info)
 
 
 @jit
-def replay(rng, target, options, white, other_white, out):
+def replay(
+    rng: np.random.Generator, target: Target, options: Any, white: np.ndarray, other_white: np.ndarray, out: np.ndarray
+) -> None:
     """Fill `out` with independent log ratios of one pair of whitened positions: what a decision would have used."""
     d = white.size
     theta, other, info = np.empty(d), np.empty(d), np.zeros(len(Info._fields))

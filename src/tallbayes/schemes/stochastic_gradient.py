@@ -32,7 +32,7 @@ FULL_DATA = 4.0  # passes over the data that an effective draw of full-data NUTS
 
 
 @inlinable
-def add_noise(rng, vectors, variances, out):
+def add_noise(rng: np.random.Generator, vectors: np.ndarray, variances: np.ndarray, out: np.ndarray) -> None:
     """Add a normal vector with covariance sum_k variances[k] v_k v_k', v_k the columns of `vectors`."""
     for k in range(out.size):
         z = np.sqrt(max(0.0, variances[k])) * rng.standard_normal()
@@ -41,7 +41,7 @@ def add_noise(rng, vectors, variances, out):
 
 
 @inlinable
-def present_step(options, iteration):
+def present_step(options: Any, iteration: int) -> float:
     """step (1 + k / delay)^-decay."""
     if options.decay == 0.0:
         return options.step
@@ -49,7 +49,7 @@ def present_step(options, iteration):
 
 
 @inlinable
-def near(vector):
+def near(vector: np.ndarray) -> bool:
     """Whether a whitened vector is within 1e8 posterior standard deviations: NaN is not."""
     total = 0.0
     for j in range(vector.size):

@@ -137,7 +137,7 @@ def _table(values: Any, count: int, what: str) -> np.ndarray:
 
 
 @jit(options=SUMS)
-def _feature_windows(features, size, out):
+def _feature_windows(features: np.ndarray, size: int, out: np.ndarray) -> None:
     s = features.shape[1]
     sums = np.zeros(s)
     for start in range(out.size):
@@ -156,7 +156,9 @@ def _feature_windows(features, size, out):
 
 
 @jit
-def _summary_windows(y, size, levels, lags, whole, out):
+def _summary_windows(
+    y: np.ndarray, size: int, levels: np.ndarray, lags: np.ndarray, whole: np.ndarray, out: np.ndarray
+) -> None:
     """A sorted copy of the window and its sums of products slide along."""
     ordered, products = np.empty(size), np.empty(lags)
     total, squares = 0.0, 0.0
@@ -197,7 +199,7 @@ def _summary_windows(y, size, levels, lags, whole, out):
 
 
 @inlinable
-def _replace(ordered, old, new):
+def _replace(ordered: np.ndarray, old: float, new: float) -> None:
     """Replace one value of a sorted array, which stays sorted."""
     at = np.searchsorted(ordered, old)
     while at + 1 < ordered.size and ordered[at + 1] < new:
