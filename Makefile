@@ -1,15 +1,29 @@
-# Each target makes the environment it needs: only Python 3.11 to 3.13 and make are required.
-PYTHON ?= python3
+# Each target makes the environment it needs: only Python 3.11 to 3.13 and make are required. On Windows, run it from Git's bash.
 VENV ?= .venv
-BIN := $(VENV)/bin
+WORKERS ?= 2
+NUMBA ?=
+ifeq ($(OS),Windows_NT)
+PYTHON ?= python
+SCRIPTS := Scripts
+else
+PYTHON ?= python3
+SCRIPTS := bin
+endif
+BIN := $(VENV)/$(SCRIPTS)
 
-.PHONY: demo test slow bench docs lint clean
+# Tests that compile little or nothing, without the few of them that do, or that read millions of rows.
+QUICK := $(addprefix tests/test_,package.py formula.py data.py sources.py progress.py combine.py)
+
+.PHONY: demo test quick slow bench docs lint dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tallbayes demo --folder demo
 
 test: $(VENV)/.test lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+quick: $(VENV)/.test lint
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(QUICK) -k "not resumed and not command_line and not million"
 
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow
@@ -26,8 +40,19 @@ bench: $(VENV)/.bench
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
 
+# The wheel is installed and imported in an environment of its own, away from the sources.
+dist: $(VENV)/.release
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv dist/fresh
+	dist/fresh/$(SCRIPTS)/python -m pip install --quiet dist/*.whl
+	cd dist && fresh/$(SCRIPTS)/python -c "import importlib.resources, tallbayes; assert 'fresh' in tallbayes.__file__; assert importlib.resources.files('tallbayes').joinpath('py.typed').is_file(); print('tallbayes', tallbayes.__version__)"
+	cd dist && fresh/$(SCRIPTS)/tallbayes --help
+	rm -rf dist/fresh
+
 clean:
-	rm -rf $(VENV) site demo
+	rm -rf $(VENV) site demo dist
 
 $(VENV)/.created:
 	$(PYTHON) -c "import sys; assert (3, 11) <= sys.version_info < (3, 14), 'Python 3.11 to 3.13 is needed: make PYTHON=python3.12 ...'"
@@ -40,7 +65,7 @@ $(VENV)/.demo: pyproject.toml | $(VENV)/.created
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
+	$(BIN)/python -m pip install --quiet --editable '.[test,lint]' $(if $(NUMBA),'$(NUMBA)')
 	touch $@
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/.created
@@ -49,4 +74,8 @@ $(VENV)/.bench: pyproject.toml | $(VENV)/.created
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
+$(VENV)/.release: pyproject.toml | $(VENV)/.created
+	$(BIN)/python -m pip install --quiet 'build>=1.2' 'twine>=6'
 	touch $@

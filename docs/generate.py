@@ -1,4 +1,4 @@
-"""Rewrite the generated parts of README.md and docs/: the table of samplers, the layers, a family file, the reference.
+"""Rewrite the generated parts of README.md and docs/: the tables of samplers and families, the layers, a family file, the reference.
 
     python docs/generate.py
 
@@ -15,10 +15,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import tallbayes as tb
 from tallbayes import testing
 from tallbayes.compare import Comparison
+from tallbayes.engine.family_functions import third_supremum
 from tallbayes.mode import laplace
+from tallbayes.model import Family, no_terms
 from tallbayes.moves import Move
 from tallbayes.results import audit
 from tallbayes.samplers import CLASSES, KINDS, SAMPLERS, Sampler
@@ -69,7 +73,9 @@ def sampler_stub() -> str:
 
 def sampler_navigation() -> str:
     """Entries of mkdocs.yml for the pages of samplers, by title."""
-    titles = {path: path.read_text().partition("\n")[0].removeprefix("# ") for path in (ROOT / "docs" / "samplers").glob("*.md")}
+    titles = {
+        path: path.read_text().partition("\n")[0].removeprefix("# ") for path in (ROOT / "docs" / "samplers").glob("*.md")
+    }
     ordered = sorted(titles.items(), key=lambda item: item[1].lower())
     return "\n".join(f"      - {title}: samplers/{path.name}" for path, title in ordered)
 
@@ -98,6 +104,48 @@ def layers() -> str:
     return "\n".join(["```text", *(layer.replace("tallbayes.", "") for layer in order), "```"])
 
 
+def family_table() -> str:
+    """The families in Markdown: what each of them declares."""
+    heads = ("name", "response", "link", "certificates", "log-concave", "normaliser", "simulates", "lower bound")
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for name in tb.models.FAMILIES:
+        family = tb.models.family_of({"family": name, "options": {"expression": "y*eta"}})
+        if not family.examples and name == "expression":
+            cells = ["as `support=` says", "any", "made by machine", "made by machine", "a number, computed", "yes", ""]
+        else:
+            factor = _normaliser(family)
+            tangent = "" if family.tangent is None else family.tangent.name
+            cells = [family.support, family.link_name, _certificates(family), _yes(family.log_concave), factor]
+            cells += [_yes(family.simulate is not None), tangent]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _yes(fact: bool) -> str:
+    return "yes" if fact else "no"
+
+
+def _normaliser(family: Family) -> str:
+    if family.log_normaliser is None:
+        return "none"
+    return "1" if family.log_normaliser is no_terms else "declared"
+
+
+def _certificates(family: Family) -> str:
+    names = []
+    if any(
+        type(m) in third_supremum.registry and np.isfinite(third_supremum(m, y))
+        for m in family.examples
+        for y in family.responses
+    ):
+        names.append("sup \\|f‴\\|")
+    names += ["self-concordant"] if family.self_concordant else []
+    names += ["sufficient statistics"] if any(family.unit_scale_member(m) is not None for m in family.examples) else []
+    names += ["sup \\|D³f\\|, centred"] if family.centred_third is not None else []
+    names += ["sup \\|f⁗\\|"] if family.fourth_supremum is not None else []
+    return ", ".join(names) or "none"
+
+
 def family_file() -> str:
     """The source of the logistic family."""
     return f"```python\n{Path(inspect.getfile(tb.models.logistic)).read_text().rstrip()}\n```"
@@ -115,8 +163,8 @@ def reference() -> str:
         ),
         ("Choice of a sampler", "tb.auto", _named(tb.auto, ("choose",))),
         ("Data", "tb.Dataset", _members(tb.Dataset)),
-        ("Stores", "tb.store", _named(tb.store, ("folder", "list", "clear", "Stored"))),
-        ("Families", "tb.models", _named(tb.models, (*tb.models.FAMILIES, "build", "Model", "Family"))),
+        ("Stores", "tb.store", _named(tb.store, ("folder", "list", "clear", "StoreEntry"))),
+        ("Families", "tb.models", _named(tb.models, (*tb.models.FAMILIES, "build", "family_of", "Model", "Family", "Tangent"))),
         ("Models written by users", "tb.models", _named(tb.models, WRITTEN)),
         ("Model", "model", _members(tb.models.Model)),
         ("Mode", "mode", [*_members(laplace.Mode), *((f"laplace().{k}", v) for k, v in _members(laplace.Laplace))]),
@@ -183,6 +231,7 @@ def pages() -> dict[Path, str]:
     parts = {
         ROOT / "README.md": ("samplers", short_table()),
         ROOT / "docs" / "how-to-choose.md": ("samplers", sampler_table("samplers")),
+        ROOT / "docs" / "families.md": ("families", family_table()),
         ROOT / "docs" / "architecture.md": ("layers", layers()),
         ROOT / "docs" / "write-a-model.md": ("logistic", family_file()),
         ROOT / "docs" / "reference.md": ("reference", reference()),

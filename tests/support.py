@@ -12,6 +12,7 @@ import numpy as np
 
 import tallbayes as tb
 from tallbayes.run.flattening import flatten
+from tallbayes.run.thinning import thinned
 from tallbayes.samplers import advance
 
 
@@ -34,13 +35,13 @@ def run_chunks(sampler, model, mode, sizes, seed=3, thin=1, compiled=True):
     rng, state, fresh = np.random.default_rng(seed), setup.policy.blank(mode.reference), True
     thetas, infos = [], []
     for size in sizes:
-        theta, info = np.empty((size, model.dim)), np.zeros((size, len(sampler.columns)))
+        theta, info = np.empty((size, model.dim)), np.zeros((size * thin, len(sampler.columns)))
         run = advance if compiled else advance.py_func
         state, made = run(rng, target, options, state, fresh, theta, info, thin)
         assert made == size
         fresh = False
         thetas.append(theta)
-        infos.append(info)
+        infos.append(thinned(info, sampler.columns, thin))
     return np.concatenate(thetas), np.concatenate(infos), flatten(state, "state")
 
 

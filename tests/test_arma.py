@@ -166,7 +166,7 @@ def autoregression():
     return tb.models.arma(y, prior=tb.priors.normal(2.0), p=1, q=0, sigma=1.0)
 
 
-@pytest.mark.parametrize("name", ["mh", "hmc"])
+@pytest.mark.parametrize("name", ["mh", pytest.param("hmc", marks=pytest.mark.slow)])
 def test_full_data_samplers_keep_exact_draws(name, autoregression):
     posterior = exact_posterior(autoregression, points=201)
     scores = invariance_scores(resolve(name), autoregression, posterior, starts=5000)

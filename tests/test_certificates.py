@@ -61,7 +61,7 @@ def test_certified_suprema_of_random_expressions_are_above_a_dense_grid(seed):
     y, low = float(rng.choice([-1.0, 0.0, 1.0, 2.5])), float(rng.uniform(-3.0, 0.0))
     high = low + float(rng.uniform(0.5, 3.0))
     expression = stabilised(parse(text))
-    below, above = balls.supremum(balls.Program(expression.subs(Y, sp.Rational(y))), low, high, y)
+    below, above = balls.supremum(balls.BallProgram(expression.subs(Y, sp.Rational(y))), low, high, y)
     largest = grid_maximum(parse(text), low, high, y)
     assert math.isfinite(above)
     assert largest <= above * (1.0 + 1e-6) + 1e-9  # the grid is in double precision
@@ -75,13 +75,13 @@ def test_a_bound_without_the_remainder_would_be_caught(monkeypatch):
     for seed in range(30):
         rng = np.random.default_rng(seed)
         text = random_expression(rng)
-        cell = balls.Cell(balls.Program(stabilised(parse(text)).subs(Y, 1)), -1.0, 1.0, balls.ball(1.0, 1.0))
+        cell = balls.Cell(balls.BallProgram(stabilised(parse(text)).subs(Y, 1)), -1.0, 1.0, balls.ball(1.0, 1.0))
         failures += grid_maximum(parse(text), -1.0, 1.0, 1.0) > cell.above * (1.0 + 1e-6) + 1e-9
     assert failures > 10
 
 
 def test_a_cell_of_responses_is_covered():
-    program = balls.Program(stabilised(parse("-log(1 + (y - eta)**2) - y**2*exp(-eta)")))
+    program = balls.BallProgram(stabilised(parse("-log(1 + (y - eta)**2) - y**2*exp(-eta)")))
     below, above = balls.supremum(program, -1.0, 1.0, 0.5, 0.6)
     single = [balls.supremum(program, -1.0, 1.0, y)[0] for y in (0.5, 0.53, 0.57, 0.6)]
     assert max(single) <= above <= 1.3 * max(single)

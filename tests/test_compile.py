@@ -1,5 +1,6 @@
 """The compile layer: what the cache may keep, and functions dispatched on a type at both speeds."""
 
+import json
 import os
 import pickle
 import shutil
@@ -89,7 +90,7 @@ def test_the_cache_is_used_until_any_source_changes(elsewhere):
     expected = 2.0 * np.log(0.5)
     assert elsewhere(PLAIN) == pytest.approx([expected, 0])
     assert elsewhere(PLAIN) == pytest.approx([expected, 1])
-    with open(elsewhere.package / "models" / "logistic.py", "a") as file:
+    with open(elsewhere.package / "families" / "logistic.py", "a") as file:
         file.write(PLANTED)
     assert elsewhere(PLAIN) == [200.0, 0]
 
@@ -325,3 +326,107 @@ def test_an_index_that_names_a_class_that_is_gone_is_ignored(tmp_path):
     assert index._load_index() == {}
     index.save("signature", 3.0)
     assert index.load("signature") == 3.0
+
+
+LACKING = """
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import numba
+from numba.core import caching, codegen, compiler, sigutils
+
+class Without:
+    pass
+
+class IndexElsewhere(caching.FunctionCache):
+    def __init__(self, function):
+        super().__init__(function)
+        self._index_file = self.__dict__.pop("_cache_file")
+
+class OtherArguments(caching.IndexDataCacheFile):
+    def __init__(self, path):
+        pass
+
+cases = {
+    "all there": [],
+    "no cache": [(caching, "FunctionCache", None)],
+    "cache without hooks": [(caching, "FunctionCache", Without)],
+    "no index": [(caching, "IndexDataCacheFile", None)],
+    "index elsewhere": [(caching, "FunctionCache", IndexElsewhere)],
+    "index with other arguments": [(caching, "IndexDataCacheFile", OtherArguments)],
+    "no signatures": [(sigutils, "normalize_signature", None)],
+    "no library": [(codegen, "JITCodeLibrary", None)],
+    "library without hook": [(codegen, "JITCodeLibrary", Without)],
+    "no compiler": [(compiler, "Compiler", None)],
+}
+seen = {}
+for case, parts in cases.items():
+    kept = [(module, name, getattr(module, name)) for module, name, _ in parts]
+    for module, name, part in parts:
+        delattr(module, name) if part is None else setattr(module, name, part)
+    for name in ("tallbayes.compile", "functions"):
+        sys.modules.pop(name, None)
+    layer, functions = importlib.import_module("tallbayes.compile"), importlib.import_module("functions")
+    for module, name, part in kept:  # Numba itself needs it later
+        setattr(module, name, part)
+    before = len(list(Path("cache").rglob("*.nb*")))
+    results = functions.outer(3.0), functions.outer.py_func(3.0)
+    seen[case] = [*results, len(list(Path("cache").rglob("*.nb*"))) > before, bool(layer.HELPER)]
+    for path in Path("cache").rglob("*.nb*"):
+        path.unlink()
+print(json.dumps(seen))
+"""
+
+FUNCTIONS = """
+from typing import NamedTuple
+
+from tallbayes.compile import generic, inlinable, jit, leaf
+
+class Square(NamedTuple):
+    side: float
+
+@generic
+def area(shape):
+    return 0.0
+
+@area.register(Square)
+def _area(shape):
+    return shape.side * shape.side
+
+@inlinable
+def helper(x):
+    return area(Square(x)) + 1.0
+
+@leaf
+def half(x):
+    return 0.5 * x
+
+@jit
+def outer(x):
+    return half(helper(x))
+"""
+
+
+def test_without_a_private_part_of_numba_everything_works_and_only_time_is_lost(tmp_path):
+    (tmp_path / "functions.py").write_text(FUNCTIONS)
+    variables = {"PYTHONPATH": str(Path(tallbayes.__file__).parents[1]), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command, environment = [sys.executable, "-c", LACKING], {**os.environ, **variables}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        case: [5.0, 5.0, cached, helpers]
+        for case, cached, helpers in [
+            ("all there", True, True),
+            ("no cache", False, True),
+            ("cache without hooks", False, True),
+            ("no index", False, True),
+            ("index elsewhere", False, True),
+            ("index with other arguments", False, True),
+            ("no signatures", False, True),
+            ("no library", True, False),
+            ("library without hook", True, False),
+            ("no compiler", True, False),
+        ]
+    }

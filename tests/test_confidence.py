@@ -12,6 +12,7 @@ from tallbayes.bounds import uniform_ranges
 from tallbayes.bounds.catalogue import certify
 from tallbayes.engine import passes
 from tallbayes.engine.family_functions import curvature_supremum, jet2, slope_supremum
+from tallbayes.engine.ledger import counting
 from tallbayes.errors import CertificateError, ModelError, OptionError, TallbayesWarning
 from tallbayes.proxies.taylor import whiten, whitening_of
 from tallbayes.samplers import Confidence, MHSubLhd
@@ -20,7 +21,7 @@ from tallbayes.schemes.acceptance import Pair, replay
 from tallbayes.schemes.bounded_error import Weighted, beside_delta
 from tallbayes.schemes.references import References, nearest, references_at
 from tallbayes.schemes.sequential_tests import Betting
-from tallbayes.target import Seen
+from tallbayes.target import Cache
 from tallbayes.testing import THRESHOLD, invariance_scores
 
 ROWS = 2000
@@ -132,7 +133,7 @@ def hard_pair(model, mode, setup, rng):
     known = proxy_value(proxy, other_white) - proxy_value(proxy, white) + model.log_prior(other) - model.log_prior(theta)
     exact = model.log_posterior(other) - model.log_posterior(theta)
     order = np.arange(model.data.n, dtype=np.int32)
-    return Pair(theta, other, white, other_white, known, 0.0, order, Seen(False, False)), exact
+    return Pair(theta, other, white, other_white, known, 0.0, order, Cache(False, False)), exact
 
 
 def flips(sampler, model, mode, pairs, repeats, seed, worst):
@@ -155,7 +156,14 @@ def most(trials, delta):
     return delta * trials + THRESHOLD * math.sqrt(delta * (1 - delta) * trials)
 
 
-@pytest.mark.parametrize("test, rows", [("betting", "weighted"), ("betting", "uniform"), ("empirical-bernstein", "uniform")])
+@pytest.mark.parametrize(
+    "test, rows",
+    [
+        ("betting", "weighted"),
+        pytest.param("betting", "uniform", marks=pytest.mark.slow),
+        ("empirical-bernstein", "uniform"),
+    ],
+)
 def test_decisions_are_wrong_at_most_with_probability_delta(test, rows, heavy):
     sampler, repeats = Confidence(delta=0.1, test=test, rows=rows), 300
     wrong = flips(sampler, *heavy, 12, repeats, 7, True)
@@ -249,14 +257,15 @@ def test_the_nearest_reference_is_used(small):
     far = small.mode.reference + 3.0 * small.mode.factor[:, 0]
     points = (tuple(far), tuple(small.mode.reference))
     sampler = Confidence(references=points)
-    setup = sampler.setup(small.model, small.mode, 0, False)
+    with counting() as account:
+        setup = sampler.setup(small.model, small.mode, 0, False)
     target, options = setup.target(), setup.policy.options(setup.policy.begin(), True)
     assert nearest(target, options.references, small.mode.reference) == 1
     assert nearest(target, options.references, far - 0.1 * small.mode.factor[:, 0]) == 0
     one = Confidence(references=points[1:])
     first, _, _ = run_chunks(sampler, small.model, small.mode, [15], compiled=False)
     assert first.shape == run_chunks(one, small.model, small.mode, [15], compiled=False)[0].shape
-    assert isinstance(options.references, References) and setup.evaluations == 3 * small.model.data.n
+    assert isinstance(options.references, References) and account.rows == 3 * small.model.data.n
 
 
 @pytest.mark.parametrize("family", ["gamma", "poisson", "negbin", "student_t", "normal"])

@@ -12,6 +12,7 @@ import tallbayes as tb
 from tallbayes.diagnostics import subsample_pilot as pilots
 from tallbayes.diagnostics.subsample_pilot import Sample
 from tallbayes.engine import passes
+from tallbayes.engine.random_rows import UniformRows, WeightedRows, draw_rows, probabilities, row_scale
 from tallbayes.engine.residuals import (
     add_curvatures,
     add_slopes,
@@ -26,17 +27,12 @@ from tallbayes.moves.linear import inverse_factor
 from tallbayes.moves.move import log_density_gradient
 from tallbayes.proxies.difference import (
     BlockPoisson,
-    Penalty,
-    UniformRows,
-    WeightedRows,
+    PenaltyEstimator,
     combine,
     difference,
-    draw_rows,
     fresh_rows,
-    probabilities,
     proxy_sum,
     refreshed_rows,
-    row_scale,
 )
 from tallbayes.schemes.estimates import EstimatedPosterior, first_rows, renewed_rows
 from tallbayes.target import Target, counters
@@ -121,7 +117,7 @@ def test_proxy_sum_and_all_residuals_make_the_likelihood(order):
 
 
 def estimators(rng):
-    yield Penalty(30, 5)
+    yield PenaltyEstimator(30, 5)
     yield BlockPoisson(np.sort(rng.choice(N, 10, replace=False)), 4, 3, 2, 0.8)
 
 
@@ -156,12 +152,13 @@ def test_without_the_variance_term_the_gradient_is_wrong():
     mode, rng = tb.find_mode(model, progress=False), np.random.default_rng(0)
     z = rng.standard_normal(30) * 4.0
     factors = np.empty(30)
-    value, _, variance = combine(Penalty(30, 5), np.zeros(0, np.int64), z, factors)
+    value, _, variance = combine(PenaltyEstimator(30, 5), np.zeros(0, np.int64), z, factors)
     assert abs(value - (z.mean() - 0.5 * z.var() / 30)) < 1e-12 and abs(variance - z.var() / 30) < 1e-12
     h = np.zeros(30)
     h[7] = 1e-6
     slope = (
-        combine(Penalty(30, 5), None, z + h, np.empty(30))[0] - combine(Penalty(30, 5), None, z - h, np.empty(30))[0]
+        combine(PenaltyEstimator(30, 5), None, z + h, np.empty(30))[0]
+        - combine(PenaltyEstimator(30, 5), None, z - h, np.empty(30))[0]
     ) / 2e-6
     assert abs(slope - factors[7]) < 1e-8
     assert abs(slope - 1.0 / 30) > 1e-4  # the derivative of the mean alone
@@ -172,7 +169,7 @@ def test_without_the_variance_term_the_gradient_is_wrong():
 def test_rows_are_drawn_with_their_probabilities(scheme):
     rng, draws = np.random.default_rng(0), 40_000
     index, scale = np.empty(draws, np.int64), np.empty(draws)
-    draw_rows(rng, scheme, index, scale)
+    draw_rows(rng, scheme, 1, index, scale)
     p = probabilities(scheme, np.arange(N))
     assert abs(p.sum() - 1.0) < 1e-12
     np.testing.assert_allclose(scale, 1.0 / p[index])
@@ -194,7 +191,7 @@ def test_a_part_of_the_rows_is_drawn_anew_and_the_rest_keeps_its_values():
             read = target.counters[0] - before
             expected = control_residuals(model.rows, new.indices, theta, mode.reference, 2)
             np.testing.assert_allclose(new.values, expected, atol=1e-13)
-            if isinstance(estimator, Penalty):
+            if isinstance(estimator, PenaltyEstimator):
                 assert read == estimator.size // estimator.blocks
                 assert (new.indices != rows.indices).sum() <= read
             else:
@@ -263,7 +260,7 @@ def test_the_bias_is_that_of_enumeration():
         z, p = rng.standard_normal(3) * 1.5, np.array([0.2, 0.5, 0.3])
         total = 0.0
         for u in itertools.product(range(3), repeat=m):
-            value = combine(Penalty(m, 1), np.zeros(0, np.int64), z[list(u)], np.empty(m))[0]
+            value = combine(PenaltyEstimator(m, 1), np.zeros(0, np.int64), z[list(u)], np.empty(m))[0]
             total += p[list(u)].prod() * math.exp(value)
         assert abs(Sample(z, p).bias(m) - (math.log(total) - p @ z)) < 1e-12
 
@@ -304,7 +301,7 @@ def test_a_population_sample_sees_the_tails():
     assert part.index.size == pilots.TOP + pilots.REST and abs(part.weight.sum() - 60_000) < 1e-6
     assert set(part.steepest.tolist()) == set(np.argsort(scores)[::-1][: pilots.POINTS].tolist())
     theta = away(mode, 2.0)
-    few, all_rows = (pilots.Pilot(mode, 2, UniformRows(60_000), p).at(theta) for p in (part, whole))
+    few, all_rows = (pilots.SubsamplePilot(mode, 2, UniformRows(60_000), p).at(theta) for p in (part, whole))
     assert abs(few.cumulants()[0] / all_rows.cumulants()[0] - 1.0) < 0.05
     assert abs(few.variance(100) / all_rows.variance(100) - 1.0) < 0.1
 
@@ -355,3 +352,31 @@ def test_rows_without_proxies_are_refused():
     for sampler in ("hmc-ecs", "hmc-ecs-signed", "block-pseudo-marginal", "rhee-glynn"):
         with pytest.raises(ModelError, match="no Taylor control variates"):
             tb.samplers.resolve(sampler).setup(model, mode, 0, False)
+
+
+@pytest.mark.parametrize("products", [1, 3])
+def test_the_reported_variance_of_the_signed_estimator_is_that_of_its_logarithm(products):
+    """Also where most draws have one minibatch or none: at lambda = 1 three in four do."""
+    rng, n, draws = np.random.default_rng(2), 200, 20_000
+    z = 0.02 * rng.standard_normal(n) * n
+    estimator, scheme = BlockPoisson(np.arange(50), products, 30, 1, 1.0), UniformRows(n)
+    logs, reported = np.empty(draws), np.empty(draws)
+    for k in range(draws):
+        index, _, counts = fresh_rows(rng, estimator, scheme)
+        logs[k], _, reported[k] = combine(estimator, counts, z[index], np.empty(index.size))
+    error = math.hypot(((logs - logs.mean()) ** 2).std(), reported.std()) / math.sqrt(draws)
+    assert abs(reported.mean() - logs.var()) < THRESHOLD * error
+    assert error < 0.05 * logs.var()
+
+
+def test_residuals_of_order_0_need_as_many_rows_as_there_are_and_those_of_higher_orders_do_not():
+    """gamma = n^2 Var d over the posterior goes like n, 1 and 1/n for orders 0, 1 and 2; m is gamma over the variance wanted."""
+    gammas = {}
+    for n in (4_000, 64_000):
+        X, y = logistic_arrays(n)
+        mode = tb.find_mode(tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.normal(2.0)), progress=False)
+        points = mode.laplace().draw(np.random.default_rng(1), 20)
+        for order in (0, 1, 2):
+            gammas[n, order] = np.median([n * n * d.var() for d in pilots.all_residuals(mode, order, points)])
+    for order, power in ((0, 1.0), (1, 0.0), (2, -1.0)):
+        assert abs(math.log(gammas[64_000, order] / gammas[4_000, order], 16) - power) < 0.2

@@ -11,11 +11,27 @@ import tallbayes as tb
 from tallbayes.cli.commands import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "VISION.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TOP = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "VISION.md")]
+PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-RUNNABLE = [page for page in PAGES if BLOCK.search(page.read_text())]
+DAILY = (
+    "README.md",
+    "docs/index.md",
+    "docs/getting-started.md",
+    "docs/fit.md",
+    "docs/write-a-model.md",
+    "docs/write-a-sampler.md",
+)
+
+
+def runnable():
+    """Pages with Python blocks. Those on one sampler or one topic compile much that other tests compile: they run every night."""
+    for page in PAGES:
+        if BLOCK.search(page.read_text()):
+            daily = str(page.relative_to(ROOT).as_posix()) in DAILY
+            yield pytest.param(page, marks=() if daily else pytest.mark.slow)
 
 
 def label(page):
@@ -29,7 +45,7 @@ def generator():
     return module
 
 
-@pytest.mark.parametrize("page", RUNNABLE, ids=label)
+@pytest.mark.parametrize("page", [*runnable()], ids=label)
 def test_every_python_block_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TALLBAYES_STORE", str(tmp_path / "stores"))

@@ -1,14 +1,18 @@
-"""The contract of a family, run for every module of `tallbayes.models` that has a FAMILY."""
+"""The contract of a family, run for every file of `tallbayes.families` and for the family of docs/write-a-model.md."""
 
 import importlib
 import pkgutil
+import re
+from dataclasses import replace
 from decimal import Decimal, localcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 
 import tallbayes as tb
-import tallbayes.models
+import tallbayes.families
 from tallbayes.compile import jit
 from tallbayes.engine.family_functions import (
     jet1,
@@ -20,10 +24,27 @@ from tallbayes.engine.family_functions import (
     third_supremum_on,
     value,
 )
+from tallbayes.engine.lower_gaps import lower_gap, vector_lower_gap
 from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_value
 
-MODULES = [importlib.import_module(f"tallbayes.models.{m.name}") for m in pkgutil.iter_modules(tallbayes.models.__path__)]
-FAMILIES = [module.FAMILY for module in MODULES if hasattr(module, "FAMILY")]
+ROOT = Path(__file__).parents[1]
+MODULES = {
+    m.name: importlib.import_module(f"tallbayes.families.{m.name}") for m in pkgutil.iter_modules(tallbayes.families.__path__)
+}
+
+
+def family_of_the_page():
+    """FAMILY of the Python block of docs/write-a-model.md that declares one; running it registers its functions."""
+    page = (ROOT / "docs" / "write-a-model.md").read_text().partition("## A family of your own")[2]
+    block = re.search(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
+    namespace = {"__name__": "page"}
+    exec(compile(block, "write-a-model.md", "exec"), namespace)
+    return namespace["FAMILY"]
+
+
+PAGE = family_of_the_page()
+OWN_ROWS = ("arma", "class_gaussian")  # with rows of their own in the engine, tested in files of their own
+FAMILIES = [module.FAMILY for name, module in MODULES.items() if name not in OWN_ROWS] + [PAGE]
 SINGLE = [(family, member) for family in FAMILIES for member in family.examples if type(member) in value.registry]
 VECTOR = [(family, member) for family in FAMILIES for member in family.examples if type(member) in vector_value.registry]
 
@@ -54,8 +75,33 @@ def close(found, expected, scale, relative=1e-6):
     return abs(found - expected) <= relative * max(abs(expected), 1e-3 * scale)
 
 
-def test_discovery_finds_the_families():
-    assert {"logistic", "poisson", "gaussian"} <= {family.name for family in FAMILIES}
+def test_listing_the_folder_is_the_table_of_families():
+    assert {"logistic", "poisson", "gaussian", "arma"} <= set(MODULES)
+    assert set(tb.models.FAMILIES) == {*MODULES, "expression"}
+    for name, module in MODULES.items():
+        assert module.FAMILY.name == name and tb.models.FAMILIES[name] is getattr(tb.models, name) is getattr(module, name)
+        assert name in tb.models.__all__
+        assert module.FAMILY.response in tallbayes.model.RESPONSES and module.FAMILY.log_normaliser is not None
+    assert PAGE.name not in tb.models.FAMILIES
+    with pytest.raises(AttributeError, match="its families are arma"):
+        tb.models.logistik  # noqa: B018
+
+
+def test_no_code_but_families_and_models_knows_one_family_from_another():
+    """Others ask for a fact that families declare: neither imports of a family, nor its name, nor the type of its member."""
+    switch = re.compile(
+        r"family\.name\s*(==|!=|in\b|not in\b)|isinstance\([\w.]*member\b|from tallbayes\.families|import families"
+        r"|\[\"family\"\]\s*(==|!=|in\b)|\bfamily\s*(==|!=)\s*\""
+    )
+    source = ROOT / "src" / "tallbayes"
+    hits = [
+        f"{path.relative_to(source)}:{number}: {line.strip()}"
+        for path in sorted(source.rglob("*.py"))
+        if path.relative_to(source).parts[0] not in ("families", "models")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if switch.search(line)
+    ]
+    assert hits == []
 
 
 @every_family
@@ -245,13 +291,14 @@ def points(family, width, count=50):
     return [(u, y) for y in family.responses for u in rng.standard_normal((count, width))]
 
 
-WIDTHS = {"GaussianScale": 2, "Softmax": 3}
-"""Number of elements of u, linear predictors and nuisances, of every vector member: a new one adds its own."""
+def width_of(family, member):
+    """Number of elements of u: linear predictors, and a log scale."""
+    return family.predictors(member) + (family.unit_scale_member(member) is not None)
 
 
 @every_vector
 def test_vector_derivatives_agree_with_finite_differences(family, member):
-    width = WIDTHS[type(member).__name__]
+    width = width_of(family, member)
     gradient, hessian, scratch = np.empty(width), np.empty((width, width)), np.empty(width)
     for u, y in points(family, width):
         f = vector_hessian(member, u, y, gradient, hessian)
@@ -281,7 +328,7 @@ def tabulate_vector(member, u, y, gradient, hessian):
 
 @every_vector
 def test_both_speeds_agree_on_vectors(family, member):
-    width = WIDTHS[type(member).__name__]
+    width = width_of(family, member)
     for u, y in points(family, width):
         results = []
         for function in (tabulate_vector, tabulate_vector.py_func):
@@ -289,6 +336,127 @@ def test_both_speeds_agree_on_vectors(family, member):
             lower, f = function(member, u, y, gradient, hessian)
             results.append(np.concatenate([[lower, f], gradient, hessian.ravel()]))
         np.testing.assert_allclose(results[0], results[1], rtol=1e-12, atol=1e-14)
+
+
+def log_density(family, member, u, y):
+    """Of one row at u, a number or a vector, for an array of responses."""
+    if np.ndim(u):
+        values = np.array([vector_value(member, u, float(v)) for v in y])
+    else:
+        values = np.array([value(member, u, float(v)) for v in y])
+    return values + family.log_normaliser(member, y)
+
+
+def responses_of(family, member, centre=0.0):
+    """Responses and the log of their weights: all of a discrete law, or the nodes of a trapezoidal rule in log y or asinh y."""
+    if family.response in ("binary", "class", "count"):
+        count = {"binary": 2, "class": family.predictors(member), "count": 3000}[family.response]
+        return np.arange(float(count)), np.zeros(count)
+    t, step = np.linspace(-45.0, 45.0, 18_001, retstep=True)
+    y, speed = (np.exp(t), np.exp(t)) if family.response == "positive" else (centre + np.sinh(t), np.cosh(t))
+    return y, np.log(speed) + np.log(step)
+
+
+def check_total(family, member, u):
+    y, weight = responses_of(family, member, float(np.ravel(u)[0]))
+    with np.errstate(all="ignore"):
+        terms = log_density(family, member, u, y) + weight
+    assert abs(logsumexp(terms)) < 1e-7
+
+
+EVERY = SINGLE + VECTOR
+every_member = pytest.mark.parametrize("family, member", EVERY, ids=label)
+LEVELS = (-1.7, 0.0, 0.4, 2.2)
+
+
+def places(family, member):
+    if (family, member) in SINGLE:
+        return LEVELS
+    rng = np.random.default_rng(7)
+    return list(rng.standard_normal((3, width_of(family, member))))
+
+
+@every_member
+def test_densities_sum_to_one(family, member):
+    for u in places(family, member):
+        check_total(family, member, u)
+
+
+LACKING = [(f, m) for f, m in EVERY if np.any(f.log_normaliser(m, np.array([1.0, 2.0, 5.0])) != 0.0)]
+
+
+@pytest.mark.parametrize("family, member", LACKING, ids=label)
+def test_the_check_of_sums_finds_a_normaliser_that_lacks_a_term(family, member):
+    mutant = replace(family, log_normaliser=tallbayes.model.no_terms)
+    with pytest.raises(AssertionError):
+        check_total(mutant, member, places(family, member)[0])
+
+
+@every_member
+def test_simulated_responses_have_the_density(family, member):
+    """Means of two bounded functions of y, within six standard errors of their expectations."""
+    rng, size = np.random.default_rng(8), 20_000
+    predictors = family.predictors(member)
+    for u in places(family, member):
+        vector = np.atleast_1d(np.asarray(u, float))
+        eta = np.full((size, 1), vector[0]) if predictors == 1 else np.tile(vector[:predictors], (size, 1, 1))
+        y = family.simulate(rng, member, eta, vector[None, predictors:])
+        assert y.shape == (size, 1) and family.admits(y[:, 0]).all()
+        at, weight = responses_of(family, member, float(vector[0]))
+        with np.errstate(all="ignore"):
+            p = np.exp(log_density(family, member, u, at) + weight)
+        for bounded in (np.tanh, lambda v: 1.0 / (1.0 + v * v)):
+            expected, spread = p @ bounded(at), np.sqrt(max(p @ bounded(at) ** 2 - (p @ bounded(at)) ** 2, 1e-12))
+            assert abs(bounded(y).mean() - expected) < 6.0 * spread / np.sqrt(size)
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f.tangent is not None], ids=label)
+def test_tangents_touch_the_likelihood_and_are_below_it(family):
+    rng = np.random.default_rng(9)
+    for member in family.examples:
+        for y in family.responses:
+            for xi in (None,) if family.tangent.xi is None else (None, family.tangent.xi):
+                kind = family.tangent.kind(xi)
+                if type(member) in value.registry:
+                    gaps = [lower_gap(kind, member, b, s, y) for b, s in 2.0 * rng.standard_normal((50, 2))]
+                    touch = lower_gap(kind, member, 0.7, 0.0, y)
+                else:
+                    pairs = 2.0 * rng.standard_normal((50, 2, family.predictors(member)))
+                    gaps = [vector_lower_gap(kind, member, b, s, y) for b, s in pairs]
+                    touch = vector_lower_gap(kind, member, pairs[0, 0], np.zeros(family.predictors(member)), y)
+                assert min(gaps) > -1e-12 and max(gaps) > 1e-3
+                assert xi is not None or abs(touch) < 1e-12
+
+
+@pytest.mark.parametrize("family, member", [(f, m) for f, m in VECTOR if f.unit_scale_member(m) is not None], ids=label)
+def test_sufficient_statistics_are_those_of_the_member_of_unit_scale(family, member):
+    unit = family.unit_scale_member(member)
+    for eta, tau in np.random.default_rng(10).standard_normal((20, 2)):
+        expected = -tau + value(unit, eta, 0.3) * np.exp(-2.0 * tau)
+        assert vector_value(member, np.array([eta, tau]), 0.3) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("family, member", [(f, m) for f, m in SINGLE if f.fourth_supremum is not None], ids=label)
+def test_the_fourth_derivative_is_bounded_as_declared(family, member):
+    sizes = [
+        abs(derivative(lambda x, y=y: third(member, x, y), eta)) for y in family.responses for eta in np.linspace(-9, 9, 901)
+    ]
+    assert 0.99 * family.fourth_supremum < max(sizes) <= family.fourth_supremum * (1.0 + 1e-9)
+
+
+def test_a_normal_sample_takes_weights_and_refuses_regressors():
+    y, w = np.array([1.0, 2.0, 3.0, 7.0]), np.array([1.0, 0.0, 2.0, 3.0])
+    model = tb.models.normal(y, weights=w)
+    theta = np.array([2.5, 0.3])
+    expected = (w * (-0.3 - 0.5 * (y - 2.5) ** 2 * np.exp(-0.6))).sum()
+    assert model.log_posterior(theta) == pytest.approx(expected, rel=1e-12)
+    data = tb.Dataset.from_arrays(np.ones((4, 1)), y, weights=w)
+    assert tb.models.normal(data).log_posterior(theta) == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(tb.OptionError, match="a Dataset has its own weights"):
+        tb.models.normal(data, weights=w)
+    for X in (np.column_stack([np.ones(4), y]), np.arange(4.0)[:, None]):
+        with pytest.raises(tb.DataError, match=r"normal has a mean and no regressors.*use tallbayes\.models\.gaussian"):
+            tb.models.normal(tb.Dataset.from_arrays(X, y))
 
 
 def test_a_column_cannot_have_the_name_of_a_parameter():

@@ -30,12 +30,13 @@ from tallbayes.schemes.lights import (
     darken,
     first_lights,
     log_odds,
+    lower_gaps,
     marked_rows,
     resample,
     single_rate,
     with_room,
 )
-from tallbayes.target import EVALS, lower_gaps
+from tallbayes.target import EVALS
 from tallbayes.testing import THRESHOLD, exact_posterior, invariance_error, invariance_scores, irreducible
 
 LIGHTS = list(itertools.product((0, 1), repeat=3))
@@ -370,7 +371,7 @@ def _models():
     [
         ("robust", Firefly(move=tb.moves.slice(), bound="untuned")),
         pytest.param("robust", Firefly(move=tb.moves.mala()), marks=pytest.mark.slow),
-        ("softmax", Firefly(move=tb.moves.mala(), bound="untuned", rate=0.2)),
+        pytest.param("softmax", Firefly(move=tb.moves.mala(), bound="untuned", rate=0.2), marks=pytest.mark.slow),
         pytest.param("normal", Firefly(move=tb.moves.hmc(), bound="taylor"), marks=pytest.mark.slow),
     ],
     ids=["robust-slice", "robust-mala", "softmax-mala", "normal-hmc"],

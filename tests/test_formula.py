@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import tallbayes as tb
 from tallbayes.data import read, transform_state
 from tallbayes.data.arrow import BATCH
-from tallbayes.data.design import Matrices, design, survey
-from tallbayes.data.formula import expand
+from tallbayes.data.design import DesignMatrices, design, survey
+from tallbayes.data.formula import parse
 from tallbayes.data.read import from_recipe
 from tallbayes.errors import DataError, StoreError, TallbayesError
 
@@ -346,7 +346,7 @@ def test_a_formula_out_of_a_file_passes_the_whitelist_first(text, monkeypatch, t
     FRAME.to_csv(tmp_path / "rows.csv", index=False)
     recipe = json.loads(json.dumps(read(tmp_path / "rows.csv", "y ~ log(x) + g", progress=False).recipe))
     recipe["plan"]["design"]["formula"] = text
-    monkeypatch.setattr(Matrices, "_build", lambda *_: pytest.fail("evaluated"))
+    monkeypatch.setattr(DesignMatrices, "_build", lambda *_: pytest.fail("evaluated"))
     for action in (
         lambda: design(recipe["plan"], pa.Table.from_pandas(FRAME)),
         lambda: from_recipe(recipe, None, progress=False),
@@ -472,7 +472,7 @@ def test_sums_of_terms_are_those_of_formulaic(terms):
 
 
 def test_the_survey_counts_rows_and_keeps_json():
-    general = expand("y ~ C(h) + poly(z, 2)", NAMES, {"g"})
+    general = parse("y ~ C(h) + poly(z, 2)", NAMES, {"g"})
     described, n = survey(general, pa.Table.from_pandas(FRAME).to_batches(max_chunksize=99))
     assert n == len(FRAME)
     assert json.loads(json.dumps(described)) == described

@@ -12,11 +12,12 @@ from support import run_chunks
 import tallbayes as tb
 from tallbayes import target as targets
 from tallbayes.contract import Outcome, init
+from tallbayes.engine.ledger import counting
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.samplers import from_dict
 from tallbayes.samplers.informed import Informed
 from tallbayes.schemes import subset_statistics
-from tallbayes.schemes.subsets import Chosen, Swap, Window, Windows, choose, distance, propose_start, refresh
+from tallbayes.schemes.subsets import Subset, Swap, Window, Windows, choose, distance, propose_start, refresh
 from tallbayes.target import Target, counters
 from tallbayes.testing import THRESHOLD
 
@@ -44,14 +45,14 @@ def swapped(swaps, penalty, draws=6000, steps=6, wrong=False):
     counts = np.zeros(len(pairs))
     for at in rng.choice(len(pairs), draws, p=law):
         index = np.array(pairs[at])
-        subset = Chosen(index, FEATURES[index].sum(0))
+        subset = Subset(index, FEATURES[index].sum(0))
         square = distance(scheme, target, subset)
         assert square == pytest.approx(squared[at], abs=1e-14)
         for _ in range(steps):
             subset, square, _ = refresh(rng, scheme, target, -penalty if wrong else penalty, subset, square)
-        np.testing.assert_allclose(subset.sums, FEATURES[subset.chosen].sum(0), atol=1e-12)
+        np.testing.assert_allclose(subset.sums, FEATURES[subset.rows].sum(0), atol=1e-12)
         assert square == pytest.approx(distance(scheme, target, subset), abs=1e-12)
-        counts[pairs.index(tuple(sorted(subset.chosen)))] += 1
+        counts[pairs.index(tuple(sorted(subset.rows)))] += 1
     return counts, law
 
 
@@ -101,8 +102,8 @@ def test_chosen_subsets_are_uniform_and_without_repeats(n, m):
     counts = np.zeros(n)
     for _ in range(4000):
         subset = choose(rng, Swap(m, 1), target)
-        assert np.unique(subset.chosen).size == m and subset.sums[0] == subset.chosen.sum()
-        counts[subset.chosen] += 1
+        assert np.unique(subset.rows).size == m and subset.sums[0] == subset.rows.sum()
+        counts[subset.rows] += 1
     share = m / n
     assert np.abs((counts - 4000 * share) / np.sqrt(4000 * share * (1 - share))).max() < THRESHOLD
 
@@ -184,7 +185,7 @@ def test_sub_posteriors_and_their_gradients(series, small):
         rows = np.arange(start, start + 20)
         read = 20 + min(20, start - first)
     else:
-        rows, read = state.subset.chosen, 20
+        rows, read = state.subset.rows, 20
     assert target.counters[:4].tolist() == [read, read, read, read]
 
     def density(theta):
@@ -212,10 +213,11 @@ def test_subsets_are_fixed_free_or_informed(subset, rates, small):
 
 def test_windows_of_independent_rows_and_statistics_of_the_user(small):
     ones = Informed(20, statistics=lambda x, y: y, bandwidth=0.05)
-    setup = ones.setup(small.model, small.mode, 0, False)
+    with counting() as account:
+        setup = ones.setup(small.model, small.mode, 0, False)
     y = small.model.data.y
     np.testing.assert_allclose(setup.proxy.values[:, 0], y - y.mean())
-    assert setup.evaluations == 0
+    assert account.rows == small.model.data.n  # the statistics are computed from every row
     assert setup.policy.fixed.penalty == pytest.approx(200.0)
     theta, info, _ = run_chunks(Informed(20, rows="window", inverse_temperature=0.1), small.model, small.mode, [100])
     assert np.isfinite(theta).all() and 0.0 < info[:, -2].mean() < 1.0

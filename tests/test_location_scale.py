@@ -122,7 +122,7 @@ def test_residuals_are_right_where_a_difference_cancels(student):
             assert vector_residual(student.member, base, np.array(shift), y) == pytest.approx(exact, rel=1e-9)
 
 
-@pytest.mark.parametrize("sampler", ["exact-minibatch", "zigzag"])
+@pytest.mark.parametrize("sampler", ["exact-minibatch", pytest.param("zigzag", marks=pytest.mark.slow)])
 def test_exact_samplers_on_a_law_of_unknown_scale(student, sampler):
     posterior = exact_posterior(student)
     fit = tb.sample(student, sampler, draws=4000, warmup=300, chains=2, seed=2, progress=False)

@@ -1,5 +1,7 @@
 """Leave-one-out from a subsample: normalised densities, the full computation as its limit, honest standard errors."""
 
+import dataclasses
+
 import arviz_base
 import arviz_stats
 import numpy as np
@@ -41,6 +43,73 @@ def test_unknown_sigma_and_classes_are_normalised():
     theta = np.linspace(-1, 1, 6)
     expected = special.log_softmax(X @ theta.reshape(3, 2).T, axis=1)[np.arange(4), [0, 1, 2, 0]]
     np.testing.assert_allclose(pointwise(model, np.arange(4), theta), expected)
+
+
+def test_rows_of_their_own_are_normalised():
+    x, k = np.array([[0.5, 1.0], [5.0, 2.0], [-1.0, 0.3]]), np.array([0, 1, 1])
+    v, means = np.array([1.0, 4.0]), np.array([[0.1, 0.2], [0.3, -0.4]])
+    data = tb.Dataset.from_arrays(x, k)
+    model = tb.models.class_gaussian(data, tb.priors.normal(1.0), sigma=0.7, variances=v)
+    expected = stats.norm(means[k], 0.7 * np.sqrt(v)).logpdf(x).sum(1)
+    np.testing.assert_allclose(pointwise(model, np.arange(3), means.ravel()), expected, rtol=1e-12)
+    model = tb.models.class_gaussian(data, tb.priors.normal(1.0), variances=v)
+    expected = stats.norm(means[k], np.array([0.5, 2.0])[k, None] * np.sqrt(v)).logpdf(x).sum(1)
+    theta = np.append(means.ravel(), np.log([0.5, 2.0]))
+    np.testing.assert_allclose(pointwise(model, np.arange(3), theta), expected, rtol=1e-12)
+    y = np.random.default_rng(0).standard_normal(40)
+    for sigma, theta in ((0.7, [0.4, 0.1]), (None, [0.4, 0.1, np.log(0.7)])):
+        series = tb.models.arma(y, 1, 0, sigma=sigma, prior=tb.priors.flat())
+        total = series.log_posterior(np.array(theta)) + series.log_normaliser(np.arange(1, 40)).sum()
+        assert total == pytest.approx(stats.norm(0.4 * y[:-1] + 0.1, 0.7).logpdf(y[1:]).sum(), rel=1e-12)
+
+
+def test_expressions_are_normalised_by_the_number_they_lack():
+    y = np.array([0.5, 1, 5, 2])
+    model = tb.models.family("-(y - eta)**2/(2*s**2)", tb.Dataset.from_arrays(X, y), constants={"s": 0.7})
+    np.testing.assert_allclose(pointwise(model, np.arange(4), THETA), stats.norm(ETA, 0.7).logpdf(y), rtol=1e-7)
+    model = tb.models.family("-log_scale - log(1 + ((y - eta)*exp(-log_scale))**2)", tb.Dataset.from_arrays(X, y))
+    expected = stats.cauchy(ETA, 0.7).logpdf(y)
+    np.testing.assert_allclose(pointwise(model, np.arange(4), np.append(THETA, np.log(0.7))), expected, rtol=1e-6)
+    counts = tb.Dataset.from_arrays(X, [0, 1, 5, 2])
+    with pytest.raises(tb.ModelError, match=r"needs a density of y.*Add the terms without eta, such as - lgamma\(y \+ 1\)"):
+        tb.models.family("y*eta - exp(eta)", counts, support="count").log_normaliser(np.arange(4))
+    whole = tb.models.family("y*eta - exp(eta) - lgamma(y + 1)", counts, support="count")
+    expected = stats.poisson(np.exp(ETA)).logpmf([0, 1, 5, 2])
+    np.testing.assert_allclose(pointwise(whole, np.arange(4), THETA), expected, rtol=1e-7)
+
+
+def test_a_family_without_normaliser_is_refused_before_any_pass():
+    X, y = logistic_arrays(200)
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.normal(2.0))
+    fit = tb.sample(model, "nuts", draws=60, warmup=60, chains=2, seed=3, progress=False)
+    model.family = dataclasses.replace(model.family, log_normaliser=None)
+    with pytest.raises(tb.ModelError, match=r"known up to a factor only.*give its Family a log_normaliser"):
+        fit.loo(model, rows=50)
+
+
+def test_models_in_jax_say_what_their_likelihood_leaves_out():
+    pytest.importorskip("jax")
+    import jax.numpy as jnp
+
+    y = np.array([0.0, 1.0, 5.0, 2.0])
+    data = tb.Dataset.from_arrays(X, y)
+
+    def log_lik(theta, row):
+        eta = row["x"] @ theta
+        return row["y"] * eta - jnp.exp(eta)
+
+    def made(**options):
+        return tb.models.from_jax(log_lik, data, tb.priors.normal(1.0), dim=2, **options)
+
+    with pytest.raises(tb.ModelError, match=r"give from_jax log_normaliser=, 0\.0 if log_lik is a normalised log density"):
+        made().log_normaliser(np.arange(4))
+    model = made(log_normaliser=lambda row: -jnp.log(row["y"] + 1.0))
+    np.testing.assert_allclose(model.log_normaliser(np.array([0, 2])), -np.log([1.0, 6.0]))
+    np.testing.assert_array_equal(made(log_normaliser=-1).log_normaliser(np.arange(3)), np.full(3, -1.0))
+    with pytest.raises(tb.OptionError, match="a finite number, or a function of a row"):
+        made(log_normaliser="none")
+    with pytest.raises(tb.OptionError, match="one finite number for a row"):
+        made(log_normaliser=lambda row: row["x"]).log_normaliser(np.arange(3))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The search for the mode where it is hard: corners of Laplace priors, likelihoods that are not concave, collinear columns."""
+"""The search for the mode where it is hard: kinks of Laplace priors, likelihoods that are not concave, collinear columns."""
 
 import numpy as np
 import pytest
@@ -8,9 +8,10 @@ from sklearn.linear_model import LogisticRegression
 
 import tallbayes as tb
 from tallbayes.engine import passes
+from tallbayes.engine.random_rows import UniformRows
 from tallbayes.mode import kinks
 from tallbayes.mode.search import find_mode, mode_at
-from tallbayes.proxies.difference import UniformRows, difference
+from tallbayes.proxies.difference import difference
 from tallbayes.proxies.taylor import taylor
 from tallbayes.samplers import ExactMinibatch
 from tallbayes.testing import THRESHOLD, exact_posterior, invariance_scores
@@ -60,11 +61,11 @@ def test_a_step_satisfies_the_conditions_of_optimality(seed):
         root = rng.normal(size=(d + 2, d))
         precision = root.T @ root + 10.0 ** rng.uniform(-6, 0) * np.eye(d)
         where = np.sort(rng.permutation(d)[: rng.integers(0, d + 1)])
-        sharp = kinks.Corners(where, rng.normal(size=where.size), 10.0 ** rng.uniform(-2, 2, where.size))
+        sharp = kinks.Kinks(where, rng.normal(size=where.size), 10.0 ** rng.uniform(-2, 2, where.size))
         theta, gradient = rng.normal(size=d), rng.normal(size=d) * 10.0 ** rng.uniform(-1, 2)
         on = rng.random(where.size) < 0.3
         theta[where[on]] = sharp.location[on]
-        goal = kinks.step(precision, gradient, sharp, theta)
+        goal = kinks.kink_step(precision, gradient, sharp, theta)
         left, rate, sign = gradient - precision @ (goal - theta), np.zeros(d), np.zeros(d)
         rate[where], sign[where] = sharp.slope, sharp.signs(goal)
         flat = (rate > 0) & (sign == 0)
@@ -106,7 +107,7 @@ def test_sparse_modes_equal_scikit_learn(scale, copies):
         assert (mode.reference == 0.0).sum() >= 3
 
 
-def test_corners_away_from_zero_are_kept_exactly():
+def test_kinks_away_from_zero_are_kept_exactly():
     rng, x = design(2000, 3)
     data = tb.Dataset.from_arrays(x, x @ [0.1, 0.7, -0.4] + rng.normal(size=2000))
     model = tb.models.gaussian(data, tb.priors.laplace(0.002, [0.1, 0.7, 0.3]), sigma=1.0)
@@ -147,7 +148,7 @@ COLLINEAR = (tb.priors.laplace(1.0), tb.priors.laplace(0.01), tb.priors.normal(2
 
 @pytest.mark.parametrize("prior", COLLINEAR)
 def test_collinear_columns_have_a_mode_and_are_named(prior):
-    """Student-t errors and a column that repeats two others: near singular, not concave and, for Laplace, cornered at once."""
+    """Student-t errors and a column that repeats two others: near singular, not concave and, for Laplace, with kinks at once."""
     model = robust(prior, 0.1, extra=lambda x: x[:, 1] - x[:, 2])
     with pytest.warns(tb.TallbayesWarning, match=r"the rows cannot tell 'x1', 'x2', 'x5' apart.*the posterior is the prior"):
         mode = find_mode(model, progress=False)
@@ -178,7 +179,7 @@ def test_columns_far_from_zero_are_not_taken_for_collinear(recwarn):
 
 
 def test_an_ordinary_problem_takes_no_more_passes():
-    """Counts of the search before it knew of corners and damping: four at the tight tolerance, three at that of samplers."""
+    """Counts of the search before it knew of kinks and damping: four at the tight tolerance, three at that of samplers."""
     rng, x = design(300_000, 5)
     y = (rng.random(300_000) < expit(x @ [-2.0, 0.5, -0.5, 1.0, 0.0])).astype(float)
     for prior in (tb.priors.normal(3.0), tb.priors.laplace(0.1)):

@@ -1,6 +1,7 @@
 """Block pseudo-marginal and Rhee-Glynn samplers, learned rows, re-weighting and partial posteriors."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from support import logistic_arrays, run_chunks
 from test_hmc_ecs import plain, quad, scores  # noqa: F401
 
 import tallbayes as tb
+from tallbayes.diagnostics import likelihood_estimates
 from tallbayes.engine import passes
 from tallbayes.errors import ModelError, OptionError, StoreError, TallbayesWarning
 from tallbayes.partial import _part
@@ -61,7 +63,7 @@ def test_learned_rows_are_as_many_as_the_variance_asks_for(quad):  # noqa: F811
         )
         assert reached <= variance or used[variance] == 800
     assert used[1e9] == 10 <= used[5.0] <= used[1e-9] == 800
-    m, gamma, _ = needed(quad.mode, groups, 1.0, rng)
+    m, gamma = needed(quad.mode, groups, 1.0, rng)
     assert m == math.ceil(gamma)
 
 
@@ -180,3 +182,14 @@ def test_partial_posteriors_are_debiased_and_a_part_has_the_prior_of_the_whole()
     ):
         with pytest.raises(OptionError, match=message):
             tb.partial_posteriors(model, **options)
+
+
+@pytest.mark.parametrize("gap, passes_audit", [(1e-5, True), (1e-2, False)])
+def test_an_audit_allows_for_rounding_of_a_sum_whose_terms_cancel(gap, passes_audit, monkeypatch):
+    """A million densities of both signs may add up to nothing; the rounding of their sum is that of the terms."""
+    monkeypatch.setattr(likelihood_estimates.passes, "total_value", lambda rows, theta: 0.0)
+    model = SimpleNamespace(rows=None, data=SimpleNamespace(n=1_000_000))
+    stats = {"log_likelihood": np.full((1, 5), gap), "variance": np.zeros((1, 5))}
+    fit = SimpleNamespace(theta=np.zeros((1, 5, 2)), stats=stats)
+    _, problems = likelihood_estimates.audit(model, fit, 5, np.random.default_rng(0))
+    assert (problems == []) is passes_audit

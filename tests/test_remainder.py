@@ -17,7 +17,7 @@ from tallbayes.bounds.tables import EUCLID, Classed, Local, draw_row, rate_count
 from tallbayes.compile import jit
 from tallbayes.engine import passes
 from tallbayes.engine.random_rows import CHUNK
-from tallbayes.engine.rows import ALLOWANCE
+from tallbayes.engine.rounding import ALLOWANCE
 from tallbayes.mode.laplace import Mode
 from tallbayes.proxies.taylor import unwhiten, whitening_of
 
@@ -217,7 +217,7 @@ def pinned(X, offset, family="logistic"):
     offset = np.broadcast_to(np.asarray(offset, float), (n,))
     data = tb.Dataset.from_arrays(X, np.arange(n) % 2.0, offset)
     model = getattr(tb.models, family)(data, tb.priors.normal(1.0))
-    return Mode(model, np.zeros(d), 0.0, np.zeros(d), -np.eye(d), np.eye(d), 0)
+    return Mode(model, np.zeros(d), 0.0, np.zeros(d), -np.eye(d), np.eye(d), 0, 0)
 
 
 @cache

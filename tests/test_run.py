@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -465,8 +466,8 @@ def test_another_model_is_refused(medium, folder):
 
 @pytest.mark.parametrize("entry", ["version", "sources"])
 def test_another_version_is_refused(medium, folder, entry):
-    description = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**description, entry: "0.0.0-other"}))
+    checkpoint = checkpoints.Checkpoint(folder)
+    checkpoint._describe({**checkpoint.read(), entry: "0.0.0-other"})
     with pytest.raises(tb.StoreError, match=r"0\.0\.0-.*(Install|start a new run)"):
         resume(folder, medium)
 
@@ -516,10 +517,41 @@ def test_foreign_descriptions_are_refused(medium, folder, content):
 
 def test_a_foreign_state_is_refused(medium, folder):
     with np.load(folder / "chain-0.npz") as file:
-        parts = {k: file[k] for k in file.files if k != "state.theta"}
+        parts = {k: file[k] for k in file.files}
     np.savez(folder / "chain-0.npz", **parts)
-    with pytest.raises(tb.StoreError, match=r"chain-0\.npz is damaged"):
+    with pytest.raises(tb.StoreError, match=r"chain-0\.npz is damaged: it does not end in a digest"):
         resume(folder, medium)
+
+
+def test_an_edited_description_is_refused(medium, folder):
+    description = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**description, "thin": 2}))
+    with pytest.raises(tb.StoreError, match=r"run\.json is damaged: it is not what was written"):
+        resume(folder, medium)
+
+
+def flipped(path, places, rng):
+    """Copies of a file, each with a bit flipped at a random place."""
+    content = path.read_bytes()
+    for place in rng.integers(len(content), size=places):
+        copy = bytearray(content)
+        copy[place] ^= 1 << rng.integers(8)
+        yield bytes(copy)
+
+
+@pytest.mark.parametrize("name", ["run.json", "chain-0.npz", "chain-1.draws"])
+def test_flipped_bits_in_a_checkpoint_are_refused_or_harmless(small, tmp_path, name):
+    expected = sample(small.model, draws=20, warmup=10, checkpoint=tmp_path / "run")
+    refusals = 0
+    for number, content in enumerate(flipped(tmp_path / "run" / name, 40, np.random.default_rng(1))):
+        folder = shutil.copytree(tmp_path / "run", tmp_path / str(number))
+        (folder / name).write_bytes(content)
+        try:
+            assert_same(resume(folder, small.model), expected)
+        except tb.StoreError as error:
+            refusals += 1
+            assert name in str(error)
+    assert refusals >= 30 if name == "run.json" else refusals == 40  # a bit of white space in JSON may change
 
 
 def test_a_lost_state_costs_time_but_no_draw(medium, reference, folder):
@@ -561,3 +593,31 @@ def test_disagreement_needs_enough_draws_and_sees_one_chain():
     assert "disagree about 'b'" in disagreement(drifting, "ab")
     assert disagreement(drifting[:, :300], "ab") is None
     assert "'a' never moved in at least one chain" in disagreement(draws * np.array([0.0, 1.0]), "ab")
+
+
+def test_a_thinned_draw_tells_of_all_its_iterations(small):
+    """Sums, rates and largest values of five iterations, not those of the last."""
+    settings = {"warmup": 30, "chains": 2, "seed": 4, "progress": False}
+    sampler = tb.samplers.ExactMinibatch(two_stage=False)
+    every = tb.sample(small.model, sampler, draws=50, **settings)
+    fifth = tb.sample(small.model, sampler, draws=10, thin=5, **settings)
+    np.testing.assert_array_equal(every.theta[:, 4::5], fifth.theta)
+    parts = {name: values.reshape(2, 10, 5) for name, values in every.stats.items()}
+    for name, whole in (
+        ("evals", parts["evals"].sum(2)),
+        ("largest_ratio", parts["largest_ratio"].max(2)),
+        ("acceptance_rate", parts["acceptance_rate"].mean(2)),
+        ("component", parts["component"][:, :, -1]),
+    ):
+        np.testing.assert_allclose(fifth.stats[name], whole, rtol=1e-12)
+    assert (fifth.stats["largest_ratio"] > parts["largest_ratio"][:, :, -1]).any()
+
+
+def test_a_thinned_run_is_not_said_to_cost_what_a_draw_costs(small):
+    """An iteration of austerity on few rows costs up to 2 n; five of them are not one."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fit = tb.sample(small.model, "austerity", draws=20, warmup=20, chains=1, thin=5, seed=2, progress=False)
+    share = fit.cost()["draws"]["evals_per_iteration"] / small.model.data.n
+    told = [str(w.message) for w in said if "n evaluations on average" in str(w.message)]
+    assert all(f"cost {share:.2f} n" in text for text in told) and bool(told) == (share > 1.0)

@@ -24,7 +24,7 @@ import tallbayes as tb
 from tallbayes.cli.commands import app
 from tallbayes.data import read
 from tallbayes.data.arrow import BATCH
-from tallbayes.data.packed_store import Writer, open_store
+from tallbayes.data.packed_store import StoreWriter, open_store
 from tallbayes.data.read import from_recipe
 from tallbayes.data.sources import FILES, open_source
 from tallbayes.errors import DataError, StoreError, TallbayesError
@@ -329,7 +329,7 @@ def test_a_value_of_another_type_in_a_database_is_named(tmp_path, monkeypatch):
 
 def test_a_source_that_grows_between_the_passes_is_refused(tmp_path, monkeypatch):
     path = write_text(tmp_path / "rows.csv", "y,x\n0,1\n1,2\n")
-    surveyed = READ._surveyed
+    surveyed = READ.learn_design
 
     def growing(*arguments):
         out = surveyed(*arguments)
@@ -337,7 +337,7 @@ def test_a_source_that_grows_between_the_passes_is_refused(tmp_path, monkeypatch
             file.write("1,1.5\n")
         return out
 
-    monkeypatch.setattr(READ, "_surveyed", growing)
+    monkeypatch.setattr(READ, "learn_design", growing)
     with pytest.raises(DataError, match="had 2 rows and now has more"):
         read(path, "y ~ center(x)")
 
@@ -367,7 +367,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path, monkeypatch, stores, 
     table = rows_of(100)
     source, formula = table, "y ~ x"
     if where == "write":
-        monkeypatch.setattr(Writer, "write", lambda self, chunk, write=Writer.write: write(self, _Full(self)))
+        monkeypatch.setattr(StoreWriter, "write", lambda self, chunk, write=StoreWriter.write: write(self, _Full(self)))
     elif where == "describe":
         monkeypatch.setattr("tallbayes.data.packed_store.write_synced", full)
     else:

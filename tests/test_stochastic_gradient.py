@@ -8,9 +8,9 @@ import tallbayes as tb
 from tallbayes.contract import Outcome
 from tallbayes.errors import ModelError, OptionError, TallbayesWarning
 from tallbayes.samplers import SGHMC, SGLD, SGNHT, advance, sgld
-from tallbayes.schemes.minibatch_gradient import make_controls, measure_noise, noisy_gradient
+from tallbayes.schemes.minibatch_gradient import make_controls, measure_noise, noisy_gradient, residual_gradient
 from tallbayes.schemes.stochastic_gradient import largest_step
-from tallbayes.target import Target, counters, residual_gradient
+from tallbayes.target import Target, counters
 from tallbayes.testing import THRESHOLD
 
 CLASSES = (SGLD, SGHMC, SGNHT)

@@ -12,14 +12,16 @@ import tallbayes as tb
 from tallbayes import target as targets
 from tallbayes.contract import Outcome
 from tallbayes.diagnostics import pair_pilot
+from tallbayes.engine.ledger import counting
+from tallbayes.engine.random_rows import draw_distinct_rows
 from tallbayes.errors import OptionError
 from tallbayes.proxies.taylor import proxy_value, unwhiten
 from tallbayes.samplers import noise_exchange
 from tallbayes.samplers.minibatch_barker import correction
 from tallbayes.samplers.penalty import penalty_of
 from tallbayes.schemes import acceptance
-from tallbayes.schemes.acceptance import Pair, draw_rows, looks, replay
-from tallbayes.target import COUNTED, Seen
+from tallbayes.schemes.acceptance import Pair, looks, replay
+from tallbayes.target import COUNTED, Cache
 from tallbayes.testing import THRESHOLD, invariance_error, invariance_scores, irreducible, transition_matrix
 
 SAMPLERS = tb.samplers
@@ -33,7 +35,7 @@ def test_a_partial_shuffle_is_uniform_whatever_order_was_left():
         seen = []
         for first, second in itertools.product(range(4), range(3)):
             order = np.array(start, np.int32)
-            draw_rows(Scripted((first + 0.5) / 4, (second + 0.5) / 3), order, 0, 2)
+            draw_distinct_rows(Scripted((first + 0.5) / 4, (second + 0.5) / 3), order, 0, 2)
             assert sorted(order) == [0, 1, 2, 3]
             seen.append(tuple(order[:2]))
         assert sorted(seen) == sorted(itertools.permutations(range(4), 2))
@@ -42,9 +44,9 @@ def test_a_partial_shuffle_is_uniform_whatever_order_was_left():
 def test_a_second_draw_leaves_the_first_alone():
     rng = np.random.default_rng(0)
     order = np.arange(50, dtype=np.int32)
-    draw_rows(rng, order, 0, 10)
+    draw_distinct_rows(rng, order, 0, 10)
     before = order[:10].copy()
-    draw_rows(rng, order, 10, 30)
+    draw_distinct_rows(rng, order, 10, 30)
     np.testing.assert_array_equal(order[:10], before)
     np.testing.assert_array_equal(np.sort(order), np.arange(50))
 
@@ -87,12 +89,12 @@ def test_residual_gaps_of_every_order_add_up(small, order):
     for white, theta in zip(whites, thetas, strict=True):
         unwhiten(target.proxy.whitening, white, theta)
     gaps = np.empty(60)
-    targets.subsample_gaps(target, np.arange(60), *thetas, Seen(False, False), gaps)
+    targets.subsample_gaps(target, np.arange(60), *thetas, Cache(False, False), gaps)
     proxies = proxy_value(target.proxy.proxy, whites[1]) - proxy_value(target.proxy.proxy, whites[0])
     log_likelihood = [small.model.log_posterior(theta) - small.model.log_prior(theta) for theta in thetas]
     exact = log_likelihood[1] - log_likelihood[0] - proxies
     assert gaps.sum() == pytest.approx(exact, abs=1e-9)
-    total = targets.total_residual_gap(target, *thetas, *whites, Seen(True, True))
+    total = targets.total_residual_gap(target, *thetas, *whites, Cache(True, True))
     assert total == pytest.approx(exact, abs=1e-9)
     assert list(target.counters[:4]) == [180, 180, 0, 180]
 
@@ -119,9 +121,9 @@ def decisions(sampler, model, whites, repeats=100_000, seed=0, change=lambda rul
     proxies = proxy_value(target.proxy.proxy, whites[1]) - proxy_value(target.proxy.proxy, whites[0])
     known = proxies + model.log_prior(thetas[1]) - model.log_prior(thetas[0])
     order, gaps = setup.policy.blank(thetas[0]).order, np.empty(model.data.n)
-    targets.subsample_gaps(target, np.arange(model.data.n), *thetas, Seen(False, False), gaps)
+    targets.subsample_gaps(target, np.arange(model.data.n), *thetas, Cache(False, False), gaps)
     assert known + gaps.sum() == pytest.approx(exact)
-    pair = Pair(thetas[0], thetas[1], whites[0], whites[1], known, 0.0, order, Seen(False, False))
+    pair = Pair(thetas[0], thetas[1], whites[0], whites[1], known, 0.0, order, Cache(False, False))
     levels, accepted, info = np.log1p(-rng.random(repeats)), np.empty(repeats, np.bool_), np.zeros(len(sampler.info))
     replay(rng, target, change(options.rule), pair, levels, accepted, info)
     return accepted, levels, exact, info[len(acceptance.AcceptanceInfo._fields) :], gaps.std()
@@ -263,11 +265,13 @@ def test_lognormal_data_make_austerity_warn_and_normal_data_do_not(seed):
     sampler, stats = SAMPLERS.Austerity(batch=300), {"evals": np.ones((1, 1))}
     for values, warned in ((noise, False), (np.exp(noise), True)):
         model = tb.models.normal(values)
-        setup = sampler.setup(model, tb.find_mode(model, progress=False), seed, False)
+        mode = tb.find_mode(model, progress=False)
+        with counting() as account:
+            setup = sampler.setup(model, mode, seed, False)
         assert setup.notes["normal"] is not warned
         warnings = sampler.diagnose(Outcome(setup, np.zeros((1, 1, 2)), stats)).warnings
         assert [("not normal" in w and "skewness" in w) for w in warnings] == [True] * warned
-    assert setup.evaluations == 8 * 20_000 and setup.notes["skewness"] > 10
+    assert account.rows == 8 * 20_000 and setup.notes["skewness"] > 10
 
 
 @pytest.mark.slow
@@ -307,8 +311,9 @@ def test_audits_replay_decisions(name, medium):
 
 def test_a_sampler_that_costs_more_than_plain_metropolis_says_so():
     stats = {"evals": np.full((2, 10), 150.0)}
-    assert "1.50 n evaluations" in acceptance.costs_more(stats, 100)[0]
-    assert acceptance.costs_more(stats, 150) == []
+    assert "1.50 n evaluations" in acceptance.costs_more(stats, 100, 1)[0]
+    assert acceptance.costs_more(stats, 150, 1) == []
+    assert acceptance.costs_more(stats, 100, 2) == []  # a draw stands for two iterations
 
 
 @pytest.mark.parametrize(

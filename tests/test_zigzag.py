@@ -16,9 +16,10 @@ from tallbayes.results import path_moments
 from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import ZigZag, advance
 from tallbayes.schemes import paths
+from tallbayes.schemes.minibatch_gradient import residual_gradient
 from tallbayes.schemes.path_policy import prior_rows
 from tallbayes.schemes.paths import candidate_time, path_square, squared_radius
-from tallbayes.target import STATUS, Certified, residual_gradient
+from tallbayes.target import STATUS, Certified
 from tallbayes.testing import THRESHOLD, exact_posterior, invariance_scores, moment_scores
 
 

@@ -5,29 +5,42 @@ from __future__ import annotations
 import inspect
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tallbayes import auto, models, priors, samplers
-from tallbayes.contract import KINDS, Outcome, Sampler, Setup
+from tallbayes import auto, models, priors, samplers, streams
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.read import from_recipe, read
+from tallbayes.engine import ledger
 from tallbayes.errors import OptionError, StoreError, TallbayesWarning, unknown
+from tallbayes.mode import several
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
 from tallbayes.progress import Waiting
 from tallbayes.results.cost import disagreement, effective_sizes
 from tallbayes.results.fit import Fit
-from tallbayes.results.provenance import origin
+from tallbayes.results.provenance import origin, recorded_options, recorded_sampler, written_by_user
 from tallbayes.run.chain import Chain
 from tallbayes.run.checkpoint import Checkpoint
 from tallbayes.run.driver import Limits, drive
+from tallbayes.run.options import check_options
+from tallbayes.run.starting_points import check_init, starting_points
+from tallbayes.validation import (
+    is_whole,
+    require_cores,
+    require_instance,
+    require_path,
+    require_positive,
+    require_switch,
+    require_text,
+)
 
 REFERENCE_TOLERANCE = 1e-3  # posterior sds between reference and mode: exactness needs a frozen reference, not the mode
-DISPERSION = 2.0  # chains start at Laplace draws with doubled standard deviations, so that R-hat can see disagreement
 
 
 def fit(
@@ -46,7 +59,9 @@ def fit(
     progress: bool = True,
     **options: Any,
 ) -> Fit:
-    """Read, model and sample in one line; the remaining options are those of `sample`.
+    """Read, model and sample in one line; the remaining options are those of `sample` and of the family.
+
+    Options of the family, such as `sigma=1.0` or `expression="..."`, may also be collected in `family_options`.
 
     >>> import pyarrow as pa, numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -56,10 +71,21 @@ def fit(
     >>> fit.names
     ('Intercept', 'x')
     """
-    check_family(family, family_options or {})
+    require_text("formula", formula, "y ~ x1 + C(group)")
+    for name, text, example in (("offset", offset, "log(exposure)"), ("weights", weights, "count")):
+        if text is not None:
+            require_text(name, text, example)
+    require_text("memory", memory, "auto")
+    require_instance("dtype", dtype, (str, type, np.dtype), "'float64' or 'float32'")
+    if store is not None:
+        require_path("store", store)
+    if prior is not None:
+        require_instance("prior", prior, priors.Prior, "a prior such as tallbayes.priors.normal(2.5)")
+    described, settings = _divided(family, family_options, options)
+    check_options(sampler=sampler, progress=progress, **settings)
     data = read(source, formula, offset=offset, weights=weights, store=store, memory=memory, dtype=dtype, progress=progress)
-    model = models.build(family, data, prior, **(family_options or {}))
-    return sample(model, sampler, progress=progress, **options)
+    model = models.build(family, data, prior, **described)
+    return sample(model, sampler, progress=progress, **settings)
 
 
 def sample(
@@ -95,28 +121,38 @@ def sample(
     >>> fit.theta.shape, fit.guarantee.kind, fit.status
     ((2, 50, 2), 'EXACT', 'complete')
     """
-    _check_options(model, draws, warmup, chains, thin, seed, max_seconds, until_ess, cores)
+    if not isinstance(model, Model):
+        raise OptionError(f"sample needs a model such as tallbayes.models.logistic(data); got a {type(model).__name__}.")
+    check_options(
+        sampler, progress, draws, warmup, chains, seed, init, thin, cores, max_seconds, until_ess, guarantee, checkpoint, mode
+    )
     begun = time.perf_counter()
     draws, warmup, chains, thin = int(draws), int(warmup), int(chains), int(thin)
-    fixed = None if sampler == "auto" else samplers.resolve(sampler)
-    _check_guarantee(fixed, guarantee)
+    init = check_init(model, init, chains)
+    fixed = None if isinstance(sampler, str) and sampler == "auto" else samplers.resolve(sampler)
     saver = None if checkpoint is None else Checkpoint(checkpoint)
     if saver is not None:
         saver.require_vacant()
-    entropy = int(np.random.SeedSequence().entropy) if seed is None else int(seed)  # type: ignore[arg-type]
+        if fixed is not None:
+            recorded_options(fixed)  # refused now, if they cannot be stored
+    entropy = streams.entropy(seed)
     if mode is None:
         mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
     elif not _same(mode.model, model):
         raise OptionError("mode= is that of another model; give tallbayes.find_mode(model), or leave it out.")
-    setup, why = None, ""
+    setup, why, spent = None, "", 0
     if fixed is None:
-        chosen, setup, why = auto.choose(model, mode, guarantee, entropy, progress)
+        with ledger.counting() as account:  # rejected candidates and their pilots too
+            chosen, setup, why = auto.choose(model, mode, guarantee, entropy, progress)
+        spent = account.rows
     else:
         chosen = fixed
-    starts = _starts(model, mode, init, chains, entropy)
+    starts = starting_points(model, mode, init, chains, entropy)
+    separate = several.warning(mode)
     description = {
         "model": model.describe(),
         "sampler": chosen.as_dict(),
+        "user_sampler": written_by_user(chosen),
         "data": {"fingerprint": model.data.fingerprint, "recipe": model.data.recipe, "store": _path(model.data)},
         "seed": entropy,
         "chains": chains,
@@ -124,8 +160,10 @@ def sample(
         "thin": thin,
         "draws": draws,
         "starts": starts.tolist(),
+        "mode_warnings": [] if separate is None else [separate],
         "until_ess": until_ess,
         "why": why,
+        "auto_evals": spent,
         "default_prior": model.default_prior,
     }
     return _run(model, chosen, mode, setup, description, saver, True, cores, max_seconds, progress, begun)
@@ -135,6 +173,7 @@ def resume(
     folder: str | Path,
     model: Model | None = None,
     draws: int | None = None,
+    sampler: str | Sampler | None = None,
     *,
     cores: int | None = None,
     max_seconds: float | None = None,
@@ -143,7 +182,8 @@ def resume(
     """Continue a run from its checkpoint; a finished run is extended to `draws` draws for each chain.
 
     The draws are bit for bit those of a run that was never interrupted. The rows are read again from where they came; give
-    the model if they were only in memory. Changed rows or another version of the package are refused.
+    the model if they were only in memory, and the sampler if it is not part of the package. Changed rows, a sampler with other
+    options or another version of the package are refused.
 
     >>> import numpy as np, tallbayes as tb, tempfile
     >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))
@@ -153,19 +193,26 @@ def resume(
     >>> longer.theta.shape, bool((longer.theta[:, :20] == first.theta).all())
     ((2, 30, 1), True)
     """
+    require_path("folder", folder)
+    if model is not None:
+        require_instance("model", model, Model, "the model of the run, or None to build it again")
+    require_cores(cores)
+    require_switch("progress", progress)
+    if max_seconds is not None:
+        require_positive("max_seconds", max_seconds)
     begun = time.perf_counter()
     saver = Checkpoint(folder)
     description = saver.read()
+    chosen = recorded_sampler(description["sampler"], description["user_sampler"], sampler, f"the run in {folder}")
     model = _rebuild(description, folder, progress) if model is None else model
     if model.data.fingerprint != description["data"]["fingerprint"]:
         raise StoreError(f"the rows differ from those of the run in {folder}; resume it with the same data.")
     if model.describe() != description["model"]:
         raise StoreError(f"the model differs from that of the run in {folder}: it was {description['model']}.")
     if draws is not None:
-        if not isinstance(draws, int | np.integer) or draws < description["draws"]:
+        if not is_whole(draws) or draws < description["draws"]:
             raise OptionError(f"the run in {folder} has {description['draws']} draws a chain; draws= can only extend it.")
         description = saver.change(draws=int(draws), until_ess=None)
-    chosen = samplers.from_dict(description["sampler"])
     mode = _mode_from_dict(model, description["mode"])
     return _run(model, chosen, mode, None, description, saver, False, cores, max_seconds, progress, begun)
 
@@ -183,13 +230,13 @@ def _run(
     progress: bool,
     begun: float,
 ) -> Fit:
-    setup = sampler.setup(model, mode, description["seed"], progress) if setup is None else setup
-    seeds = np.random.SeedSequence(description["seed"]).spawn(description["chains"])
+    with ledger.counting() as account:
+        setup = sampler.setup(model, mode, description["seed"], progress) if setup is None else setup
+    spent = mode.evaluations + (description["auto_evals"] or account.rows)  # `auto` prepared its choice within its own
+    seeds = [streams.chain(description["seed"], c) for c in range(description["chains"])]
+    starts = np.asarray(description["starts"], float)
     chains = [
-        Chain(
-            c, sampler, setup, seeds[c], np.asarray(description["starts"][c], float), description["warmup"], description["thin"]
-        )
-        for c in range(description["chains"])
+        Chain(c, sampler, setup, seeds[c], starts[c], description["warmup"], description["thin"]) for c in range(len(seeds))
     ]
     if saver is not None and new:
         saver.create({**description, "mode": _mode_as_dict(mode)})
@@ -200,12 +247,30 @@ def _run(
         chains[0].compile()
     prepared = time.perf_counter() - begun
     limits = Limits(description["draws"], max_seconds, description["until_ess"])
-    status = drive(chains, limits, cores, progress, saver, _smallest_ess)
-    return _collect(model, sampler, setup, mode, description, chains, status, prepared, time.perf_counter() - begun)
+    failures: list[str] = []
+
+    def smallest_ess(theta: np.ndarray, weights: np.ndarray | None) -> float:
+        try:
+            return float(np.nan_to_num(effective_sizes(theta, weights)).min())
+        except Exception as error:
+            failures.append(_failure("the effective sample size could not be computed, so until_ess= was not reached", error))
+            return np.inf
+
+    status = drive(chains, limits, cores, progress, saver, smallest_ess)
+    total = time.perf_counter() - begun
+    return _collect(model, sampler, setup, mode, description, chains, status, spent, prepared, total, failures)
 
 
-def _smallest_ess(theta: np.ndarray, weights: np.ndarray | None) -> float:
-    return float(np.nan_to_num(effective_sizes(theta, weights)).min())
+def _with_modes(guarantee: Guarantee, mode: Mode) -> Guarantee:
+    """The guarantee with what it assumes of the modes, where there is not proven to be one."""
+    if mode.searches == 0:
+        return guarantee
+    return replace(guarantee, assumed=(*guarantee.assumed, several.assumption(mode)))
+
+
+def _failure(what: str, error: Exception) -> str:
+    """The sentence for a check that failed after the run: its draws are kept."""
+    return f"{what} ({type(error).__name__}: {error}). The draws are complete, but were not checked."
 
 
 def _collect(
@@ -216,8 +281,10 @@ def _collect(
     description: dict[str, Any],
     chains: list[Chain],
     status: str,
+    spent: int,
     prepared: float,
     total: float,
+    failures: list[str],
 ) -> Fit:
     parts = [chain.collected() for chain in chains]
     shortest = min(p[0].shape[0] for p in parts)
@@ -229,32 +296,36 @@ def _collect(
     theta = np.stack([p[0][:shortest] for p in parts])
     table = np.stack([p[1][:shortest] for p in parts])
     stats = {name: table[:, :, k] for k, name in enumerate(sampler.columns)}
-    diagnosis = sampler.diagnose(Outcome(setup, theta, stats, description["thin"]))
-    for sentence in diagnosis.warnings:
+    diagnosis, apart = Diagnosis(), None
+    with ledger.counting() as account:
+        try:
+            diagnosis = sampler.diagnose(Outcome(setup, theta, stats, description["thin"]))
+        except Exception as error:
+            failures.append(_failure(f"the checks of {sampler.name} after the run failed", error))
+    try:
+        apart = disagreement(theta, model.names)  # the summary says so from the draws: not kept
+    except Exception as error:
+        failures.append(_failure("R-hat could not be computed", error))
+    kept = [*description["mode_warnings"], *failures, *diagnosis.warnings]
+    for sentence in [*kept, *([] if apart is None else [apart])]:
         warnings.warn(sentence, TallbayesWarning, stacklevel=4)
-    if (apart := disagreement(theta, model.names)) is not None:  # the summary says so from the draws: not kept
-        warnings.warn(apart, TallbayesWarning, stacklevel=4)
     meta = {
-        **{k: description[k] for k in ("model", "sampler", "seed", "thin")},
+        **{k: description[k] for k in ("model", "sampler", "user_sampler", "seed", "thin")},
         "sampler_name": sampler.name,
         **origin(model),
         "warmup": description["warmup"],
         "notes": {**setup.notes, **diagnosis.notes},
         "parameters": description["model"]["options"].get("parameters"),
-        "warnings": list(diagnosis.warnings),
+        "warnings": kept,
     }
     return Fit(
         theta=theta,
         stats=stats,
         names=model.names,
-        guarantee=sampler.guarantee,
+        guarantee=_with_modes(sampler.guarantee, mode),
         why=description["why"] or setup.why,
         status=status,
-        setup={
-            "passes": mode.passes,
-            "evals": mode.passes * model.data.n + setup.evaluations + diagnosis.evaluations,
-            "seconds": prepared,
-        },
+        setup={"passes": mode.passes, "evals": spent + account.rows, "seconds": prepared},
         warmup={
             "iterations": sum(c.iteration for c in chains),
             "evals": sum(c.warmup_evaluations for c in chains),
@@ -267,91 +338,20 @@ def _collect(
     )
 
 
-def _check_options(
-    model: Model,
-    draws: int,
-    warmup: int,
-    chains: int,
-    thin: int,
-    seed: int | None,
-    max_seconds: float | None,
-    until_ess: float | None,
-    cores: int | None,
-) -> None:
-    if not isinstance(model, Model):
-        raise OptionError(f"sample needs a model such as tallbayes.models.logistic(data); got a {type(model).__name__}.")
-    for name, value, least in (("draws", draws, 1), ("warmup", warmup, 0), ("chains", chains, 1), ("thin", thin, 1)):
-        if not isinstance(value, int | np.integer) or value < least:
-            raise OptionError(f"{name} must be a whole number of at least {least}; got {value!r}.")
-    if seed is not None and (not isinstance(seed, int | np.integer) or seed < 0):
-        raise OptionError(f"seed must be a whole number >= 0, or None for a fresh one; got {seed!r}.")
-    if cores is not None and (not isinstance(cores, int | np.integer) or cores < 1):
-        raise OptionError(f"cores must be a whole number of at least 1, or None for all; got {cores!r}.")
-    for name, limit in (("max_seconds", max_seconds), ("until_ess", until_ess)):
-        if limit is not None and (not isinstance(limit, int | float | np.number) or not limit > 0):
-            raise OptionError(f"{name} must be positive; got {limit!r}.")
-
-
-def check_family(family: str, options: dict[str, Any]) -> None:
-    """Refuse a family or an option of it that does not exist, before any row is read."""
-    if family not in models.FAMILIES:
-        raise unknown("family", family, models.FAMILIES)
-    valid = [k for k in inspect.signature(models.FAMILIES[family]).parameters if k not in ("data", "prior")]
+def _divided(family: str, family_options: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of the family and options of `sample`; refuses names that belong to neither, and what is left out."""
+    if family_options is not None:
+        require_instance("family_options", family_options, dict, "a dictionary of options of the family")
+    valid = models.family_options(family)
+    run = [name for name in inspect.signature(check_options).parameters if name not in ("sampler", "progress")]
     for name in options:
-        if name not in valid:
-            raise unknown(f"option of {family}", name, valid or ["none"])
-
-
-def _check_guarantee(sampler: Sampler | None, wanted: str | None) -> None:
-    if wanted is None:
-        return
-    kind = str(wanted).upper()
-    if kind not in KINDS:
-        raise unknown("guarantee", wanted, [k.lower() for k in KINDS])
-    if sampler is not None and KINDS.index(sampler.guarantee.kind) > KINDS.index(kind):
-        raise OptionError(
-            f"{sampler.name} is {sampler.guarantee.kind}, weaker than guarantee={wanted!r}. Use 'auto' or an exact sampler."
-        )
-
-
-def _starts(model: Model, mode: Mode, init: str | np.ndarray, chains: int, entropy: int) -> np.ndarray:
-    rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1 << 20,)))
-    if isinstance(init, str):
-        if init == "laplace":
-            return np.stack([_inside(model, mode, t) for t in mode.laplace().draw(rng, chains, DISPERSION)])
-        if init == "prior":
-            return np.stack([_from_prior(model, rng) for _ in range(chains)])
-        raise unknown("init", init, ("laplace", "prior"))
-    try:
-        array = np.asarray(init, float)
-    except (TypeError, ValueError):
-        raise OptionError(f"init must be 'laplace', 'prior' or an array of numbers; got {init!r}.") from None
-    if array.shape == (model.dim,):
-        array = np.tile(array, (chains, 1))
-    if array.shape != (chains, model.dim):
-        raise OptionError(f"init must have shape ({model.dim},) or ({chains}, {model.dim}); got {array.shape}.")
-    if not np.isfinite(array).all():
-        raise OptionError("init has a value that is not finite.")
-    for theta in array:
-        if not model.admits(theta):
-            raise OptionError(f"init {theta.tolist()} is {model.domain}.")
-    return array
-
-
-def _inside(model: Model, mode: Mode, theta: np.ndarray) -> np.ndarray:
-    """A start drawn outside the region of the model is moved halfway to the mode until it is inside."""
-    while not model.admits(theta):
-        theta = 0.5 * (theta + mode.reference)
-    return theta
-
-
-def _from_prior(model: Model, rng: np.random.Generator) -> np.ndarray:
-    assert model.prior is not None
-    for _ in range(10_000):
-        theta = model.prior.sample(model.prior_terms, rng)
-        if model.admits(theta):
-            return theta
-    raise OptionError(f"10,000 draws from the prior were {model.domain}. Use init='laplace' or a narrower prior.")
+        if name not in run and name not in valid:
+            raise unknown("option", name, [*run, *valid])
+        if name in valid and name in (family_options or {}):
+            raise OptionError(f"{name} is given twice, by itself and in family_options=.")
+    described = {**(family_options or {}), **{k: v for k, v in options.items() if k in valid}}
+    models.check_family(family, described)
+    return described, {k: v for k, v in options.items() if k not in valid}
 
 
 def _path(data: Dataset) -> str | None:
@@ -375,9 +375,13 @@ def _same(model: Model, other: Model) -> bool:
 
 def _mode_as_dict(mode: Mode) -> dict[str, Any]:
     names = ("reference", "gradient", "hessian", "precision")
-    return {**{k: getattr(mode, k).tolist() for k in names}, "log_posterior": mode.log_posterior, "passes": mode.passes}
+    return {
+        **{k: getattr(mode, k).tolist() for k in names},
+        **{k: getattr(mode, k) for k in ("log_posterior", "passes", "evaluations", "searches")},
+    }
 
 
 def _mode_from_dict(model: Model, values: dict[str, Any]) -> Mode:
     arrays = {k: np.asarray(values[k], float) for k in ("reference", "gradient", "hessian", "precision")}
-    return Mode(model, log_posterior=values["log_posterior"], passes=values["passes"], **arrays)
+    numbers = {k: values[k] for k in ("log_posterior", "passes", "evaluations", "searches")}
+    return Mode(model=model, **{**arrays, **numbers})

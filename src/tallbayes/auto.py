@@ -20,6 +20,8 @@ from tallbayes.model import Model
 from tallbayes.moves import nuts
 from tallbayes.progress import Waiting
 from tallbayes.samplers import HMCECS, KINDS, ExactMinibatch, FullData
+from tallbayes.streams import Stream, generator
+from tallbayes.target import charge
 
 PAIRS = 50  # pairs of Laplace draws on which the rate is predicted
 PILOT = 400  # iterations of the method itself
@@ -119,7 +121,7 @@ def _exact_minibatch(model: Model, mode: Mode, seed: int, progress: bool) -> lis
         setup = sampler.setup(model, mode, seed, progress)
     except ModelError:
         return []
-    n, rng = model.data.n, np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 21,)))
+    n, rng = model.data.n, generator(seed, Stream.AUTO)
     bound = setup.proxy.bound
     rates = np.zeros(rate_count(bound))
     pairs = rng.standard_normal((PAIRS, 2, model.dim))
@@ -138,7 +140,9 @@ def _pilot(sampler: ExactMinibatch, setup: Setup, mode: Mode, rate: float, rng: 
     theta = np.empty((PILOT, model.dim))
     info = np.zeros((PILOT, len(sampler.columns)))
     start = setup.policy.blank(mode.laplace().draw(rng, 1)[0])
-    advance(rng, setup.target(), options, start, True, theta, info, 1)
+    target = setup.target()
+    advance(rng, target, options, start, True, theta, info, 1)
+    charge(target)
     table = dict(zip(sampler.columns, info.T, strict=True))
     moved = (table["component"] == 0) & (table["accepted"] == 1)
     acceptance = max(float(moved.mean()), 1.0 / PILOT)  # share of iterations that end at an independent draw

@@ -19,6 +19,7 @@ from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
 from tallbayes.results.distances import Distance, between, from_normal, noise_floor
 from tallbayes.results.fit import Fit
+from tallbayes.streams import Stream, sequence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,10 +113,10 @@ def compare(
     named = _named(all_samplers.SAMPLERS if samplers is None else samplers)
     if reference is not None and reference.meta["fingerprint"] != model.data.fingerprint:
         raise OptionError("reference= is a fit of other rows; give one of the same model, or leave it out.")
-    seeds = [int(s) for s in np.random.SeedSequence(seed).generate_state(len(named) + 1)]
+    seeds = [int(s) for s in sequence(seed, Stream.COMPARISON).generate_state(len(named) + 1)]
     begun = time.perf_counter()
     mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
-    mode_seconds, mode_passes = time.perf_counter() - begun, mode.passes
+    mode_seconds = time.perf_counter() - begun
     common: dict[str, Any] = {"warmup": warmup, "chains": chains, "cores": cores, "mode": mode, "progress": progress}
     fits: dict[str, Fit] = {}
     skipped: dict[str, str] = {}
@@ -138,7 +139,7 @@ def compare(
     laplace = mode.laplace()
     rows[LAPLACE] = _accuracy(
         from_normal(laplace.mean, laplace.covariance, truth), noise_floor(reference.theta, size, math.inf)
-    ) | {"guarantee": "BvM", "evaluations": float(mode_passes * model.data.n), "seconds": mode_seconds}
+    ) | {"guarantee": "BvM", "evaluations": float(mode.evaluations), "seconds": mode_seconds}
     table = pd.DataFrame.from_dict(rows, orient="index")
     table["note"] = [_note(name, table) for name in table.index]
     order = ["guarantee", "evaluations", "seconds", "evals_per_ess", "seconds_per_ess", "IF", "CT", "RCT"]

@@ -19,12 +19,16 @@ nor machine code of helpers, which live on in their callers.
 A NamedTuple class with an attribute `interpreted` cannot be compiled: its verbs call Python (models written by users
 in JAX). An entry point that is given one, at any depth of its arguments, runs its own body interpreted; the leaves that it
 calls are still compiled, so that loops over rows and matrices do not run in Python.
+
+Two things subclass private parts of Numba, to save time alone: the cache on disk, and helpers without machine code. A version of
+Numba that lacks one of these parts costs time, never a result: `CACHED` and `HELPER` say what it has.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -32,14 +36,26 @@ from typing import Any, TypeVar
 
 import numba
 from llvmlite import binding, ir
-from numba.core import types
-from numba.core.caching import FunctionCache, IndexDataCacheFile
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
-from numba.core.sigutils import normalize_signature
+from numba import types
 from numba.extending import overload, register_jitable, typeof_impl
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _private(module: str, name: str, *methods: str) -> Any:
+    """A private part of Numba with the methods named; `object` where this version has none, a base for a class never used."""
+    try:
+        part = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError):
+        return object
+    return part if all(hasattr(part, method) for method in methods) else object
+
+
+_FunctionCache: Any = _private("numba.core.caching", "FunctionCache", "_load_overload", "_save_overload")
+_IndexFile: Any = _private("numba.core.caching", "IndexDataCacheFile", "_load_index")
+_normalize_signature: Any = _private("numba.core.sigutils", "normalize_signature")
+_CodeLibrary: Any = _private("numba.core.codegen", "JITCodeLibrary", "_finalize_final_module")
+_Compiler: Any = _private("numba.core.compiler", "Compiler", "compile_extra")
 
 STRICT: Any = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
 """Options of code whose roundings matter: no algebraic rewriting."""
@@ -65,7 +81,7 @@ def source_stamp() -> str:
     return digest.hexdigest()
 
 
-class _Index(IndexDataCacheFile):
+class _Index(_IndexFile):
     """An index file. One that other sources wrote may name classes that are gone: it is as good as none."""
 
     def _load_index(self) -> Any:
@@ -75,9 +91,11 @@ class _Index(IndexDataCacheFile):
             return {}
 
 
-class _StampedCache(FunctionCache):
+class _StampedCache(_FunctionCache):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
+        if not hasattr(self, "_cache_file"):
+            raise AttributeError("Numba keeps its index file elsewhere")  # ours would not be used
         own = self._impl.locator.get_source_stamp() if _outside(function) else None
         self._cache_file = _Index(
             cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=(source_stamp(), own)
@@ -123,15 +141,17 @@ def _tags(sig: Any) -> set[str | None]:
             found.update(*(inside(part) for part in iter(kind)))  # type: ignore[call-overload]
         return found
 
-    return set().union(*(inside(kind) for kind in normalize_signature(sig)[0]))
+    return set().union(*(inside(kind) for kind in _normalize_signature(sig)[0]))
 
 
-class _HelperLibrary(JITCodeLibrary):
+class _HelperLibrary(_CodeLibrary):
     """Code of a helper: optimised and kept for its callers to link, but never made into machine code of its own.
 
     Numba compiles every function it meets down to machine code, those it calls included, so a chain of helpers is compiled once
     for each link. Only the pointer to a helper's environment must have an address, since Numba fills it at once.
     """
+
+    _final_module: Any
 
     def _finalize_final_module(self) -> None:
         whole, self._final_module = self._final_module, self._environments()
@@ -148,14 +168,27 @@ class _HelperLibrary(JITCodeLibrary):
         return binding.parse_assembly(str(module))
 
 
-class _HelperCompiler(Compiler):
+class _HelperCompiler(_Compiler):
     def compile_extra(self, func: Callable[..., Any]) -> Any:
         self.state.library = _HelperLibrary(self.state.targetctx.codegen(), func.__qualname__)
         return super().compile_extra(func)
 
 
-HELPER: Any = {"pipeline_class": _HelperCompiler} if hasattr(JITCodeLibrary, "_finalize_final_module") else {}
-"""Options of helpers. The method is Numba's own affair: without it everything works, and the first run compiles for longer."""
+CACHED: bool = object not in (_FunctionCache, _IndexFile, _normalize_signature)
+"""Whether compiled code is cached on disk. Without Numba's parts everything works, and every process compiles anew."""
+
+HELPER: Any = {} if object in (_CodeLibrary, _Compiler) else {"pipeline_class": _HelperCompiler}
+"""Options of helpers. Without Numba's parts everything works, and the first run compiles for longer."""
+
+
+def _stamped_cache(function: Callable[..., Any]) -> _StampedCache | None:
+    """Our cache of a function; None where Numba's is of another shape: its own stamps would let old code live on."""
+    if not CACHED:
+        return None
+    try:
+        return _StampedCache(function)
+    except (AttributeError, TypeError):
+        return None
 
 
 class Entry:
@@ -195,7 +228,9 @@ def jit(function: Function | None = None, *, options: Any = STRICT) -> Any:
     if function is None:
         return functools.partial(jit, options=options)
     dispatcher: Any = numba.njit(**options)(function)
-    dispatcher._cache = _StampedCache(dispatcher.py_func)
+    cache = _stamped_cache(function)
+    if cache is not None:
+        dispatcher._cache = cache
     return Entry(dispatcher)
 
 

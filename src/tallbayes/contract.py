@@ -60,8 +60,18 @@ def step(rng: np.random.Generator, target: Target, options: Any, state: Any, inf
 
 
 @jit
-def advance(rng, target, options, state, fresh, theta, info, thin):
-    """Fill the rows of `theta` and `info` with one draw for every `thin` iterations; returns state and rows filled.
+def advance(
+    rng: np.random.Generator,
+    target: Target,
+    options: Any,
+    state: Any,
+    fresh: bool,
+    theta: np.ndarray,
+    info: np.ndarray,
+    thin: int,
+) -> tuple[Any, int]:
+    """Fill the rows of `theta` with one draw for every `thin` iterations, those of `info` with every iteration; returns the state
+    and the draws made.
 
     The first columns of `info` are the counters of the target. A nonzero status in the counters ends the chunk.
     """
@@ -71,14 +81,14 @@ def advance(rng, target, options, state, fresh, theta, info, thin):
             return state, 0
     counted = 4
     for row in range(theta.shape[0]):
-        for c in range(counted):
-            info[row, c] = -target.counters[c]
-        for _ in range(thin):
-            state = step(rng, target, options, state, info[row, counted:])
+        for at in range(row * thin, (row + 1) * thin):
+            for c in range(counted):
+                info[at, c] = -target.counters[c]
+            state = step(rng, target, options, state, info[at, counted:])
             if target.counters[STATUS] != 0:
                 return state, row
-        for c in range(counted):
-            info[row, c] += target.counters[c]
+            for c in range(counted):
+                info[at, c] += target.counters[c]
         fill(theta[row], state.theta)
     return state, theta.shape[0]
 
@@ -109,12 +119,11 @@ class Policy(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """What a sampler prepared for all chains: policy, proxy, and what preparing cost."""
+    """What a sampler prepared for all chains: policy and proxy. What preparing reads is counted by `engine.ledger`."""
 
     model: Model
     policy: Policy
     proxy: Any = field(default_factory=NoProxy)
-    evaluations: int = 0
     why: str = ""
     notes: dict[str, Any] = field(default_factory=dict)  # numbers worth keeping with the fit, in JSON types
 
@@ -138,11 +147,10 @@ class Diagnosis(NamedTuple):
 
     notes: dict[str, Any] = {}  # noqa: RUF012 - numbers to keep with the fit, in JSON types; never changed in place
     warnings: tuple[str, ...] = ()  # sentences for the user: the reason, then the remedy
-    evaluations: int = 0  # what the diagnosis read itself; counts as setup
 
     def __add__(self, other: Diagnosis) -> Diagnosis:  # type: ignore[override]
         """Both, notes of the second taking precedence."""
-        return Diagnosis({**self.notes, **other.notes}, (*self.warnings, *other.warnings), self.evaluations + other.evaluations)
+        return Diagnosis({**self.notes, **other.notes}, (*self.warnings, *other.warnings))
 
 
 def positions(info: type[Columns]) -> Columns:
@@ -164,7 +172,7 @@ class Sampler(ABC):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # of a class with several names: the options of each
     cost: ClassVar[str]  # rows read per iteration, in words, for the table of samplers
     Info: ClassVar[Any]  # NamedTuple class of what a step reports; "acceptance_rate" must be among its fields
-    any_rows: ClassVar[bool] = False  # whether it serves models whose rows are unusual, such as a time series
+    any_rows: ClassVar[bool] = False  # whether it serves models with a `row_limitation`, such as a time series
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -189,9 +197,9 @@ class Sampler(ABC):
 
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """`prepare`, for a model that the sampler can serve."""
-        if model.unusual and not self.any_rows:
+        if model.row_limitation and not self.any_rows:
             raise ModelError(
-                f"{self.name} reads single rows with a linear predictor, but the rows of {model.family.name} {model.unusual}. "
+                f"{self.name} reads single rows with a linear predictor, but the rows of {model.family.name} {model.row_limitation}. "
                 "Use a full-data sampler such as 'nuts', or 'informed', which reads subsets or contiguous windows."
             )
         return self.prepare(model, mode, seed, progress)

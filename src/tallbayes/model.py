@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -16,10 +16,28 @@ from tallbayes.engine.rows import SingleIndex
 from tallbayes.errors import DataError, ModelError
 from tallbayes.priors import Prior, PriorTerms, prior_gradient, prior_precision, prior_value, weakly_informative
 
+RESPONSES = ("binary", "count", "positive", "real", "class", "series")
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """A quadratic lower bound of the log-likelihood of a row, known in closed form: what Firefly takes if a family has one.
+
+    `kind` makes the compiled bound: tangent at the reference if given None, or at the same xi in every row.
+    """
+
+    name: str
+    kind: Callable[[float | None], Any]
+    xi: float | None = None  # of an untuned bound; None if that is tangent at theta = 0
+    origin: str = "at theta = 0"  # what theta = 0 means for the family
+
 
 @dataclass(frozen=True)
 class Family:
-    """What is the same for every model of a family: the support of y, the mean, and proven properties."""
+    """What a family says of itself: the support of y, its law, proven properties, and what it refuses.
+
+    Other code asks for these facts and never for the name of a family.
+    """
 
     name: str
     support: str
@@ -27,14 +45,40 @@ class Family:
     admits: Callable[[np.ndarray], np.ndarray]
     mean: Callable[[np.ndarray], np.ndarray]
     self_concordant: bool  # |f'''| <= |f''| for all eta and y
-    log_concave: bool
+    log_concave: bool  # in the linear predictors
     examples: tuple[Any, ...]  # members that the contract tests check
     responses: tuple[float, ...]  # responses that the contract tests use
+    response: str = "real"  # one of RESPONSES: what kind of number y is
     response_scale: bool = False  # whether coefficients are in units of y
     link: Callable[[float], float] = lambda mean: 0.0  # a linear predictor that fits a mean response, to start from
+    link_name: str = "identity"
     start: Callable[[Any], np.ndarray] | None = None  # a first guess of theta from a model, where the link is not enough
-    trouble: str = ""  # what to do if the search for the mode stalls or finds a flat direction
+    mode_advice: str = ""  # what to do if the search for the mode stalls or finds a flat direction
+
+    member_of: Callable[..., Any] = lambda **options: None  # the member with the options of a model
+    predictors: Callable[[Any], int] = lambda member: 1  # linear predictors of a member
+    row_options: Callable[[float], dict[str, Any]] = lambda largest: {}
+    """Options that follow from the largest response where they are not given."""
+    mean_known: bool = True  # False if `mean` can only raise
+    log_normaliser: Callable[[Any, np.ndarray], np.ndarray] | None = None
+    """Log of the factor of the density that `value` leaves out, of a member and an array of responses; None if unknown."""
+    simulate: Callable[[np.random.Generator, Any, np.ndarray, np.ndarray], np.ndarray] | None = None
+    """Responses of a member at eta (rows, draws), or (rows, draws, predictors); nuisances are (draws, count)."""
+    prediction_refusal: str = ""  # why there are no predictions of new rows, and what to do instead
+
     bound: str | None = None  # the certified bound that "auto" takes; None to compare T6 and T9
+    published_bound: str = ""  # the bound of the paper on confidence samplers: "T1", or "exponential" for f''' = kappa y e^-eta
+    fourth_supremum: float | None = None  # sup of |f''''| over all eta and y, for bound T7
+    centred_third: float | None = None  # sup of |D^3 f[v, v, v]| over centred unit vectors v of several predictors
+    tangent: Tangent | None = None
+    unit_scale_member: Callable[[Any], Any] = lambda member: None
+    """For a member with an unknown scale, the one of scale 1 whose sums are its sufficient statistics; None for others."""
+    plain_sample: bool = False  # rows differ in y alone, and log-likelihoods are quadratic in it
+
+
+def no_terms(member: Any, y: np.ndarray) -> np.ndarray:
+    """The log normaliser of a family whose `value` is a log density."""
+    return np.zeros(np.shape(y))
 
 
 @dataclass(eq=False)
@@ -49,8 +93,10 @@ class Model:
     options: dict[str, Any] = field(default_factory=dict)
     predictors: int = 1
 
-    independent_rows: ClassVar[bool] = True  # given theta
-    unusual: ClassVar[str] = ""  # what its rows are or lack, if samplers made for rows with linear predictors cannot serve it
+    exchangeable: ClassVar[bool] = True  # rows are independent given theta: any part of them, in any order, has the same law
+    row_limitation: ClassVar[str] = (
+        ""  # what rows are or lack, if samplers made for rows with linear predictors cannot serve it
+    )
     domain: ClassVar[str] = ""  # why `admits` refuses a theta
 
     def __post_init__(self) -> None:
@@ -88,6 +134,46 @@ class Model:
                     f"{self.family.support}. {self.family.remedy}".rstrip()
                 )
 
+    def over(self, data: Dataset) -> Self:
+        """The same model over other rows with the same columns: class, family, options, and the prior with its scales.
+
+        The scales of a default prior stay those of the rows of this model, so that parts of the rows have the prior of all.
+        The certificate of an expression covers the responses it was made from; others have no bound.
+
+        >>> import numpy as np, tallbayes as tb
+        >>> data = tb.Dataset.from_arrays(np.ones((6, 1)), [0, 1, 1, 0, 1, 1])
+        >>> tb.models.logistic(data).over(tb.Dataset.from_arrays(np.ones((2, 1)), [0, 1]))
+        Model(logistic, 2 rows, 1 parameters, prior weakly_informative)
+        """
+        if isinstance(data, Dataset) and data.columns != self.data.columns:
+            raise DataError(
+                f"the model has the columns {', '.join(self.data.columns)}, the new rows have {', '.join(data.columns)}; read them "
+                "with the same formula."
+            )
+        model = replace(self, data=data)
+        model.default_prior = self.default_prior
+        model.__dict__["prior_terms"] = self.prior_terms
+        return model
+
+    def log_normaliser(self, index: np.ndarray) -> np.ndarray:
+        """Log of the factors that the likelihoods of the indexed rows leave out, of weight one."""
+        if self.family.log_normaliser is None:
+            raise ModelError(
+                f"the densities of the {self.family.name} model are known up to a factor only, so leave-one-out cannot compare them: "
+                "give its Family a log_normaliser, or tallbayes.models.from_jax a log_normaliser=."
+            )
+        y = np.asarray(self.data.records[index, self.data.d], float)
+        return self.family.log_normaliser(self.member, y)
+
+    @property
+    def conditioned_rows(self) -> int:
+        """Rows at the beginning that have no likelihood of their own, because the others are conditioned on them."""
+        return 0
+
+    def startup(self, theta: np.ndarray) -> float | None:
+        """What is left of the start of a window's recursion at the window itself; None if rows have no recursion."""
+        return None
+
     def start(self) -> np.ndarray | None:
         """Where the search for the mode begins, if not at the values that fit the response's own mean and spread."""
         return None if self.family.start is None else self.family.start(self)
@@ -121,6 +207,11 @@ class Model:
         """The prior as compiled code sees it."""
         assert self.prior is not None
         return self.prior.terms(self.data, self.predictors, len(self.nuisances), self.family.response_scale)
+
+    @property
+    def unit_scale_member(self) -> Any:
+        """With an unknown scale, the member of scale 1 whose sums are the sufficient statistics; None for other models."""
+        return self.family.unit_scale_member(self.member)
 
     def admits(self, theta: np.ndarray) -> bool:
         """Whether the posterior density is positive at a finite theta; the reason why not is `domain`."""

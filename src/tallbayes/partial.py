@@ -22,8 +22,9 @@ import numpy as np
 from tallbayes.api import sample
 from tallbayes.contract import Sampler
 from tallbayes.data.dataset import Dataset
-from tallbayes.errors import OptionError
+from tallbayes.errors import ModelError, OptionError
 from tallbayes.model import Model
+from tallbayes.streams import Stream, generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +72,11 @@ def partial_posteriors(
     ((500, 1000, 2000), True)
     """
     n = model.data.n
+    if not model.exchangeable:
+        raise ModelError(
+            f"partial posteriors take random rows, and those of a {model.family.name} model are not exchangeable: their order "
+            "matters. Use sampler='informed' with rows='window', or a full-data sampler such as 'nuts'."
+        )
     if not isinstance(first, int | np.integer) or first < 2 * (model.dim + 1):
         raise OptionError(
             f"first is the number of rows of the smallest part, at least 2 (d + 1) = {2 * (model.dim + 1)}; got {first!r}."
@@ -83,7 +89,7 @@ def partial_posteriors(
     while sizes[-1] < n:
         sizes.append(min(2 * sizes[-1], n))
     apply = (lambda theta: theta) if function is None else function
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.PARTIAL)
     results, used, evals, per_row = [], [], 0.0, []
     for _ in range(replications):
         terms = min(int(rng.geometric(1.0 - decay)), len(sizes))
@@ -112,8 +118,10 @@ def _part(model: Model, index: np.ndarray) -> Model:
     rows = model.data.records[index].astype(float)
     d = model.data.d
     data = Dataset.from_arrays(
-        rows[:, :d], rows[:, d], columns=list(model.data.columns), offset=rows[:, d + 1], weights=rows[:, d + 2]
+        rows[:, :d],
+        rows[:, d],
+        columns=list(model.data.columns),
+        offset=rows[:, d + 1],
+        weights=rows[:, d + 2],
     )
-    part = Model(data, model.family, model.member, model.prior, model.nuisances, model.options, model.predictors)
-    part.__dict__["prior_terms"] = model.prior_terms  # default scales are those of all rows
-    return part
+    return model.over(data)

@@ -34,7 +34,7 @@ class PriorTerms(NamedTuple):
 
 
 @inlinable
-def _coordinate(prior, theta, j):
+def _coordinate(prior: PriorTerms, theta: np.ndarray, j: int) -> float:
     if j != prior.intercept:
         return theta[j]
     total = 0.0
@@ -58,7 +58,7 @@ def prior_gradient(prior: Any, theta: np.ndarray, gradient: np.ndarray) -> float
 
 
 @prior_value.register(PriorTerms)
-def _prior_value(prior, theta):
+def _prior_value(prior: PriorTerms, theta: np.ndarray) -> float:
     total = 0.0
     for j in range(theta.size):
         kind = prior.kind[j]
@@ -80,7 +80,7 @@ def _prior_value(prior, theta):
 
 
 @prior_gradient.register(PriorTerms)
-def _prior_gradient(prior, theta, gradient):
+def _prior_gradient(prior: PriorTerms, theta: np.ndarray, gradient: np.ndarray) -> float:
     total = 0.0
     for j in range(theta.size):
         kind = prior.kind[j]

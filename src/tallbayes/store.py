@@ -17,7 +17,7 @@ _ABANDONED = 86_400.0  # seconds after which an unfinished store has no writer a
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoreEntry:
     """A packed store: `rows` is None if its description is damaged, `source` is None for a stream."""
 
     name: str
@@ -43,7 +43,7 @@ def folder() -> Path:
     return default_folder()
 
 
-def list(folder: str | Path | None = None) -> builtins.list[Stored]:
+def list(folder: str | Path | None = None) -> builtins.list[StoreEntry]:
     """All packed stores of a folder, by name.
 
     >>> import pyarrow as pa, tallbayes as tb, tempfile
@@ -55,9 +55,7 @@ def list(folder: str | Path | None = None) -> builtins.list[Stored]:
     where = default_folder() if folder is None else Path(folder)
     if not where.is_dir():
         return []
-    return [
-        _described(path) for path in sorted(where.iterdir()) if (path / "store.json").is_file() and ".part-" not in path.name
-    ]
+    return [_entry(path) for path in sorted(where.iterdir()) if (path / "store.json").is_file() and ".part-" not in path.name]
 
 
 def clear(name: str | None = None, folder: str | Path | None = None) -> builtins.list[str]:
@@ -69,11 +67,11 @@ def clear(name: str | None = None, folder: str | Path | None = None) -> builtins
     >>> len(tb.store.clear(folder=where)), tb.store.list(where)
     (1, [])
     """
-    found = {entry.name: entry.path for entry in list(folder)}
-    if name is not None and name not in found:
-        raise DataError(str(unknown("store", name, found or ["none"])))
-    chosen = found if name is None else {name: found[name]}
-    paths = [*chosen.values(), *(_abandoned(folder) if name is None else [])]
+    entries = {entry.name: entry.path for entry in list(folder)}
+    if name is not None and name not in entries:
+        raise DataError(str(unknown("store", name, entries or ["none"])))
+    selection = entries if name is None else {name: entries[name]}
+    paths = [*selection.values(), *(_abandoned(folder) if name is None else [])]
     for path in paths:
         try:
             shutil.rmtree(path)
@@ -81,7 +79,7 @@ def clear(name: str | None = None, folder: str | Path | None = None) -> builtins
             continue
         except OSError as error:
             raise StoreError(f"cannot delete {path}: {error}.") from error
-    return builtins.list(chosen)
+    return builtins.list(selection)
 
 
 def _abandoned(folder: str | Path | None) -> builtins.list[Path]:
@@ -92,10 +90,10 @@ def _abandoned(folder: str | Path | None) -> builtins.list[Path]:
     return [p for p in where.iterdir() if ".part-" in p.name and p.is_dir() and time.time() - p.stat().st_mtime > _ABANDONED]
 
 
-def _described(path: Path) -> Stored:
+def _entry(path: Path) -> StoreEntry:
     size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
     try:
         description = json.loads((path / "store.json").read_text())
-        return Stored(path.name, path, int(description["n"]), size, description["recipe"]["source"].get("path"))
+        return StoreEntry(path.name, path, int(description["n"]), size, description["recipe"]["source"].get("path"))
     except (ValueError, KeyError, TypeError, AttributeError, OSError):
-        return Stored(path.name, path, None, size, None)
+        return StoreEntry(path.name, path, None, size, None)

@@ -1,4 +1,7 @@
-"""Target: the only object a sampler sees of data, model and proxy. It counts every row read.
+"""Target: the only object a sampler sees of data, model and proxy. Every row read through it is counted.
+
+Here are the counters and the verbs that samplers share. Verbs of one scheme of rows are beside it in `schemes`; they read rows
+through the engine as these do, and pay for them by `count`. Samplers cannot: they do not import the engine's readers of rows.
 
 An evaluation is one distinct (row, theta) pair, value and/or gradient; both ends of a difference count, recomputed scalars
 at the reference do not. Counters belong to one chain.
@@ -6,25 +9,15 @@ at the reference do not. Counters belong to one chain.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.engine.gradients import control_gradient
-from tallbayes.engine.residuals import add_curvatures, add_slopes, residual_slopes, residual_values
-from tallbayes.engine.rows import (
-    proxy_values,
-    range_gradient,
-    range_hessian,
-    range_value,
-    residual_differences,
-    row_values,
-    weighted_gradient,
-)
-from tallbayes.engine.series import lead_rows
+from tallbayes.engine.ledger import record
+from tallbayes.engine.rows import proxy_values, range_gradient, range_value, residual_differences, row_values
 from tallbayes.priors import PriorTerms, prior_gradient, prior_value
-from tallbayes.proxies.lower_bounds import gaps, log_odds_gradient
+from tallbayes.proxies.capabilities import HasBound, HasProxy
 from tallbayes.proxies.taylor import proxy_value
 
 EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, ORACLE, SIZE = 0, 1, 2, 3, 4, 5, 6, 8
@@ -46,12 +39,15 @@ class Certified(NamedTuple):
     bound: Any
 
 
-class Target(NamedTuple):
-    """Rows, prior and proxy of one chain, with its counters."""
+Proxy = TypeVar("Proxy", covariant=True)
+
+
+class Target(NamedTuple, Generic[Proxy]):
+    """Rows, prior and proxy of one chain, with its counters. `Target[HasBound]` is one whose proxy has a bound."""
 
     rows: Any
     prior: PriorTerms
-    proxy: Any
+    proxy: Proxy
     counters: np.ndarray
 
 
@@ -61,82 +57,92 @@ def counters() -> np.ndarray:
 
 
 @inlinable
-def stop_run(target, status, row):
+def stop_run(target: Target, status: int, row: int) -> None:
     """End the chunk with a status and the row to blame."""
     target.counters[STATUS] = status
     target.counters[ROW] = row
 
 
 @inlinable
-def _count(target, values, gradients):
-    target.counters[EVALS] += values
+def count(target: Target, values: int, gradients: int, paper: int) -> None:
+    """Pay for rows: so many values and so many gradients at one theta, each pair of row and theta one evaluation; by the rule of the
+    papers they cost `paper`. Every verb that reads rows calls this, here or beside the scheme it serves."""
+    target.counters[EVALS] += max(values, gradients)
     target.counters[VALUES] += values
     target.counters[GRADIENTS] += gradients
-    target.counters[PAPER] += values
+    target.counters[PAPER] += paper
 
 
 @inlinable
-def row_total(target):
+def count_again(target: Target, gradients: int) -> None:
+    """Gradients of rows that were evaluated at this theta before: no new evaluation."""
+    target.counters[GRADIENTS] += gradients
+
+
+def charge(target: Target) -> None:
+    """Record what a target of preparation has read in the account that is open."""
+    record(int(target.counters[EVALS]))
+
+
+@inlinable
+def row_total(target: Target) -> int:
     """n."""
     return target.rows.records.shape[0]
 
 
 @inlinable
-def log_prior(target, theta):
+def log_prior(target: Target, theta: np.ndarray) -> float:
     """Log prior density: reads no row."""
     return prior_value(target.prior, theta)
 
 
 @inlinable
-def log_prior_gradient(target, theta, gradient):
+def log_prior_gradient(target: Target, theta: np.ndarray, gradient: np.ndarray) -> float:
     """Log prior density, its gradient added to `gradient`: reads no row."""
     return prior_gradient(target.prior, theta, gradient)
 
 
 @inlinable
-def log_posterior(target, theta):
+def log_posterior(target: Target, theta: np.ndarray) -> float:
     """Log posterior density on all rows: n evaluations."""
     n = row_total(target)
-    _count(target, n, 0)
+    count(target, n, 0, n)
     return range_value(target.rows, 0, n, theta) + prior_value(target.prior, theta)
 
 
 @inlinable
-def log_posterior_gradient(target, theta, gradient):
+def log_posterior_gradient(target: Target, theta: np.ndarray, gradient: np.ndarray) -> float:
     """Log posterior density on all rows, its gradient written to `gradient`: n evaluations."""
     n = row_total(target)
-    _count(target, n, n)
+    count(target, n, n, n)
     gradient[:] = 0.0
     value = range_gradient(target.rows, 0, n, theta, gradient)
     return value + prior_gradient(target.prior, theta, gradient)
 
 
 @inlinable
-def residual_gaps(target, index, theta, other, out):
+def residual_gaps(target: Target[HasBound], index: np.ndarray, theta: np.ndarray, other: np.ndarray, out: np.ndarray) -> None:
     """Residuals at `other` less those at `theta` of the indexed rows: two evaluations a row; papers count one."""
-    m = index.size
-    target.counters[EVALS] += 2 * m
-    target.counters[VALUES] += 2 * m
-    target.counters[PAPER] += m
+    count(target, 2 * index.size, 0, index.size)
     residual_differences(target.rows, index, theta, other, target.proxy.whitening.reference, out)
 
 
 @inlinable
-def log_likelihood_gap(target, theta, other):
+def log_likelihood_gap(target: Target, theta: np.ndarray, other: np.ndarray) -> float:
     """Log-likelihood at `other` less that at `theta` on all rows: 2 n evaluations."""
     n = row_total(target)
-    _count(target, 2 * n, 0)
+    count(target, 2 * n, 0, 2 * n)
     return range_value(target.rows, 0, n, other) - range_value(target.rows, 0, n, theta)
 
 
 @inlinable
-def subsample_values(target, index, theta, out):
+def subsample_values(target: Target, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """Log-likelihoods of the indexed rows: one evaluation a row."""
-    _count(target, index.size, 0)
+    count(target, index.size, 0, index.size)
     row_values(target.rows, index, theta, out)
 
 
-class Seen(NamedTuple):
+class Cache(NamedTuple):
     """Whether the values of all rows at the present theta are known already: by our rule, and by that of the papers.
 
     Ours: all rows have been read at theta, in whatever iteration. Theirs: the iteration before was charged 2 n.
@@ -147,25 +153,20 @@ class Seen(NamedTuple):
 
 
 @inlinable
-def _count_gaps(target, m, seen):
-    values = m if seen.ours else 2 * m
-    target.counters[EVALS] += values
-    target.counters[VALUES] += values
-    target.counters[PAPER] += m if seen.papers else 2 * m
+def _count_gaps(target: Target, m: int, cache: Cache) -> None:
+    count(target, m if cache.ours else 2 * m, 0, m if cache.papers else 2 * m)
 
 
 @inlinable
-def subsample_gaps(target, index, theta, other, seen, out):
-    """Residuals of the Taylor proxy, of any order, at `other` less those at `theta`: two evaluations a row, one if `seen`.
+def subsample_gaps(
+    target: Target[HasProxy], index: np.ndarray, theta: np.ndarray, other: np.ndarray, cache: Cache, out: np.ndarray
+) -> None:
+    """Residuals of the Taylor proxy, of any order, at `other` less those at `theta`: two evaluations a row, one if they are in
+    the cache.
 
     At order 0 these are the differences of log-likelihood.
     """
-    _count_gaps(target, index.size, seen)
-    _gaps(target, index, theta, other, out)
-
-
-@inlinable
-def _gaps(target, index, theta, other, out):
+    _count_gaps(target, index.size, cache)
     m, order, reference = index.size, target.proxy.proxy.order, target.proxy.whitening.reference
     if order == 2:
         residual_differences(target.rows, index, theta, other, reference, out)
@@ -185,149 +186,17 @@ def _gaps(target, index, theta, other, out):
 
 
 @inlinable
-def total_residual_gap(target, theta, other, white, other_white, seen):
-    """The sum over all rows of what `subsample_gaps` gives, in one sequential pass: 2 n evaluations, n if `seen`."""
+def total_residual_gap(
+    target: Target[HasProxy],
+    theta: np.ndarray,
+    other: np.ndarray,
+    white: np.ndarray,
+    other_white: np.ndarray,
+    cache: Cache,
+) -> float:
+    """The sum over all rows of what `subsample_gaps` gives, in one sequential pass: 2 n evaluations, n if they are
+    in the cache."""
     n = row_total(target)
-    _count_gaps(target, n, seen)
+    _count_gaps(target, n, cache)
     gap = range_value(target.rows, 0, n, other) - range_value(target.rows, 0, n, theta)
     return gap - (proxy_value(target.proxy.proxy, other_white) - proxy_value(target.proxy.proxy, white))
-
-
-@inlinable
-def oracle_range(target, theta, other):
-    """Smallest and largest of what `subsample_gaps` gives over all rows: 2 n evaluations of an oracle, which are counted apart."""
-    n, size = row_total(target), 4096
-    target.counters[ORACLE] += 2 * n
-    out, low, high = np.empty(size), np.inf, -np.inf
-    for start in range(0, n, size):
-        index = np.arange(start, min(n, start + size))
-        _gaps(target, index, theta, other, out[: index.size])
-        low, high = min(low, out[: index.size].min()), max(high, out[: index.size].max())
-    return low, high
-
-
-@inlinable
-def expand(target, theta, gradient, hessian):
-    """Gradient and lower triangle of the Hessian of the log-likelihood, written: n evaluations; papers do not count them."""
-    n = row_total(target)
-    target.counters[EVALS] += n
-    target.counters[VALUES] += n
-    target.counters[GRADIENTS] += n
-    gradient[:] = 0.0
-    hessian[:] = 0.0
-    return range_hessian(target.rows, 0, n, theta, gradient, hessian)
-
-
-@inlinable
-def centre_log_likelihoods(target, theta, out):
-    """l at the centres of groups of rows, which the proxy holds: one evaluation a centre."""
-    _count(target, out.size, 0)
-    row_values(target.proxy.centres, np.arange(out.size), theta, out)
-
-
-@inlinable
-def control_values(target, index, theta, out):
-    """Residuals l_i - q_i of the indexed rows: one evaluation a row."""
-    _count(target, index.size, 0)
-    residual_values(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out)
-
-
-@inlinable
-def control_slopes(target, index, theta, out, slopes):
-    """The same with gradients, as derivatives in the linear predictors: one evaluation a row."""
-    _count(target, index.size, index.size)
-    residual_slopes(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out, slopes)
-
-
-@inlinable
-def add_control_gradient(target, index, slopes, factors, gradient):
-    """Add gradients that `control_slopes` has evaluated, times factors: no new evaluation."""
-    add_slopes(target.rows, index, slopes, factors, gradient)
-
-
-@inlinable
-def add_reference_curvature(target, index, factors, hessian):
-    """Add Hessians of the indexed rows at the reference, times factors: scalars at the reference are not counted."""
-    add_curvatures(target.rows, index, factors, target.proxy.whitening.reference, hessian)
-
-
-@inlinable
-def residual_gradient(target, index, factors, theta, gradient):
-    """Add factors times gradients of l_i - q_i of the indexed rows, q_i of the proxy's order: one evaluation a row."""
-    m = index.size
-    target.counters[EVALS] += m
-    target.counters[GRADIENTS] += m
-    target.counters[PAPER] += m
-    reference, order = target.proxy.whitening.reference, target.proxy.proxy.order
-    control_gradient(target.rows, index, factors, theta, reference, order, gradient)
-
-
-@inlinable
-def subset_log_likelihood(target, index, theta):
-    """Log-likelihood of the indexed rows: one evaluation a row."""
-    values = np.empty(index.size)
-    subsample_values(target, index, theta, values)
-    total = 0.0
-    for j in range(index.size):
-        total += values[j]
-    return total
-
-
-@inlinable
-def subset_log_likelihood_gradient(target, index, factors, theta, gradient):
-    """Sum of factors times log-likelihoods of the indexed rows, its gradient written to `gradient`: one evaluation a row."""
-    _count(target, index.size, index.size)
-    gradient[:] = 0.0
-    return weighted_gradient(target.rows, index, factors, theta, gradient)
-
-
-@inlinable
-def window_log_likelihood(target, start, size, theta):
-    """Log-likelihood of `size` consecutive rows; those that start a recursion before them are evaluated and counted too."""
-    _count(target, size + lead_rows(target.rows, start), 0)
-    return range_value(target.rows, start, start + size, theta)
-
-
-@inlinable
-def window_log_likelihood_gradient(target, start, size, theta, gradient):
-    """The same, with the gradient written to `gradient`."""
-    m = size + lead_rows(target.rows, start)
-    _count(target, m, m)
-    gradient[:] = 0.0
-    return range_gradient(target.rows, start, start + size, theta, gradient)
-
-
-@inlinable
-def lower_gaps(target, index, theta, out):
-    """Gaps log L - log B of the indexed rows to their lower bounds: one evaluation a row. A negative one ends the run."""
-    _count(target, index.size, 0)
-    known_gaps(target, index, theta, out)
-
-
-@inlinable
-def known_gaps(target, index, theta, out):
-    """The same for rows that were already evaluated at theta and not kept: the pair counts once."""
-    gaps(target.rows, target.proxy, index, theta, out)
-    _require_bounds(target, index, out)
-
-
-@inlinable
-def _require_bounds(target, index, gap):
-    for j in range(index.size):
-        if gap[j] < 0.0:
-            stop_run(target, BOUND_EXCEEDED, index[j])
-
-
-@inlinable
-def bright_gradient(target, index, theta, out, gradient):
-    """Gaps of the indexed rows; the gradient of sum_j log(L/B - 1) is added to `gradient`: one evaluation a row."""
-    _count(target, index.size, index.size)
-    log_odds_gradient(target.rows, target.proxy, index, np.ones(index.size), theta, out, gradient)
-    _require_bounds(target, index, out)
-
-
-@inlinable
-def changed_gradient(target, index, sign, theta, gradient):
-    """Add sign[j] times the gradient of log(L/B - 1) of rows already evaluated at theta: counted as gradients alone."""
-    target.counters[GRADIENTS] += index.size
-    log_odds_gradient(target.rows, target.proxy, index, sign, theta, np.empty(index.size), gradient)

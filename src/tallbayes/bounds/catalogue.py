@@ -37,11 +37,13 @@ from tallbayes.bounds.tables import BOX, EUCLID, SUM, WHITE, Angular, Classed, C
 from tallbayes.bounds.user_given import given
 from tallbayes.compile import jit
 from tallbayes.engine import passes
+from tallbayes.engine.family_functions import third
+from tallbayes.engine.ledger import record
 from tallbayes.engine.passes import row_count
 from tallbayes.engine.random_rows import CHUNK, allocate, build
 from tallbayes.errors import ModelError, unknown
-from tallbayes.families.softmax import THIRD, Softmax
 from tallbayes.mode.laplace import Mode
+from tallbayes.streams import Stream, generator
 
 NAMES = ("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10")
 
@@ -66,11 +68,11 @@ def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int 
         raise unknown("bound", name, [*NAMES, "auto"])
     if not model.linear:
         return given(mode), "given"
-    if isinstance(model.member, Softmax):
+    if model.family.centred_third is not None:
         if name not in ("auto", "T6", "T8"):
-            raise ModelError("softmax has the centred bound T6 only; use bound='T6' or 'auto'.")
+            raise ModelError(f"{model.family.name} has the centred bound T6 only; use bound='T6' or 'auto'.")
         folder = None if model.data.store is None else model.data.store.parent
-        return _centred(mode, folder), "T6"
+        return _centred(mode, model.family.centred_third, folder), "T6"
     scaled = model.predictors == 1 and model.family.bound == "T10" and name in ("auto", "T10")  # a law of location and scale
     if model.predictors != 1 or (model.nuisances and not scaled):
         raise ModelError(
@@ -102,7 +104,7 @@ def _require_supremum(mode: Mode, name: str, supremum: np.ndarray) -> None:
 def _separable(mode: Mode, name: str, folder: Path | None) -> Separable:
     rows, d = mode.model.rows, mode.model.data.d
     n = row_count(rows)
-    if name == "T1" and mode.model.family.name != "logistic":
+    if name == "T1" and mode.model.family.published_bound != "T1":
         raise ModelError("bound T1 is the published one for logistic regression; use bound='auto'.")
     weight = allocate((n,), np.float64, folder)
     factor = np.eye(d) if name in ("T1", "T2") else mode.factor
@@ -120,15 +122,15 @@ def _separable(mode: Mode, name: str, folder: Path | None) -> Separable:
         weight[start:stop] = supremum / 6.0 * norm**3
         return np.abs(x).max(0)
 
-    parts = passes.over_ranges(n, CHUNK, work)
+    parts = passes.over_chunks(n, CHUNK, work)
     box = np.max(parts, axis=0)
     norms = {"T1": EUCLID, "T2": EUCLID, "T3": SUM, "T4": BOX, "T5": WHITE}
     pair = Cubes(norms[name], np.ascontiguousarray(mode.factor), box) if name in norms else Angular()
     return Separable(build(weight, folder=folder), pair)
 
 
-def _centred(mode: Mode, folder: Path | None) -> Separable:
-    """Softmax: c_i = THIRD/6 |A_i|^3, A_i the centred Jacobian of the K predictors in w, in its operator norm.
+def _centred(mode: Mode, supremum: float, folder: Path | None) -> Separable:
+    """Several predictors: c_i = supremum/6 |A_i|^3, A_i the centred Jacobian of the K predictors in w, in its operator norm.
 
     A_i A_i' is the K x K covariance of the predictors of row i, centred over classes: its largest eigenvalue is |A_i|^2.
     """
@@ -146,30 +148,37 @@ def _centred(mode: Mode, folder: Path | None) -> Separable:
         inner -= inner.mean(1, keepdims=True)
         inner -= inner.mean(2, keepdims=True)
         largest = np.maximum(np.linalg.eigvalsh(inner)[:, -1], 0.0) * (1.0 + 1e-12)
-        weight[start:stop] = omega * (THIRD / 6.0) * largest**1.5
+        weight[start:stop] = omega * (supremum / 6.0) * largest**1.5
 
-    passes.over_ranges(n, CHUNK, work)
+    passes.over_chunks(n, CHUNK, work)
     return Separable(build(weight, folder=folder), Cubic())
 
 
 def _local(mode: Mode, folder: Path | None) -> Local:
     model, n = mode.model, mode.model.data.n
-    if model.family.name != "logistic":
+    fourth = model.family.fourth_supremum
+    if fourth is None:
         raise ModelError("bound T7 needs a bounded fourth derivative, known here for logistic only; use T6 or T9.")
     weights = [allocate((n,), np.float64, folder) for _ in range(3)]
 
     def work(start: int, stop: int) -> None:
         facts = _survey(mode, start, stop, mode.factor)
-        x, _, offset, omega = passes.block(model.rows, start, stop)
-        eta = x @ mode.reference + offset
-        z = np.exp(-np.abs(eta))
-        slope = z * (1.0 - z) / (1.0 + z) ** 3
-        weights[0][start:stop] = omega * slope / 6.0 * facts.norm**3
-        weights[1][start:stop] = omega / 192.0 * facts.norm**4
+        x, y, offset, omega = passes.block(model.rows, start, stop)
+        size = np.empty(stop - start)
+        _third_sizes(model.member, x @ mode.reference + offset, y, size)
+        weights[0][start:stop] = omega * size / 6.0 * facts.norm**3
+        weights[1][start:stop] = omega * (fourth / 24.0) * facts.norm**4
         weights[2][start:stop] = facts.supremum / 6.0 * facts.norm**3
 
-    passes.over_ranges(n, CHUNK, work)
+    passes.over_chunks(n, CHUNK, work)
     return Local(*(build(w, folder=folder) for w in weights))
+
+
+@jit
+def _third_sizes(family: Any, eta: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
+    """|f'''| of rows."""
+    for i in range(eta.size):
+        out[i] = abs(third(family, eta[i], y[i]))
 
 
 def half_octave(norm: np.ndarray, largest: float) -> np.ndarray:
@@ -195,7 +204,7 @@ def _classed(mode: Mode, folder: Path | None, indexed: bool) -> Classed:
         globally[start:stop] = np.where(finite, facts.supremum, 0.0) * cube
         return float(facts.norm.max(initial=0.0)), bool(finite.all())
 
-    parts = passes.over_ranges(n, CHUNK, work)
+    parts = passes.over_chunks(n, CHUNK, work)
     largest, bounded = max(p[0] for p in parts), all(p[1] for p in parts)
     classes = np.empty(n, np.uint8)
     passes.over_ranges(
@@ -221,7 +230,7 @@ def _classed(mode: Mode, folder: Path | None, indexed: bool) -> Classed:
 
 
 @jit
-def _counting_sort(classes, counts, order):
+def _counting_sort(classes: np.ndarray, counts: np.ndarray, order: np.ndarray) -> None:
     """Rows in order of class, each class in order of rows."""
     place = np.zeros(counts.size, np.int64)
     for k in range(1, counts.size):
@@ -239,13 +248,14 @@ def _permuted(values: np.ndarray, order: np.ndarray, folder: Path | None) -> np.
 
 def _choose(mode: Mode, seed: int) -> str:
     """T6 or T9 by the expected number of candidate rows, estimated on a subsample of rows and pairs of Laplace draws."""
-    model, rng = mode.model, np.random.default_rng(seed)
+    model, rng = mode.model, generator(seed, Stream.BOUND)
     if not model.family.self_concordant:
         return "T6"
     n, size = model.data.n, min(model.data.n, 200_000)
     index = np.sort(rng.integers(0, n, size)) if size < n else np.arange(n)
     rows = model.rows._replace(records=np.ascontiguousarray(model.data.records[index]))
     facts = Survey(*passes.survey(rows, 0, size, mode.factor, mode.reference))
+    record(size)
     if not np.isfinite(facts.supremum).all():
         return "T9"
     reach = math.sqrt(model.dim) + 1.0  # a typical larger |w| of two draws

@@ -43,7 +43,7 @@ class Ranged(NamedTuple):
 
 
 @total_rate.register(Ranged)
-def _ranged_total(bound, white, other, rates):
+def _ranged_total(bound: Ranged, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
     rates[0] = cubic(white, other) if bound.several else angular(white, other)
     reach = max(norm(white), norm(other))
     if rates[0] == 0.0:
@@ -60,21 +60,21 @@ def _ranged_total(bound, white, other, rates):
 
 
 @inlinable
-def _level(bound, rates):
+def _level(bound: Ranged, rates: np.ndarray) -> AliasTable:
     if rates[1] == 0.0:
         return bound.near
     return bound.far if rates[1] == 1.0 else bound.globally
 
 
 @draw_row.register(Ranged)
-def _ranged_draw(rng, bound, rates, total):
+def _ranged_draw(rng: np.random.Generator, bound: Ranged, rates: np.ndarray, total: float) -> tuple[int, float]:
     table = _level(bound, rates)
     row = draw_item(rng, table, 0, table.start.size - 1)
     return row, table.weight[row] * rates[0]
 
 
 @row_rate.register(Ranged)
-def _ranged_row(bound, rates, row):
+def _ranged_row(bound: Ranged, rates: np.ndarray, row: int) -> float:
     return _level(bound, rates).weight[row] * rates[0]
 
 
@@ -93,7 +93,7 @@ def ranged(mode: Mode, folder: Path | None) -> Ranged:
             weights[k][start:stop] = np.where(np.isfinite(cube), cube, 0.0)
         return unbounded
 
-    parts = passes.over_ranges(n, CHUNK, work)
+    parts = passes.over_chunks(n, CHUNK, work)
     failed = [next((p[k] for p in parts if p[k] >= 0), -1) for k in range(3)]
     if failed[0] >= 0:
         raise ModelError(_no_bound(mode, failed[0], float(radius[0])))

@@ -16,7 +16,7 @@ OVERFLOW = 600.0  # largest exponent for which psi is used
 
 
 @inlinable
-def _in_order(first, second):
+def _in_order(first: np.ndarray, second: np.ndarray) -> bool:
     """Whether a pair stands in its canonical (lexicographic) order."""
     for j in range(first.size):
         if first[j] != second[j]:
@@ -25,7 +25,7 @@ def _in_order(first, second):
 
 
 @inlinable
-def angular(first, second):
+def angular(first: np.ndarray, second: np.ndarray) -> float:
     """g: padded maximum over 48 directions of |u'^3 - u^3|, from the pair in canonical order: symmetric to the bit."""
     if not _in_order(first, second):
         first, second = second, first
@@ -62,7 +62,7 @@ def angular(first, second):
 
 
 @inlinable
-def cubic(first, second):
+def cubic(first: np.ndarray, second: np.ndarray) -> float:
     """|w' - w| (|w|^2 + |w'|^2 + w.w'): bounds the change of a cubic form of unit norm; symmetric to the bit."""
     gap, squares_first, squares_second, product = 0.0, 0.0, 0.0, 0.0
     for j in range(first.size):
@@ -74,7 +74,7 @@ def cubic(first, second):
 
 
 @inlinable
-def psi(radius):
+def psi(radius: float) -> float:
     """2 (e^S - 1 - S) / S^2: how much the curvature of a self-concordant function can exceed its start, on average."""
     if radius < 1e-3:
         return 1.0 + radius / 3.0 + radius * radius / 12.0
@@ -82,7 +82,7 @@ def psi(radius):
 
 
 @inlinable
-def norm(vector):
+def norm(vector: np.ndarray) -> float:
     """Euclidean length."""
     total = 0.0
     for j in range(vector.size):

@@ -27,18 +27,18 @@ def slope_rate(bound: Any, reach: float, rates: np.ndarray) -> float:
 
 
 @slope_rate.register(Zero)
-def _zero(bound, reach, rates):
+def _zero(bound: Zero, reach: float, rates: np.ndarray) -> float:
     return 0.0
 
 
 @slope_rate.register(Separable)
-def _separable(bound, reach, rates):
+def _separable(bound: Separable, reach: float, rates: np.ndarray) -> float:
     rates[0] = 1.0
     return bound.table.cumulative[-1]
 
 
 @slope_rate.register(Ranged)
-def _ranged(bound, reach, rates):
+def _ranged(bound: Ranged, reach: float, rates: np.ndarray) -> float:
     rates[0] = 1.0
     if reach <= bound.radius[0]:
         rates[1] = 0.0
@@ -51,7 +51,7 @@ def _ranged(bound, reach, rates):
 
 
 @slope_rate.register(Classed)
-def _classed(bound, reach, rates):
+def _classed(bound: Classed, reach: float, rates: np.ndarray) -> float:
     total = 0.0
     for k in range(bound.radius.size):
         first, last = bound.chunk[k], bound.chunk[k + 1]

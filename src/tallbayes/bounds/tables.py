@@ -48,17 +48,17 @@ class Zero(NamedTuple):
 
 
 @total_rate.register(Zero)
-def _zero_total(bound, white, other, rates):
+def _zero_total(bound: Zero, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
     return 0.0
 
 
 @draw_row.register(Zero)
-def _zero_draw(rng, bound, rates, total):
+def _zero_draw(rng: np.random.Generator, bound: Zero, rates: np.ndarray, total: float) -> tuple[int, float]:
     return 0, 0.0
 
 
 @row_rate.register(Zero)
-def _zero_row(bound, rates, row):
+def _zero_row(bound: Zero, rates: np.ndarray, row: int) -> float:
     return 0.0
 
 
@@ -89,22 +89,22 @@ def pair_size(pair: Any, white: np.ndarray, other: np.ndarray) -> float:
 
 
 @pair_size.register(Angular)
-def _angular_size(pair, white, other):
+def _angular_size(pair: Angular, white: np.ndarray, other: np.ndarray) -> float:
     return angular(white, other)
 
 
 @pair_size.register(Cubic)
-def _cubic_size(pair, white, other):
+def _cubic_size(pair: Cubic, white: np.ndarray, other: np.ndarray) -> float:
     return cubic(white, other)
 
 
 @pair_size.register(Cubes)
-def _cubes_size(pair, white, other):
+def _cubes_size(pair: Cubes, white: np.ndarray, other: np.ndarray) -> float:
     return _cube(pair, white) + _cube(pair, other)
 
 
 @inlinable
-def _cube(pair, white):
+def _cube(pair: Cubes, white: np.ndarray) -> float:
     if pair.norm == 0:
         return norm(white) ** 3
     size = 0.0
@@ -129,19 +129,19 @@ class Separable(NamedTuple):
 
 
 @total_rate.register(Separable)
-def _separable_total(bound, white, other, rates):
+def _separable_total(bound: Separable, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
     rates[0] = pair_size(bound.pair, white, other)
     return bound.table.cumulative[-1] * rates[0]
 
 
 @draw_row.register(Separable)
-def _separable_draw(rng, bound, rates, total):
+def _separable_draw(rng: np.random.Generator, bound: Separable, rates: np.ndarray, total: float) -> tuple[int, float]:
     row = draw_item(rng, bound.table, 0, bound.table.start.size - 1)
     return row, bound.table.weight[row] * rates[0]
 
 
 @row_rate.register(Separable)
-def _separable_row(bound, rates, row):
+def _separable_row(bound: Separable, rates: np.ndarray, row: int) -> float:
     return bound.table.weight[row] * rates[0]
 
 
@@ -154,7 +154,7 @@ class Local(NamedTuple):
 
 
 @total_rate.register(Local)
-def _local_total(bound, white, other, rates):
+def _local_total(bound: Local, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
     g = angular(white, other)
     quartic = norm(white) ** 4 + norm(other) ** 4
     here = bound.third.cumulative[-1] * g + bound.fourth.cumulative[-1] * quartic
@@ -166,14 +166,14 @@ def _local_total(bound, white, other, rates):
 
 @row_rate.register(Local)
 @inlinable
-def _local_row(bound, rates, row):
+def _local_row(bound: Local, rates: np.ndarray, row: int) -> float:
     if rates[1] < 0.0:
         return bound.globally.weight[row] * rates[0]
     return bound.third.weight[row] * rates[0] + bound.fourth.weight[row] * rates[1]
 
 
 @draw_row.register(Local)
-def _local_draw(rng, bound, rates, total):
+def _local_draw(rng: np.random.Generator, bound: Local, rates: np.ndarray, total: float) -> tuple[int, float]:
     if rates[1] < 0.0:
         row = draw_item(rng, bound.globally, 0, bound.globally.start.size - 1)
     elif rng.random() * total < bound.third.cumulative[-1] * rates[0]:
@@ -196,12 +196,12 @@ class Classed(NamedTuple):
 
 
 @rate_count.register(Classed)
-def _classed_count(bound):
+def _classed_count(bound: Classed) -> int:
     return 2 * bound.radius.size
 
 
 @total_rate.register(Classed)
-def _classed_total(bound, white, other, rates):
+def _classed_total(bound: Classed, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
     g = angular(white, other)
     reach = max(norm(white), norm(other))
     total = 0.0
@@ -225,13 +225,13 @@ def _classed_total(bound, white, other, rates):
 
 
 @inlinable
-def _classed_item(bound, rates, k, item):
+def _classed_item(bound: Classed, rates: np.ndarray, k: int, item: int) -> float:
     factor = rates[2 * k + 1]
     return bound.local.weight[item] * factor if factor > 0.0 else bound.globally.weight[item] * -factor
 
 
 @draw_row.register(Classed)
-def _classed_draw(rng, bound, rates, total):
+def _classed_draw(rng: np.random.Generator, bound: Classed, rates: np.ndarray, total: float) -> tuple[int, float]:
     goal, k = rng.random() * total, 0
     while k < bound.radius.size - 1 and goal >= rates[2 * k]:
         goal -= rates[2 * k]
@@ -244,7 +244,7 @@ def _classed_draw(rng, bound, rates, total):
 
 
 @row_rate.register(Classed)
-def _classed_row(bound, rates, row):
+def _classed_row(bound: Classed, rates: np.ndarray, row: int) -> float:
     item = bound.position[row]
     if item < 0:
         return 0.0
@@ -255,7 +255,7 @@ def _classed_row(bound, rates, row):
 
 
 @jit
-def row_rates(bound, rates, start, out):
+def row_rates(bound: Any, rates: np.ndarray, start: int, out: np.ndarray) -> None:
     """lambda_i of consecutive rows."""
     for k in range(out.size):
         out[k] = row_rate(bound, rates, start + k)

@@ -24,6 +24,7 @@ import numpy as np
 from tallbayes.bounds.tables import Classed, Local, Separable, draw_row, rate_count, row_rate, total_rate
 from tallbayes.compile import generic, inlinable
 from tallbayes.engine import passes
+from tallbayes.engine.family_functions import third
 from tallbayes.engine.random_rows import CHUNK, AliasTable, allocate, build, draw_item
 from tallbayes.engine.survey import range_lowest
 from tallbayes.errors import ModelError
@@ -40,7 +41,7 @@ class Lipschitz(NamedTuple):
 
 
 @total_rate.register(Lipschitz)
-def _lipschitz_total(bound, white, other, rates):
+def _lipschitz_total(bound: Lipschitz, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
     gap, size, other_size = 0.0, 0.0, 0.0
     for j in range(white.size):
         change = other[j] - white[j]
@@ -58,13 +59,13 @@ def _lipschitz_total(bound, white, other, rates):
 
 
 @draw_row.register(Lipschitz)
-def _lipschitz_draw(rng, bound, rates, total):
+def _lipschitz_draw(rng: np.random.Generator, bound: Lipschitz, rates: np.ndarray, total: float) -> tuple[int, float]:
     row = draw_item(rng, bound.table, 0, bound.table.start.size - 1)
     return row, bound.table.weight[row] * rates[0]
 
 
 @row_rate.register(Lipschitz)
-def _lipschitz_row(bound, rates, row):
+def _lipschitz_row(bound: Lipschitz, rates: np.ndarray, row: int) -> float:
     return bound.table.weight[row] * rates[0]
 
 
@@ -84,7 +85,7 @@ def lipschitz(mode: Mode, order: int, euclidean: bool = False) -> Lipschitz:
         weight[start:stop] = slope * norm if order == 0 else 0.5 * curvature * norm**2
         return bool(np.isfinite(slope if order == 0 else curvature).all())
 
-    if not all(passes.over_ranges(n, CHUNK, work)):
+    if not all(passes.over_chunks(n, CHUNK, work)):
         raise ModelError(
             f"a proxy of order {order} needs a bounded {name}, which the {model.family.name} family does not have; use order=2, "
             "or bound='oracle' for a study."
@@ -113,7 +114,7 @@ class PublishedGamma(NamedTuple):
 
 
 @inlinable
-def _sum_norm(factor, white):
+def _sum_norm(factor: np.ndarray, white: np.ndarray) -> float:
     total = 0.0
     for j in range(white.size):
         h = 0.0
@@ -124,13 +125,13 @@ def _sum_norm(factor, white):
 
 
 @total_rate.register(PublishedGamma)
-def _gamma_total(bound, white, other, rates):
+def _gamma_total(bound: PublishedGamma, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
     first, second = _sum_norm(bound.factor, white), _sum_norm(bound.factor, other)
     exponent = bound.box * max(first, second) - bound.lowest
     if exponent > 700.0:  # no bound, rather than an overflow
         return np.inf
-    third = bound.height * math.exp(exponent)
-    return third / 6.0 * bound.box**3 * (first**3 + second**3)
+    supremum = bound.height * math.exp(exponent)
+    return supremum / 6.0 * bound.box**3 * (first**3 + second**3)
 
 
 @generic
@@ -140,7 +141,7 @@ def largest_rate(bound: Any, white: np.ndarray, other: np.ndarray, rates: np.nda
 
 
 @largest_rate.register(Classed)
-def _classed_largest(bound, white, other, rates):
+def _classed_largest(bound: Classed, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
     total_rate(bound, white, other, rates)
     largest = 0.0
     for k in range(bound.radius.size):
@@ -158,7 +159,7 @@ def gap_range(
 
 
 @inlinable
-def _residual_polynomial(alpha, b, order):
+def _residual_polynomial(alpha: float, b: float, order: int) -> tuple[float, float, float]:
     """Coefficients in z = (y - mu*)/sigma* of the residual of a normal row, alpha = (mu - mu*)/sigma*, b = log sigma / sigma*."""
     e = math.expm1(-2.0 * b)
     square, linear, constant = -0.5 * e, alpha + alpha * e, -b - 0.5 * alpha * alpha * (1.0 + e)
@@ -170,7 +171,9 @@ def _residual_polynomial(alpha, b, order):
 
 
 @gap_range.register(Extremes)
-def _extremes_range(bound, whitening, order, theta, other, white, other_white):
+def _extremes_range(
+    bound: Extremes, whitening: Any, order: int, theta: np.ndarray, other: np.ndarray, white: Any, other_white: Any
+) -> Any:
     centre, scale = whitening.reference[0], math.exp(whitening.reference[1])
     a0, b0, c0 = _residual_polynomial((theta[0] - centre) / scale, theta[1] - whitening.reference[1], order)
     a1, b1, c1 = _residual_polynomial((other[0] - centre) / scale, other[1] - whitening.reference[1], order)
@@ -188,7 +191,7 @@ def _extremes_range(bound, whitening, order, theta, other, white, other_white):
 def extremes(mode: Mode) -> Extremes:
     """The smallest and the largest value of a normal sample; rows with weights or offsets are refused."""
     model = mode.model
-    if model.family.name != "normal":
+    if not model.family.plain_sample:
         raise ModelError(
             f"the range from the smallest and the largest response is for normal samples, not {model.family.name}; "
             "use another bound or sampler."
@@ -198,22 +201,22 @@ def extremes(mode: Mode) -> Extremes:
         x, y, offset, omega = passes.block(model.rows, start, stop)
         return float(y.min()), float(y.max()), bool((x == 1.0).all() and (offset == 0.0).all() and (omega == 1.0).all())
 
-    parts = passes.over_ranges(model.data.n, CHUNK, work)
+    parts = passes.over_chunks(model.data.n, CHUNK, work)
     if not all(p[2] for p in parts):
         raise ModelError("a normal sample with weights or offsets has no certified range; use sampler='exact-minibatch'.")
     return Extremes(min(p[0] for p in parts), max(p[1] for p in parts))
 
 
 def published_gamma(mode: Mode) -> PublishedGamma:
-    """The published bound of gamma regression: one pass."""
+    """The published bound of gamma regression, of any family with f''' = kappa y e^-eta: one pass."""
     model = mode.model
 
     def work(start: int, stop: int) -> tuple[float, float, float]:
         x, y, offset, omega = passes.block(model.rows, start, stop)
         return float((omega * y).max()), float(np.abs(x).max()), float((x @ mode.reference + offset).min())
 
-    parts = passes.over_ranges(model.data.n, CHUNK, work)
-    height = model.member.shape * max(p[0] for p in parts)
+    parts = passes.over_chunks(model.data.n, CHUNK, work)
+    height = third(model.member, 0.0, 1.0) * max(p[0] for p in parts)
     return PublishedGamma(height, max(p[1] for p in parts), min(p[2] for p in parts), np.ascontiguousarray(mode.factor))
 
 
@@ -229,13 +232,24 @@ def reference_scale(bound: Any, rows: Any, reference: np.ndarray) -> float:
     return 0.0
 
 
+@generic
+def reference_passes(bound: Any) -> int:
+    """How many passes `reference_scale` takes."""
+    return 0
+
+
 @moved.register(PublishedGamma)
-def _gamma_moved(bound, scale):
+def _gamma_moved(bound: PublishedGamma, scale: float) -> Any:
     return PublishedGamma(bound.height, bound.box, scale, bound.factor)
 
 
+@reference_passes.register(PublishedGamma)
+def _gamma_passes(bound: PublishedGamma) -> int:
+    return 1
+
+
 @reference_scale.register(PublishedGamma)
-def _gamma_scale(bound, rows, reference):
+def _gamma_scale(bound: PublishedGamma, rows: Any, reference: np.ndarray) -> float:
     return range_lowest(rows, 0, rows.records.shape[0], reference)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from tallbayes.bounds.pair_functions import cubic
 from tallbayes.bounds.tables import draw_row, row_rate, total_rate
 from tallbayes.engine import passes
+from tallbayes.engine.ledger import record
 from tallbayes.engine.random_rows import CHUNK, AliasTable, build, draw_item
 from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
@@ -34,7 +35,7 @@ class Given(NamedTuple):
 
 
 @total_rate.register(Given)
-def _given_total(bound, white, other, rates):
+def _given_total(bound: Given, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
     here, there = bound.factor @ white, bound.factor @ other
     reach = max(np.linalg.norm(here), np.linalg.norm(there))
     k = int(np.searchsorted(bound.radius, reach))
@@ -45,14 +46,14 @@ def _given_total(bound, white, other, rates):
 
 
 @draw_row.register(Given)
-def _given_draw(rng, bound, rates, total):
+def _given_draw(rng: np.random.Generator, bound: Given, rates: np.ndarray, total: float) -> tuple[int, float]:
     table = bound.tables[int(rates[1])]
     row = draw_item(rng, table, 0, table.start.size - 1)
     return row, table.weight[row] * rates[0]
 
 
 @row_rate.register(Given)
-def _given_row(bound, rates, row):
+def _given_row(bound: Given, rates: np.ndarray, row: int) -> float:
     return bound.tables[int(rates[1])].weight[row] * rates[0]
 
 
@@ -90,4 +91,5 @@ def given(mode: Mode) -> Given:
 
 def _tabulate(model: UserModel, radius: float) -> np.ndarray:
     n = model.data.n
+    record(n)
     return np.concatenate([model.third_bounds(np.arange(a, min(n, a + CHUNK)), radius) for a in range(0, n, CHUNK)])

@@ -11,17 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tallbayes.cli.arguments import (
-    Constant,
-    Expression,
-    FamilyName,
-    FamilyOption,
-    Mean,
-    Sigma,
-    Support,
-    family_of,
-    prior_of,
-)
+from tallbayes.cli.arguments import Constant, Expression, FamilyName, FamilyOption, Mean, Sigma, Support, family_of, prior_of
 
 app = typer.Typer(
     help="Bayesian posteriors over tall data, reading only the rows each iteration needs.",
@@ -284,10 +274,9 @@ def compare(
 ) -> None:
     """Compare what samplers cost on a file, and how far their draws are from a long exact run."""
     import tallbayes as tb
-    from tallbayes import api
 
     name, options = family_of(family, sigma, option, expression, constant, mean, support)
-    api.check_family(name, options)
+    tb.models.check_family(name, options)
     data = tb.read(source, formula, offset=offset, weights=weights, progress=not quiet)
     model = tb.models.build(name, data, prior_of(prior), **options)
     named = [name.strip() for name in samplers.split(",") if name.strip()] or None
@@ -395,7 +384,3 @@ def main() -> None:
             raise
         print("tallbayes: interrupted before there was anything to keep", file=sys.stderr)
         sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()

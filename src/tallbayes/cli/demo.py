@@ -10,6 +10,7 @@ import numpy as np
 from tallbayes import api
 from tallbayes.errors import OptionError
 from tallbayes.progress import Progress
+from tallbayes.streams import Stream, generator
 
 _CHUNK = 100_000
 _EFFECT = np.array([0.8, -0.5, 0.3, 0.0, 0.15, -1.1, 0.4, 0.0])
@@ -28,7 +29,7 @@ def write_rows(path: Path, rows: int, seed: int, progress: bool = True) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.DEMO)
     d = _EFFECT.size
     mixing = np.linalg.cholesky(0.6 * np.eye(d) + 0.4)
     names = [f"x{j + 1}" for j in range(d)]

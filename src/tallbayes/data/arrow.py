@@ -31,9 +31,9 @@ def column_names(schema: Any) -> tuple[str, ...]:
     return tuple(c for c in schema.names if c not in index)
 
 
-def refuse_ambiguous(names: Sequence[str], wanted: Iterable[str]) -> None:
+def refuse_ambiguous(names: Sequence[str], used: Iterable[str]) -> None:
     """Refuse to choose between columns of the same name."""
-    for name in wanted:
+    for name in used:
         if list(names).count(name) > 1:
             raise DataError(f"there are {list(names).count(name)} columns called {name!r}; rename all but one.")
 
@@ -95,10 +95,10 @@ def dense_columns(source: Any, y: Any, columns: Sequence[str] | None) -> tuple[n
         if y not in every:
             raise DataError(f"there is no column {y!r}; the columns are {', '.join(every)}.")
         y = numbers(table, y, 0)
-    chosen = list(columns) if columns is not None else names
-    missing = [c for c in chosen if c not in names]
+    predictors = list(columns) if columns is not None else names
+    missing = [c for c in predictors if c not in names]
     if missing:
         raise DataError(f"there is no column {missing[0]!r}; the columns are {', '.join(names)}.")
-    if not chosen:
+    if not predictors:
         raise DataError("there is no column left for the predictors.")
-    return np.column_stack([numbers(table, c, 0) for c in chosen]), y, tuple(chosen)
+    return np.column_stack([numbers(table, c, 0) for c in predictors]), y, tuple(predictors)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tallbayes.data import records as packed
-from tallbayes.data.precision import require_kept
 from tallbayes.data.moments import Moments, check_finite
+from tallbayes.data.precision import require_kept
 from tallbayes.errors import DataError
 
 CHUNK = 1 << 16  # rows handled at a time by every streaming loop

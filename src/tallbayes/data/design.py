@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from tallbayes.data import arrow
-from tallbayes.data.factors import ELEMENTWISE, evaluate, named, options, placeholder, stateful_calls, transform_of
-from tallbayes.data.formula import Factor, General, expand
+from tallbayes.data.factors import ELEMENTWISE, evaluate, options, placeholder, stateful_calls, transform_of, with_names
+from tallbayes.data.formula import Factor, Formula, parse
 from tallbayes.data.moments import check_finite
 from tallbayes.data.transform_state import MOST_LEVELS, SUMMARIES
 from tallbayes.errors import DataError, StoreError, TallbayesError
@@ -48,81 +48,88 @@ def design(plan: dict[str, Any], batch: Any, first_row: int = 0) -> np.ndarray:
     array([[1., 0., 5.]])
     """
     if "design" in plan:
-        return Matrices(plan).matrix(batch, first_row)
+        return DesignMatrices(plan).matrix(batch, first_row)
     missing = [c for c in plan["columns"] if c not in batch.schema.names]
     if missing:
         raise DataError(f"there is no column {missing[0]!r}; the columns are {', '.join(batch.schema.names)}.")
-    parts = [arrow.numbers(batch, c, first_row) for c in plan["columns"]]
-    return np.column_stack([np.ones(batch.num_rows)] * bool(plan["intercept"]) + parts)
+    return plain_matrix(plan, batch, first_row)
 
 
-def survey(general: General, batches: Iterable[Any]) -> tuple[dict[str, Any], int]:
+def plain_matrix(plan: dict[str, Any], batch: Any, first_row: int) -> np.ndarray:
+    """The design matrix of a plan without transforms: numeric columns as they are, after a column of ones."""
+    x = np.empty((batch.num_rows, len(plan["columns"]) + bool(plan["intercept"])))
+    x[:, : int(plan["intercept"])] = 1.0
+    for j, c in enumerate(plan["columns"], start=int(plan["intercept"])):
+        x[:, j] = arrow.numbers(batch, c, first_row)
+    return x
+
+
+def survey(formula: Formula, batches: Iterable[Any]) -> tuple[dict[str, Any], int]:
     """Pass one: what `plan["design"]` holds, and the number of rows."""
-    levelled = {f.level for f in general.factors if f.level is not None}
-    levels: dict[int, set] = {k: set() for k in sorted(levelled)}
-    numbers = sorted({k for f in general.factors for k in f.numbers})
-    calls = {ast.unparse(c): c for f in general.factors for c in stateful_calls(f.tree)}
+    levels: dict[int, set[Any]] = {k: set() for k in _level_positions(formula)}
+    numbers = sorted({k for f in formula.factors for k in f.numbers})
+    calls = {ast.unparse(c): c for f in formula.factors for c in stateful_calls(f.tree)}
     summaries = {}
     for text, call in calls.items():
-        shown, name = named(text, general.names), transform_of(call)
+        shown, name = with_names(text, formula.names), transform_of(call)
         summaries[text] = SUMMARIES[name](shown, options(call, shown), name)
     n, example = 0, {}
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        for k, found in levels.items():
-            name = general.names[k]
-            found.update(_distinct(batch, name, n))
-            if len(found) > MOST_LEVELS:
+        for k, values_of in levels.items():
+            name = formula.names[k]
+            values_of.update(_distinct(batch, name, n))
+            if len(values_of) > MOST_LEVELS:
                 raise DataError(
                     f"column {name!r} has more than {MOST_LEVELS:,} levels within the first {n + batch.num_rows:,} rows. Group "
                     "rare levels together, use it as a number, or leave it out."
                 )
-        values = _values(general, numbers, batch, n)
+        values = _values(formula, numbers, batch, n)
         for text, call in calls.items():
             with np.errstate(all="ignore"):
                 argument = np.asarray(evaluate(call.args[0], values), float)
-            check_finite(argument[:, None], (named(ast.unparse(call.args[0]), general.names),), n)
+            check_finite(argument[:, None], (with_names(ast.unparse(call.args[0]), formula.names),), n)
             summaries[text].add(argument)
         if n == 0:
-            example = {general.names[k]: float(values[placeholder(k)][0]) for k in numbers}
+            example = {formula.names[k]: float(values[placeholder(k)][0]) for k in numbers}
         n += batch.num_rows
     if n == 0:
         raise DataError("the source has no rows.")
-    found_levels = {general.names[k]: _ordered(found) for k, found in levels.items()}
-    _refuse_identifiers(found_levels, n)
-    _refuse_wide(general, found_levels)
-    states = {named(text, general.names, quoted=True): summary.state() for text, summary in summaries.items()}
-    text_columns = [general.names[f.level] for f in general.factors if f.level is not None and isinstance(f.tree, ast.Name)]
+    ordered_levels = {formula.names[k]: _sort_levels(values_of) for k, values_of in levels.items()}
+    _refuse_identifiers(ordered_levels, n)
+    _refuse_wide(formula, ordered_levels)
+    states = {with_names(text, formula.names, quoted=True): summary.state() for text, summary in summaries.items()}
+    text_columns = [formula.names[f.level] for f in formula.factors if f.level is not None and isinstance(f.tree, ast.Name)]
     described = {
-        "formula": general.text,
+        "formula": formula.text,
         "text": text_columns,
-        "levels": found_levels,
+        "levels": ordered_levels,
         "states": states,
         "example": example,
     }
-    plan = {"response": general.response, "columns": list(general.columns), "design": described}
-    described["names"] = list(Matrices(plan, general).names)
+    plan = {"response": formula.response, "columns": list(formula.columns), "design": described}
+    described["names"] = list(DesignMatrices(plan, formula).names)
     return described, n
 
 
-class Matrices:
+class DesignMatrices:
     """The second pass: design matrices of batches from the JSON of a plan."""
 
-    def __init__(self, plan: dict[str, Any], general: General | None = None) -> None:
+    def __init__(self, plan: dict[str, Any], formula: Formula | None = None) -> None:
         described = plan["design"]
         try:
-            if general is None:
-                general = _reread(plan)
-            self.general = general
-            self.numbers = sorted({k for f in general.factors for k in f.numbers})
-            self.levels = {k: _checked_levels(described["levels"][general.names[k]]) for k in _levelled(general)}
-            self.calls = {ast.unparse(c): c for f in general.factors for c in stateful_calls(f.tree)}
+            if formula is None:
+                formula = _parse_plan(plan)
+            self.formula = formula
+            self.numbers = sorted({k for f in formula.factors for k in f.numbers})
+            self.levels = {k: _check_levels(described["levels"][formula.names[k]]) for k in _level_positions(formula)}
+            self.calls = {ast.unparse(c): c for f in formula.factors for c in stateful_calls(f.tree)}
             self.states = {}
             for text, call in self.calls.items():
-                state = described["states"][named(text, general.names, quoted=True)]
-                self.states[text] = _checked_state(transform_of(call), options(call, text), state)
-            example = {k: float(described["example"][general.names[k]]) for k in self.numbers}
+                state = described["states"][with_names(text, formula.names, quoted=True)]
+                self.states[text] = _check_state(transform_of(call), options(call, text), state)
+            example = {k: float(described["example"][formula.names[k]]) for k in self.numbers}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, TallbayesError) and not isinstance(error, DataError):
                 raise
@@ -141,7 +148,7 @@ class Matrices:
         from formulaic.parser.types import Term
         from formulaic.utils.code import format_expr
 
-        self.types = {k: pd.CategoricalDtype(found) for k, found in self.levels.items()}
+        self.types = {k: pd.CategoricalDtype(values) for k, values in self.levels.items()}
 
         def factor(part: Factor) -> Any:
             if part.level is None:
@@ -154,13 +161,13 @@ class Matrices:
 
         terms = [
             Term([factor(f) for f in term] if term else [FormulaicFactor("1", eval_method="literal")])
-            for term in self.general.terms
+            for term in self.formula.terms
         ]
         states = {format_expr(self.calls[text]): _formulaic_state(state) for text, state in self.states.items()}
         spec = ModelSpec(SimpleFormula(terms), na_action="ignore", output="numpy", transform_state=states)
         values = {placeholder(k): np.array([v]) for k, v in example.items()}
-        self.spec = self._materialised(spec, self._frame(values, {k: np.zeros(1, int) for k in self.levels}, 1)).model_spec
-        self.names = tuple(named(c, self.general.names) for c in self.spec.column_names)
+        self.spec = self._materialise(spec, self._frame(values, {k: np.zeros(1, int) for k in self.levels}, 1)).model_spec
+        self.names = tuple(with_names(c, self.formula.names) for c in self.spec.column_names)
         if not self.names:
             raise DataError("the formula leaves no predictor: every column of it is constant.")
 
@@ -172,25 +179,25 @@ class Matrices:
             columns[_level_name(k)] = pd.Categorical.from_codes(code, dtype=self.types[k])
         return pd.DataFrame(columns, index=pd.RangeIndex(m))
 
-    def _materialised(self, spec: Any, frame: Any) -> Any:
+    def _materialise(self, spec: Any, frame: Any) -> Any:
         context = {name: function for name, function in ELEMENTWISE.items() if name != "I"}
         try:
             with np.errstate(all="ignore"):  # what is not finite is named by its row afterwards
                 return spec.get_model_matrix(frame, context=context)
         except Exception as error:
-            raise DataError(f"the formula {self.general.text!r} cannot be computed: {error}") from error
+            raise DataError(f"the formula {self.formula.text!r} cannot be computed: {error}") from error
 
     def matrix(self, batch: Any, first_row: int = 0) -> np.ndarray:
         """The design matrix of a batch, whose first row has the given number."""
-        missing = [c for c in self.general.columns if c not in batch.schema.names]
+        missing = [c for c in self.formula.columns if c not in batch.schema.names]
         if missing:
             raise DataError(f"there is no column {missing[0]!r}; the columns are {', '.join(batch.schema.names)}.")
         if batch.num_rows == 0:
             return np.empty((0, len(self.names)))
-        values = _values(self.general, self.numbers, batch, first_row)
+        values = _values(self.formula, self.numbers, batch, first_row)
         self._refuse_outside(values, first_row)
-        codes = {k: _codes(batch, self.general.names[k], found, first_row) for k, found in self.levels.items()}
-        out = np.asarray(self._materialised(self.spec, self._frame(values, codes, batch.num_rows)), float)
+        codes = {k: _codes(batch, self.formula.names[k], known, first_row) for k, known in self.levels.items()}
+        out = np.asarray(self._materialise(self.spec, self._frame(values, codes, batch.num_rows)), float)
         check_finite(out, self.names, first_row)
         return out
 
@@ -204,10 +211,10 @@ class Matrices:
             outside = ~((argument >= state["lower_bound"]) & (argument <= state["upper_bound"]))
             if outside.any():
                 row = int(np.argmax(outside))
-                column = named(ast.unparse(call.args[0]), self.general.names)
+                column = with_names(ast.unparse(call.args[0]), self.formula.names)
                 raise DataError(
                     f"row {first_row + row}, column {column!r} is {argument[row]:g}, outside the range of the spline "
-                    f"{named(text, self.general.names)}, {state['lower_bound']:g} to {state['upper_bound']:g}. Leave such "
+                    f"{with_names(text, self.formula.names)}, {state['lower_bound']:g} to {state['upper_bound']:g}. Leave such "
                     "rows out, or fit with lower_bound= and upper_bound=."
                 )
 
@@ -221,24 +228,24 @@ def _level_name(k: int) -> str:
     return f"_level_{k}_"
 
 
-def _levelled(general: General) -> list[int]:
-    return sorted({f.level for f in general.factors if f.level is not None})
+def _level_positions(formula: Formula) -> list[int]:
+    return sorted({f.level for f in formula.factors if f.level is not None})
 
 
-def _reread(plan: dict[str, Any]) -> General:
+def _parse_plan(plan: dict[str, Any]) -> Formula:
     """The formula of a plan that comes out of a file."""
     described = plan["design"]
     available = (*(str(c) for c in plan["columns"]), str(plan["response"]))
     text = described["formula"]
     if not isinstance(text, str) or "~" in text:
         raise StoreError("the description of the columns is damaged: its formula is no text.")
-    return expand(f"`{plan['response']}` ~ {text}", available, [str(c) for c in described["text"]])
+    return parse(f"`{plan['response']}` ~ {text}", available, [str(c) for c in described["text"]])
 
 
-def _values(general: General, numbers: list[int], batch: Any, first_row: int) -> dict[str, np.ndarray]:
+def _values(formula: Formula, numbers: list[int], batch: Any, first_row: int) -> dict[str, np.ndarray]:
     out = {}
     for k in numbers:
-        name = general.names[k]
+        name = formula.names[k]
         out[placeholder(k)] = values = arrow.numbers(batch, name, first_row)
         check_finite(values[:, None], (name,), first_row)
     return out
@@ -276,10 +283,10 @@ def _distinct(batch: Any, name: str, first_row: int) -> list[Any]:
     return np.unique(values).tolist()
 
 
-def _ordered(found: set) -> list[Any]:
-    if all(isinstance(v, float) and v.is_integer() and abs(v) < 2**53 for v in found):
-        found = {int(v) for v in found}
-    return sorted(found)
+def _sort_levels(levels: set[Any]) -> list[Any]:
+    if all(isinstance(v, float) and v.is_integer() and abs(v) < 2**53 for v in levels):
+        levels = {int(v) for v in levels}
+    return sorted(levels)
 
 
 def _codes(batch: Any, name: str, levels: list[Any], first_row: int) -> np.ndarray:
@@ -292,8 +299,8 @@ def _codes(batch: Any, name: str, levels: list[Any], first_row: int) -> np.ndarr
     if text != isinstance(levels[0], str):
         raise DataError(f"column {name!r} has type {column.type}, but its levels are such as {levels[0]!r}; convert it.")
     if text:
-        found = pc.index_in(column.cast(pa.string()), value_set=pa.array(levels, pa.string()))
-        codes = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)
+        position = pc.index_in(column.cast(pa.string()), value_set=pa.array(levels, pa.string()))
+        codes = pc.fill_null(position, -1).to_numpy(zero_copy_only=False)
     else:
         values = arrow.numbers(pa.record_batch([column], [name]), name, first_row)
         known = np.asarray(levels, float)
@@ -310,21 +317,21 @@ def _codes(batch: Any, name: str, levels: list[Any], first_row: int) -> np.ndarr
 
 def _refuse_identifiers(levels: dict[str, list[Any]], n: int) -> None:
     """A column whose values hardly repeat names rows, not groups: it would make as many coefficients as there are rows."""
-    for name, found in levels.items():
-        if len(found) >= FEWEST_IDENTIFIERS and 2 * len(found) > n:
+    for name, values in levels.items():
+        if len(values) >= FEWEST_IDENTIFIERS and 2 * len(values) > n:
             raise DataError(
-                f"column {name!r} has {len(found):,} levels in {n:,} rows: it identifies rows rather than groups. Leave it out "
+                f"column {name!r} has {len(values):,} levels in {n:,} rows: it identifies rows rather than groups. Leave it out "
                 f"of the formula (`.` takes all columns; `. - {name}` all but this one), or group its levels."
             )
 
 
-def _refuse_wide(general: General, levels: dict[str, list[Any]]) -> None:
+def _refuse_wide(formula: Formula, levels: dict[str, list[Any]]) -> None:
     total = 0
-    for term in general.terms:
+    for term in formula.terms:
         width = 1
         for f in term:
             if f.level is not None:
-                width *= len(levels[general.names[f.level]])
+                width *= len(levels[formula.names[f.level]])
             elif isinstance(f.tree, ast.Call) and transform_of(f.tree) in ("bs", "poly"):
                 given = options(f.tree, f.text)
                 width *= given.get(
@@ -338,7 +345,7 @@ def _refuse_wide(general: General, levels: dict[str, list[Any]]) -> None:
             )
 
 
-def _checked_levels(values: Any) -> list[Any]:
+def _check_levels(values: Any) -> list[Any]:
     if not isinstance(values, list) or not values or len(values) > MOST_LEVELS:
         raise ValueError("levels are no list")
     if not (all(isinstance(v, str) for v in values) or all(isinstance(v, int | float) for v in values)):
@@ -348,7 +355,7 @@ def _checked_levels(values: Any) -> list[Any]:
     return values
 
 
-def _checked_state(name: str, given: dict[str, Any], state: Any) -> dict[str, Any]:
+def _check_state(name: str, given: dict[str, Any], state: Any) -> dict[str, Any]:
     if not isinstance(state, dict) or set(state) != set(_STATES[name]):
         raise ValueError(f"the state of {name} needs {', '.join(_STATES[name])}")
     for value in state.values():

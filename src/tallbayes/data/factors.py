@@ -1,6 +1,6 @@
 """Factors of formulas as checked syntax trees: names of columns, numbers, arithmetic and the listed transforms, nothing else.
 
-A tree that passed `checked` holds no attribute, string, subscript or call of anything else, so it may be evaluated.
+A tree that passed `parse_factor` holds no attribute, string, subscript or call of anything else, so it may be evaluated.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def number_of(name: str) -> int:
     return int(match[1])
 
 
-def named(text: str, names: tuple[str, ...], quoted: bool = False) -> str:
+def with_names(text: str, names: tuple[str, ...], quoted: bool = False) -> str:
     """The text with the names of columns instead of placeholders.
 
-    >>> named("log(_column_1_)", ("y", "unit price")), named("log(_column_1_)", ("y", "unit price"), quoted=True)
+    >>> with_names("log(_column_1_)", ("y", "unit price")), with_names("log(_column_1_)", ("y", "unit price"), quoted=True)
     ('log(unit price)', 'log(`unit price`)')
     """
 
@@ -72,12 +72,12 @@ def named(text: str, names: tuple[str, ...], quoted: bool = False) -> str:
     return _PLACEHOLDER.sub(name, text)
 
 
-def checked(source: str, shown: str) -> ast.expr:
+def parse_factor(source: str, shown: str) -> ast.expr:
     """The syntax tree of a factor; refuses whatever is not in the whitelist.
 
-    >>> ast.unparse(checked("I(_column_0_**2)", "I(x**2)"))
+    >>> ast.unparse(parse_factor("I(_column_0_**2)", "I(x**2)"))
     'I(_column_0_ ** 2)'
-    >>> checked("I(_column_0_.__class__)", "I(x.__class__)")
+    >>> parse_factor("I(_column_0_.__class__)", "I(x.__class__)")
     Traceback (most recent call last):
     ...
     tallbayes.errors.DataError: Attribute in 'I(x.__class__)' is not allowed: a term is made of columns, numbers, arithmetic and
@@ -87,7 +87,7 @@ def checked(source: str, shown: str) -> ast.expr:
         tree = ast.parse(source, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise DataError(f"{shown!r} cannot be read; check its parentheses and commas.") from None
-    if _called(tree) == "C":
+    if _function_name(tree) == "C":
         assert isinstance(tree, ast.Call)
         if len(tree.args) != 1 or tree.keywords or not isinstance(tree.args[0], ast.Name):
             raise DataError(f"{shown!r}: C takes one column and no options; compute other codings as columns first.")
@@ -99,7 +99,7 @@ def checked(source: str, shown: str) -> ast.expr:
     return tree
 
 
-def _called(node: ast.AST) -> str | None:
+def _function_name(node: ast.AST) -> str | None:
     return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
 
 
@@ -117,7 +117,7 @@ def _check(node: ast.AST, shown: str, stateful: bool, top: bool) -> None:
             raise DataError(f"{shown!r}: write a power of numbers as one number.")
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
         raise DataError(f"{shown!r}: write a power with **, not ^.")
-    elif isinstance(node, ast.Call) and (name := _called(node)) is not None:
+    elif isinstance(node, ast.Call) and (name := _function_name(node)) is not None:
         if name in ELEMENTWISE:
             if len(node.args) != 1 or node.keywords:
                 raise DataError(f"{shown!r}: {name} takes one argument.")
@@ -155,10 +155,10 @@ def _number(node: ast.AST, shown: str) -> float:
 def options(node: ast.Call, shown: str) -> dict[str, Any]:
     """The options of a call of bs, poly, scale or center, checked.
 
-    >>> options(checked("bs(_column_0_, df=5)", "bs(x, df=5)"), "bs(x, df=5)")
+    >>> options(parse_factor("bs(_column_0_, df=5)", "bs(x, df=5)"), "bs(x, df=5)")
     {'df': 5}
     """
-    name = _called(node)
+    name = _function_name(node)
     assert name is not None
     valid = OPTIONS[name]
     if len(node.args) - 1 > len(valid):
@@ -203,21 +203,21 @@ def _check_spline(given: dict[str, Any], shown: str) -> None:
 
 def stateful_calls(tree: ast.expr) -> list[ast.Call]:
     """Calls in a checked tree that need to know all rows."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) in OPTIONS]
-    return [c for c in calls if not (_called(c) == "poly" and options(c, "").get("raw"))]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _function_name(node) in OPTIONS]
+    return [c for c in calls if not (_function_name(c) == "poly" and options(c, "").get("raw"))]
 
 
 def transform_of(call: ast.Call) -> str:
     """Name of the transform of a checked call."""
-    name = _called(call)
+    name = _function_name(call)
     assert name is not None
     return name
 
 
 def evaluate(node: ast.AST, values: Mapping[str, np.ndarray]) -> Any:
-    """The value of an elementwise tree that passed `checked`.
+    """The value of an elementwise tree that passed `parse_factor`.
 
-    >>> evaluate(checked("log10(10 * _column_0_)", ""), {"_column_0_": np.array([1.0, 10.0])})
+    >>> evaluate(parse_factor("log10(10 * _column_0_)", ""), {"_column_0_": np.array([1.0, 10.0])})
     array([1., 2.])
     """
     if isinstance(node, ast.Name):

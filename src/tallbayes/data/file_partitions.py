@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tallbayes.data.arrow import Source
 from tallbayes.data.dataset import Dataset, _float_type
 from tallbayes.data.plan import make_plan
-from tallbayes.data.read import _read_to_memory, _surveyed
+from tallbayes.data.read import _read_to_memory, learn_design
 from tallbayes.data.sources import open_source
+from tallbayes.data.sources.folder import join_sources
 from tallbayes.errors import DataError
 
 
@@ -25,35 +25,24 @@ def files_of(paths: Any) -> list[str]:
     tallbayes.errors.DataError: there is no file in []; give a folder, a pattern such as rows/*.parquet, or a list of paths.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
-    found: list[str] = []
+    files: list[str] = []
     for path in given:
         text = str(path)
         if Path(text).is_dir():
-            found += [str(p) for p in sorted(Path(text).iterdir()) if p.is_file() and not p.name.startswith((".", "_"))]
+            files += [str(p) for p in sorted(Path(text).iterdir()) if p.is_file() and not p.name.startswith((".", "_"))]
         elif glob.has_magic(text) and not Path(text).exists():
-            found += sorted(glob.glob(text, recursive=True))
+            files += sorted(glob.glob(text, recursive=True))
         else:
-            found.append(text)
-    if not found:
+            files.append(text)
+    if not files:
         raise DataError(f"there is no file in {paths}; give a folder, a pattern such as rows/*.parquet, or a list of paths.")
-    return [str(Path(p).absolute()) for p in found]
+    return [str(Path(p).absolute()) for p in files]
 
 
-def joined(files: Sequence[str]) -> Source:
+def join_files(files: Sequence[str]) -> Source:
     """Several files as one source, in order."""
     sources = [open_source(f) for f in files]
-    head = sources[0]
-    for file, source in zip(files, sources, strict=True):
-        if set(source.names) != set(head.names):
-            different = ", ".join(sorted(set(source.names) ^ set(head.names)))
-            raise DataError(f"{file} and {files[0]} have different columns: {different} is not in both.")
-
-    def batches(columns: Sequence[str]) -> Any:
-        for source in sources:
-            yield from source.batches(columns)
-
-    n = sum(s.n for s in sources) if all(s.n is not None for s in sources) else None  # type: ignore[misc]
-    return replace(head, n=n, identity={"files": [s.identity for s in sources]}, batches=batches)
+    return join_sources(files, sources, {"files": [source.identity for source in sources]})
 
 
 def plan_of(
@@ -65,13 +54,13 @@ def plan_of(
     weights: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The plan by which every file is read, and what identifies the files; levels and knots come from one pass over all."""
-    rows = joined(files)
+    rows = join_files(files)
     plan, general = make_plan(rows, formula, response, columns, offset, weights)
     if general is not None:
-        plan, _ = _surveyed(rows, plan, general, False)
+        plan, _ = learn_design(rows, plan, general, False)
     return plan, rows.identity
 
 
-def read_part(files: Sequence[str], plan: dict[str, Any], dtype: str = "float64") -> Dataset:
+def read_partition_files(files: Sequence[str], plan: dict[str, Any], dtype: str = "float64") -> Dataset:
     """The rows of some files, packed in memory by a plan that all partitions share."""
-    return _read_to_memory(joined(files), plan, _float_type(dtype), {"plan": plan}, False)
+    return _read_to_memory(join_files(files), plan, _float_type(dtype), {"plan": plan}, False)

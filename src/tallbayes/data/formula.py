@@ -1,7 +1,8 @@
-"""Formulas: from text to terms. Nothing is evaluated here.
+"""Formulas: from text to terms, by one parser. Nothing is evaluated here.
 
-`parse` reads sums of columns: `y ~ x1 + x2`, `y ~ .`, `y ~ . - x3`, `+ 0` or `- 1` for no intercept. `expand` reads the rest:
-levels, interactions and transforms, each checked against a whitelist. Names that are not plain words stand in backquotes.
+`parse` reads sums of columns (`y ~ x1 + x2`, `y ~ .`, `y ~ . - x3`, `+ 0` or `- 1` for no intercept), levels, interactions and
+transforms, each checked against a whitelist. Names that are not plain words stand in backquotes. A formula that only names numeric
+columns is `plain`: its design matrix is those columns, and no pass over the rows is needed to know it.
 """
 
 from __future__ import annotations
@@ -12,72 +13,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tallbayes.data.factors import checked, named, number_of, placeholder
+from tallbayes.data.factors import number_of, parse_factor, placeholder, with_names
 from tallbayes.errors import DataError, unknown
-
-_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_][\w.]*|`[^`]+`)|(?P<number>[01])|(?P<sign>[+-])|(?P<all>\.)|(?P<other>\S))")
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What a formula asks for."""
-
-    response: str
-    columns: tuple[str, ...]
-    intercept: bool
-
-
-def parse(formula: str, available: tuple[str, ...], reserved: tuple[str, ...] = ()) -> Terms:
-    """Read a formula against the columns of a file; `.` means every column not used elsewhere.
-
-    >>> parse("y ~ . - b", ("y", "a", "b", "c"))
-    Terms(response='y', columns=('a', 'c'), intercept=True)
-    """
-    if formula.count("~") != 1:
-        raise DataError(f"the formula {formula!r} needs exactly one ~ between response and predictors.")
-    left, right = formula.split("~")
-    response = _response(left, available)
-    chosen: dict[str, None] = {}
-    intercept, add, expect_term, position = True, True, True, 0
-    while right[position:].strip():
-        match = _TOKEN.match(right, position)
-        assert match is not None
-        first, position = position == 0, match.end()
-        token = match.group().strip()
-        if match["other"]:
-            raise DataError(
-                f"{token!r} in the formula {formula!r}: only sums of numeric columns, '.', '- column', '+ 0' and '- 1' are "
-                "understood. Compute other terms as columns of the file first."
-            )
-        if match["sign"]:
-            if expect_term and not (first and token == "-"):
-                raise DataError(f"the formula {formula!r} has a sign without a term before {right[position:]!r}.")
-            add, expect_term = token == "+", True
-            continue
-        if not expect_term:
-            raise DataError(f"the formula {formula!r} has no + or - before {token!r}.")
-        expect_term = False
-        if match["number"]:
-            intercept = (token == "1") == add
-            continue
-        if match["all"]:
-            names = [c for c in available if c != response and c not in reserved]
-        else:
-            names = [token.strip("`")]
-            if names[0] not in available:
-                raise DataError(str(unknown("column", names[0], available)))
-            if names[0] == response and add:
-                raise DataError(f"the response {response!r} is also a predictor in the formula {formula!r}.")
-        for name in names:
-            if add:
-                chosen[name] = None
-            else:
-                chosen.pop(name, None)
-    if expect_term:
-        raise DataError(f"the formula {formula!r} ends without a term; write y ~ 1 for an intercept alone.")
-    if not chosen and not intercept:
-        raise DataError(f"the formula {formula!r} leaves no predictor.")
-    return Terms(response, tuple(chosen), intercept)
 
 
 def _response(left: str, available: tuple[str, ...]) -> str:
@@ -110,12 +47,12 @@ class Factor:
     level: int | None = None  # position of the column used as levels
 
 
-Products = dict[frozenset, tuple[Factor, ...]]
+Products = dict[frozenset[str], tuple[Factor, ...]]
 
 
 @dataclass(frozen=True)
-class General:
-    """What a general formula asks for: terms in the order of formulaic, each a product of factors."""
+class Formula:
+    """What a formula asks for: terms in the order of formulaic, each a product of factors."""
 
     response: str
     terms: tuple[tuple[Factor, ...], ...]
@@ -125,7 +62,17 @@ class General:
     def text(self) -> str:
         """The right-hand side in canonical form."""
         parts = [":".join(f.text for f in term) if term else "1" for term in self.terms]
-        return " + ".join(parts if () in self.terms else ["0", *parts])
+        return " + ".join(parts if self.intercept else ["0", *parts])
+
+    @property
+    def plain(self) -> bool:
+        """Whether the terms are numeric columns as they are, with or without an intercept."""
+        return all(len(term) < 2 and all(f.level is None and isinstance(f.tree, ast.Name) for f in term) for term in self.terms)
+
+    @property
+    def intercept(self) -> bool:
+        """Whether there is a column of ones."""
+        return () in self.terms
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -134,30 +81,24 @@ class General:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are read, in the order of the source."""
+        """The columns that are read: those of a plain formula as written, others in the order of the source."""
+        if self.plain:
+            return tuple(self.names[f.numbers[0]] for f in self.factors)
         used = {k for f in self.factors for k in (*f.numbers, *(() if f.level is None else (f.level,)))}
         return tuple(self.names[k] for k in sorted(used))
 
 
-def is_plain(formula: str) -> bool:
-    """Whether a formula only names columns, so that `parse` is enough.
+def parse(formula: str, available: tuple[str, ...], levels: Collection[str] = (), reserved: tuple[str, ...] = ()) -> Formula:
+    """Read a formula against the columns of a source; `.` means every column not used elsewhere, `levels` are those that are text.
 
-    >>> is_plain("y ~ a + b - 1"), is_plain("y ~ log(a)")
-    (True, False)
-    """
-    right = formula.partition("~")[2]
-    return all(not match["other"] for match in _TOKEN.finditer(right)) and "~" in formula
-
-
-def expand(formula: str, available: tuple[str, ...], levels: Collection[str], reserved: tuple[str, ...] = ()) -> General:
-    """Read a general formula; `levels` are the columns that are text.
-
-    Every factor passes the whitelist of `expression.checked`. The terms come in the order of formulaic: by degree, then as
+    Every factor passes the whitelist of `factors.parse_factor`. The terms come in the order of formulaic: by degree, then as
     written.
 
-    >>> expand("y ~ a*g - g + log(b)", ("y", "a", "b", "g"), {"g"}).text
+    >>> parse("y ~ . - b", ("y", "a", "b", "c")).columns
+    ('a', 'c')
+    >>> parse("y ~ a*g - g + log(b)", ("y", "a", "b", "g"), {"g"}).text
     '1 + a + log(b) + a:g'
-    >>> expand("y ~ (1|g)", ("y", "g"), {"g"})
+    >>> parse("y ~ (1|g)", ("y", "g"), {"g"})
     Traceback (most recent call last):
     ...
     tallbayes.errors.DataError: '|' in the formula 'y ~ (1|g)': there are no random effects. Use C(g) for an effect of each
@@ -167,8 +108,12 @@ def expand(formula: str, available: tuple[str, ...], levels: Collection[str], re
         raise DataError(f"the formula {formula!r} needs exactly one ~ between response and predictors.")
     left, right = formula.split("~")
     response = _response(left, available)
-    terms = _Parser(formula, right, response, available, levels, reserved).parsed()
-    return General(response, tuple(sorted(terms.values(), key=len)), available)
+    terms = _Parser(formula, right, response, available, levels, reserved).terms()
+    out = Formula(response, tuple(sorted(terms.values(), key=len)), available)
+    for name in () if out.plain else out.columns:
+        if "`" in name or "~" in name:
+            raise DataError(f"the name of column {name!r} has a ` or ~ in it; rename the column.")
+    return out
 
 
 class _Parser:
@@ -185,7 +130,8 @@ class _Parser:
     ) -> None:
         self.formula, self.response, self.available, self.levels = formula, response, available, levels
         self.rest = tuple(c for c in available if c != response and c not in reserved)
-        self.position, self.depth = 0, 0
+        self.positions = {name: k for k, name in reversed(list(enumerate(available)))}
+        self.position, self.depth, self.sign = 0, 0, "+"
         self.tokens: list[tuple[str, str]] = []
         for match in _GENERAL.finditer(right):
             kind, token = match.lastgroup or "", match.group().strip()
@@ -201,9 +147,11 @@ class _Parser:
     def peek(self) -> str:
         return self.tokens[self.position][1] if self.position < len(self.tokens) else ""
 
-    def parsed(self) -> Products:
+    def terms(self) -> Products:
         terms = self.sum({frozenset(): ()})
         if self.position < len(self.tokens):
+            if self.tokens[self.position][0] in ("name", "number", "all"):
+                raise DataError(f"the formula {self.formula!r} has no + or - before {self.peek()!r}.")
             self.refuse(self.peek(), _UNDERSTOOD)
         if not terms:
             raise DataError(f"the formula {self.formula!r} leaves no predictor.")
@@ -223,7 +171,9 @@ class _Parser:
                     terms.pop(frozenset(), None)
                 self.position += 1
             else:
+                outer, self.sign = self.sign, sign
                 product = self.product()
+                self.sign = outer
                 if sign == "-":
                     for key in product:
                         terms.pop(key, None)
@@ -239,17 +189,17 @@ class _Parser:
         while self.peek() == "*":
             self.position += 1
             other = self.interaction()
-            terms = {**terms, **other, **self.crossed(terms, other)}
+            terms = {**terms, **other, **self.cross(terms, other)}
         return terms
 
     def interaction(self) -> Products:
         terms = self.atom()
         while self.peek() == ":":
             self.position += 1
-            terms = self.crossed(terms, self.atom())
+            terms = self.cross(terms, self.atom())
         return terms
 
-    def crossed(self, terms: Products, other: Products) -> Products:
+    def cross(self, terms: Products, other: Products) -> Products:
         if len(terms) * len(other) > MOST_TERMS:
             raise DataError(f"the formula {self.formula!r} has more than {MOST_TERMS} terms; name those that matter.")
         return {a | b: tuple({f.text: f for f in (*s, *t)}.values()) for a, s in terms.items() for b, t in other.items()}
@@ -269,6 +219,8 @@ class _Parser:
             self.depth -= 1
             self.position += 1
             return terms
+        if token in ("+", "-"):
+            raise DataError(f"the formula {self.formula!r} has a sign without a term before {self.peek()!r}.")
         if kind == "all":
             return {frozenset([f.text]): (f,) for f in map(self.column, self.rest)}
         if kind != "name":
@@ -277,18 +229,16 @@ class _Parser:
         return {frozenset([factor.text]): (factor,)}
 
     def place(self, name: str) -> int:
-        if name not in self.available:
+        if name not in self.positions:
             raise DataError(str(unknown("column", name, self.available)))
-        if name == self.response:
+        if name == self.response and self.sign == "+":
             raise DataError(f"the response {name!r} is also a predictor in the formula {self.formula!r}.")
-        if "`" in name or "~" in name:
-            raise DataError(f"the name of column {name!r} has a ` or ~ in it; rename the column.")
-        return self.available.index(name)
+        return self.positions[name]
 
     def column(self, name: str) -> Factor:
         number = self.place(name)
         tree = ast.Name(placeholder(number), ast.Load())
-        text = named(tree.id, self.available, quoted=True)
+        text = with_names(tree.id, self.available, quoted=True)
         return Factor(text, tree, (), number) if name in self.levels else Factor(text, tree, (number,))
 
     def call(self) -> Factor:
@@ -311,9 +261,9 @@ class _Parser:
             self.refuse("(", "a parenthesis is not closed.")
         self.position = position + 1
         source = " ".join(parts)
-        tree = checked(source, named(source.replace(" ", ""), self.available))
+        tree = parse_factor(source, with_names(source.replace(" ", ""), self.available))
         numbers = sorted({number_of(n.id) for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id.startswith("_column_")})
-        text = named(ast.unparse(tree), self.available, quoted=True)
+        text = with_names(ast.unparse(tree), self.available, quoted=True)
         if parts[0] == "C":
             return Factor(text, tree, (), numbers[0])
         for number in numbers:

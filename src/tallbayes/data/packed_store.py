@@ -20,6 +20,7 @@ from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.moments import Moments
 from tallbayes.errors import StoreError
+from tallbayes.machine import sync_folder
 
 FORMAT = "tallbayes-store-1"
 
@@ -32,7 +33,7 @@ def default_folder() -> Path:
     return Path(cache) / "tallbayes" / "stores"
 
 
-class Writer:
+class StoreWriter:
     """Writes a store row chunk by row chunk; the store appears under its name only when it is complete."""
 
     def __init__(self, path: Path, columns: tuple[str, ...], response: str, dtype: np.dtype) -> None:
@@ -116,12 +117,12 @@ def open_store(path: str | Path) -> Dataset:
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise StoreError(f"the store {path} was written in another format; delete it and read the source again.")
     try:
-        return _described(path, description)
+        return _open_records(path, description)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"the store {path} is damaged ({error!r}); delete it and read the source again.") from error
 
 
-def _described(path: Path, description: dict[str, Any]) -> Dataset:
+def _open_records(path: Path, description: dict[str, Any]) -> Dataset:
     dtype = np.dtype(description["dtype"])
     n, width = int(description["n"]), int(description["width"])
     columns, response = tuple(description["columns"]), description["response"]
@@ -159,8 +160,4 @@ def write_synced(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(aside, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tallbayes.data import arrow
-from tallbayes.data import formula as formulas
 from tallbayes.data.dataset import Dataset
+from tallbayes.data.formula import Formula, parse
 from tallbayes.errors import DataError, OptionError, unknown
 
 _LONGEST_FORMULA = 10_000
@@ -21,7 +21,7 @@ def make_plan(
     columns: Sequence[str] | None,
     offset: str | None,
     weights: str | None,
-) -> tuple[dict[str, Any], formulas.General | None]:
+) -> tuple[dict[str, Any], Formula | None]:
     """Which columns of a source are read as what, in JSON types; and the formula, if it takes a pass to learn its columns."""
     log_offset, general = False, None
     kinds = dict(zip(rows.names, map(arrow.kind_of, rows.types), strict=True))
@@ -38,29 +38,28 @@ def make_plan(
             raise OptionError("give either a formula or response= and columns=, not both.")
         if not isinstance(formula, str) or len(formula) > _LONGEST_FORMULA:
             raise DataError(f"a formula is a text of at most {_LONGEST_FORMULA:,} characters.")
-        terms = formulas.parse(formula, rows.names, reserved) if formulas.is_plain(formula) else None
-        if terms is None or any(kinds[c] == "level" for c in terms.columns):
-            general = formulas.expand(formula, rows.names, {c for c in rows.names if kinds[c] == "level"}, reserved)
-            terms = formulas.Terms(general.response, general.columns, () in general.terms)
+        terms = parse(formula, rows.names, {c for c in rows.names if kinds[c] == "level"}, reserved)
+        response, predictors, intercept = terms.response, list(terms.columns), terms.intercept
+        general = None if terms.plain else terms
     elif response is None:
         raise OptionError("say what to model: a formula such as 'y ~ .', or response='y'.")
     else:
-        chosen = [c for c in rows.names if c != response and c not in reserved] if columns is None else list(columns)
-        for name in chosen:
+        predictors = [c for c in rows.names if c != response and c not in reserved] if columns is None else list(columns)
+        for name in predictors:
             if name not in rows.names:
                 raise DataError(str(unknown("column", name, rows.names)))
-        if response in chosen:
+        if response in predictors:
             raise DataError(f"the response {response!r} is also among columns=.")
-        terms = formulas.Terms(response, tuple(chosen), True)
+        intercept = True
     plan = {
-        "response": terms.response,
-        "columns": list(terms.columns),
-        "intercept": terms.intercept,
+        "response": response,
+        "columns": predictors,
+        "intercept": intercept,
         "offset": offset,
         "log_offset": log_offset,
         "weights": weights,
     }
-    arrow.refuse_ambiguous(rows.names, (*terms.columns, terms.response, *reserved))
+    arrow.refuse_ambiguous(rows.names, (*predictors, response, *reserved))
     if general is not None:
         return {**plan, "design": {"formula": general.text}}, general
     refuse_double(plan_names(plan))
@@ -74,7 +73,7 @@ def plan_names(plan: dict[str, Any]) -> tuple[str, ...]:
     return (("Intercept",) if plan["intercept"] else ()) + tuple(plan["columns"])
 
 
-def wanted(plan: dict[str, Any]) -> list[str]:
+def source_columns(plan: dict[str, Any]) -> list[str]:
     """All columns that are read."""
     return list(
         dict.fromkeys(c for c in (*plan["columns"], plan["response"], plan["offset"], plan["weights"]) if c is not None)
@@ -103,20 +102,23 @@ def check_store(
     plain = tuple(c for c in data.columns if c != "Intercept")
     plan = data.recipe.get("plan", {})
     asked: dict[str, Any] = {}
-    described = plan.get("design")
-    if described is not None and formula is not None:
-        general = formulas.expand(formula, (*plan["columns"], data.response), described["text"])
-        asked |= {"response": general.response, "formula": general.text}
-    elif formula is not None:
-        terms = formulas.parse(formula, (*plain, data.response))
-        asked |= {"response": terms.response, "columns": set(terms.columns), "intercept": terms.intercept}
+    held = {"response": data.response, "columns": set(plain), "intercept": "Intercept" in data.columns}
+    design = plan.get("design")
+    if formula is not None:
+        known, levels = (plain, ()) if design is None else (plan["columns"], design["text"])
+        terms = parse(formula, (*known, data.response), levels)
+        asked["response"] = terms.response
+        if design is None and terms.plain:
+            asked |= {"columns": set(terms.columns), "intercept": terms.intercept}
+        else:
+            asked["formula"] = terms.text
+            held["formula"] = (
+                " + ".join([str(int("Intercept" in data.columns)), *plain]) if design is None else design["formula"]
+            )
     if response is not None:
         asked["response"] = response
     if columns is not None:
         asked["columns"] = set(columns)
-    held = {"response": data.response, "columns": set(plain), "intercept": "Intercept" in data.columns}
-    if described is not None:
-        held["formula"] = described["formula"]
     for name, value in (("offset", offset), ("weights", weights)):
         if value is not None:
             asked[name] = value
@@ -125,10 +127,10 @@ def check_store(
     for name, value in asked.items():
         if value != held[name]:
             raise DataError(
-                f"the store {data.store} was packed with {name} {_listed(held[name])}, not {_listed(value)}. Read the original "
+                f"the store {data.store} was packed with {name} {_list_names(held[name])}, not {_list_names(value)}. Read the original "
                 "file again to change what is packed."
             )
 
 
-def _listed(value: Any) -> str:
+def _list_names(value: Any) -> str:
     return ", ".join(sorted(value)) if isinstance(value, set) else repr(value)

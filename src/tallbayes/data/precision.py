@@ -35,8 +35,8 @@ def require_kept(moments: Moments, kind: np.dtype) -> None:
     worst = int(np.argmax(share))
     if share[worst] <= LARGEST:
         return
+    name, high, sd = moments.names[worst], moments.high[worst], moments.sd[worst]
     raise DataError(
-        f"float32 does not keep the variation of {moments.names[worst]!r}: its values reach {moments.high[worst]:.6g} with a standard deviation "
-        f"of {moments.sd[worst]:.3g}, and float32 rounds them by up to {share[worst]:.2g} standard deviations. Use dtype='float64', or "
-        "subtract a constant from the column."
+        f"float32 does not keep the variation of {name!r}: its values reach {high:.6g} with a standard deviation of {sd:.3g}, and float32 "
+        f"rounds them by up to {share[worst]:.2g} standard deviations. Use dtype='float64', or subtract a constant from the column."
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -16,16 +15,17 @@ from typing import Any
 import numpy as np
 
 from tallbayes.data import arrow
-from tallbayes.data import formula as formulas
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, Packer, _float_type
-from tallbayes.data.design import Matrices, survey
-from tallbayes.data.packed_store import Writer, default_folder, open_store
+from tallbayes.data.design import DesignMatrices, plain_matrix, survey
+from tallbayes.data.formula import Formula
+from tallbayes.data.packed_store import StoreWriter, default_folder, open_store
+from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_double, source_columns
 from tallbayes.data.precision import require_kept
-from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_double, wanted
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.ipc import ipc
 from tallbayes.errors import DataError, StoreError, unknown
+from tallbayes.machine import available_memory
 from tallbayes.progress import Progress
 
 _IN_MEMORY_SHARE = 0.25  # of the memory now available: leaves room for the user's own objects and for proxies
@@ -79,8 +79,8 @@ def read(
     with ExitStack() as stack:
         if general is not None:
             if not rows.repeatable:
-                rows = _spooled(rows, plan, folder, stack)
-            plan, rows = _surveyed(rows, plan, general, progress)
+                rows = _spool(rows, plan, folder, stack)
+            plan, rows = learn_design(rows, plan, general, progress)
         if memory == "auto" and not on_disk and not _fits(rows.n, len(plan_names(plan)), kind):
             on_disk = True
             if (existing := _existing(path, request)) is not None:
@@ -99,7 +99,7 @@ def from_recipe(recipe: dict[str, Any], store: str | None, progress: bool = True
         path, plan, kind = str(recipe["source"]["path"]), recipe["plan"], _float_type(recipe["dtype"])
         plan_names(plan)
         if "design" in plan:
-            Matrices(plan)
+            DesignMatrices(plan)
     except (KeyError, TypeError, DataError) as error:
         raise StoreError(f"the description of the rows is damaged ({error!r}); give the model to resume.") from error
     return _read_to_memory(open_source(path), plan, kind, recipe, progress)
@@ -113,11 +113,11 @@ def _existing(path: Path, request: dict[str, Any]) -> Dataset | None:
     """The store at a path, if it holds what is asked for."""
     if not request["source"] or not path.exists():
         return None
-    found = open_store(path)
-    return found if _requested(found.recipe) == request else None
+    existing = open_store(path)
+    return existing if _request_of(existing.recipe) == request else None
 
 
-def _requested(recipe: dict[str, Any]) -> dict[str, Any]:
+def _request_of(recipe: dict[str, Any]) -> dict[str, Any]:
     """A recipe without what the first pass learned."""
     plan = recipe.get("plan", {})
     if "design" not in plan:
@@ -125,14 +125,14 @@ def _requested(recipe: dict[str, Any]) -> dict[str, Any]:
     return {**recipe, "plan": {**plan, "design": {"formula": plan["design"]["formula"]}}}
 
 
-def _spooled(rows: arrow.Source, plan: dict[str, Any], folder: Path, stack: ExitStack) -> arrow.Source:
+def _spool(rows: arrow.Source, plan: dict[str, Any], folder: Path, stack: ExitStack) -> arrow.Source:
     """A stream that can be read only once, kept in a file for the two passes."""
     import pyarrow as pa
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream.part-", dir=folder))) / "rows.arrow"
-        columns = wanted(plan)
+        columns = source_columns(plan)
         schema = pa.schema([(c, rows.types[rows.names.index(c)]) for c in columns])
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
             for batch in rows.batches(columns):
@@ -146,30 +146,30 @@ def _spooled(rows: arrow.Source, plan: dict[str, Any], folder: Path, stack: Exit
     return replace(ipc(path), identity={}, names=tuple(columns))
 
 
-def _surveyed(
-    rows: arrow.Source, plan: dict[str, Any], general: formulas.General, progress: bool
+def learn_design(
+    rows: arrow.Source, plan: dict[str, Any], general: Formula, progress: bool
 ) -> tuple[dict[str, Any], arrow.Source]:
     """Pass one of a general formula."""
     with Progress("levels and ranges", rows.n, progress) as bar:
 
-        def counted() -> Iterator[Any]:
+        def count_batches() -> Iterator[Any]:
             for batch in rows.batches(list(general.columns) or [general.response]):
                 bar.advance(batch.num_rows)
                 yield batch
 
-        described, n = survey(general, counted())
+        described, n = survey(general, count_batches())
     refuse_double(tuple(described["names"]))
     return {**plan, "design": described}, replace(rows, n=n)
 
 
 def _chunks(rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, packer: Packer) -> Iterator[np.ndarray]:
-    """Packed chunks, checked and counted."""
-    names, matrices = plan_names(plan), Matrices(plan) if "design" in plan else None
-    missing = [c for c in wanted(plan) if c not in rows.names]
+    """Packed chunks, checked and count_batches."""
+    names, matrices = plan_names(plan), DesignMatrices(plan) if "design" in plan else None
+    missing = [c for c in source_columns(plan) if c not in rows.names]
     if missing:
         raise DataError(f"the source has no column {missing[0]!r} any more; its columns are {', '.join(rows.names)}.")
     step = arrow.BATCH if matrices is None else matrices.rows_at_a_time
-    for whole in rows.batches(wanted(plan)):
+    for whole in rows.batches(source_columns(plan)):
         for start in range(0, whole.num_rows, step):
             batch = whole.slice(start, step)
             m, first = batch.num_rows, packer.moments.n
@@ -178,7 +178,7 @@ def _chunks(rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, packer: Pa
             value = {
                 c: arrow.numbers(batch, c, first) for c in (plan["response"], plan["offset"], plan["weights"]) if c is not None
             }
-            x = _plain_matrix(plan, batch, first) if matrices is None else matrices.matrix(batch, first)
+            x = plain_matrix(plan, batch, first) if matrices is None else matrices.matrix(batch, first)
             offset = value[plan["offset"]] if plan["offset"] else None
             if offset is not None and plan["log_offset"]:
                 if (offset <= 0).any():
@@ -193,15 +193,6 @@ def _chunks(rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, packer: Pa
     require_kept(packer.moments, kind)
     if rows.n is not None and packer.moments.n not in (0, rows.n):
         raise DataError(f"the source had {rows.n:,} rows and now has {packer.moments.n:,}; it changed while it was read.")
-
-
-def _plain_matrix(plan: dict[str, Any], batch: Any, first: int) -> np.ndarray:
-    x = np.empty((batch.num_rows, len(plan_names(plan))))
-    if plan["intercept"]:
-        x[:, 0] = 1.0
-    for j, c in enumerate(plan["columns"]):
-        x[:, j + plan["intercept"]] = arrow.numbers(batch, c, first)
-    return x
 
 
 def _packer(plan: dict[str, Any]) -> Packer:
@@ -237,7 +228,7 @@ def _read_to_memory(
                 held += chunk.nbytes
                 if held > room:
                     assert overflow is not None
-                    writer = Writer(overflow, names, plan["response"], kind)
+                    writer = StoreWriter(overflow, names, plan["response"], kind)
                     while parts:
                         writer.write(parts.pop(0))
         if packer.moments.n == 0:
@@ -261,7 +252,7 @@ def _read_to_memory(
 def _read_to_store(
     rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, recipe: dict[str, Any], path: Path, progress: bool
 ) -> Dataset:
-    packer, writer = _packer(plan), Writer(path, plan_names(plan), plan["response"], kind)
+    packer, writer = _packer(plan), StoreWriter(path, plan_names(plan), plan["response"], kind)
     try:
         with Progress("packing", rows.n, progress) as bar:
             for chunk in _chunks(rows, plan, kind, packer):
@@ -285,15 +276,3 @@ def _fits(n: int | None, columns: int, kind: np.dtype) -> bool:
     if n is None:
         return True
     return n * packed.width_of(columns, kind) * kind.itemsize <= _IN_MEMORY_SHARE * available_memory()
-
-
-def available_memory() -> int:
-    """Bytes this process may still use without swapping."""
-    try:
-        with open("/proc/meminfo") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:  # not Linux: the free pages are a lower bound
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    raise DataError("cannot tell how much memory is available; say memory='ram' or memory='disk'.")

@@ -47,7 +47,7 @@ def pack(out: np.ndarray, x: np.ndarray, y: np.ndarray, offset: np.ndarray | Non
 
 
 @jit
-def _mix(words, seed):
+def _mix(words: np.ndarray, seed: int) -> np.uint64:
     """A 64-bit hash of words, four lanes wide; any changed bit changes the result with probability 1 - 2**-64."""
     prime = np.uint64(0x9E3779B97F4A7C15)
     factor = np.uint64(0xC2B2AE3D27D4EB4F)

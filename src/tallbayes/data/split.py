@@ -55,7 +55,7 @@ def to_power(data: Dataset, power: float) -> Dataset:
     return replace(data, records=records, moments=moments, has_weights=True, store=None, _fingerprint=None)
 
 
-def merged(parts: list[Moments]) -> Moments:
+def merge_moments(parts: list[Moments]) -> Moments:
     """Moments of all parts together."""
     out = Moments.from_dict(parts[0].names, parts[0].n, parts[0].as_dict())
     for part in parts[1:]:
@@ -69,13 +69,13 @@ def merged(parts: list[Moments]) -> Moments:
     return out
 
 
-def exchangeable(parts: list[Moments]) -> list[str]:
+def exchangeability_doubts(parts: list[Moments]) -> list[str]:
     """What speaks against the parts being random parts of the rows, a sentence each: means that differ by more than chance.
 
     A random part of m of n rows has a column mean of variance sd^2 (1/m - 1/n) around that of all rows. The bound is that of
     a normal law for all columns and parts together, at a false-alarm rate of 1e-6.
     """
-    whole = merged(parts)
+    whole = merge_moments(parts)
     usable = (whole.sd > 0) & np.isfinite(whole.sd)
     if len(parts) < 2 or not usable.any():
         return []

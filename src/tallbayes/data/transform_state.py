@@ -122,8 +122,8 @@ class Spline:
 
     def _thin(self) -> None:
         values, keys = np.concatenate(self.values), np.concatenate(self.keys)
-        chosen = np.argpartition(keys, SAMPLED_ROWS)[:SAMPLED_ROWS] if keys.size > SAMPLED_ROWS else slice(None)
-        self.values, self.keys, self.kept = [values[chosen]], [keys[chosen]], SAMPLED_ROWS
+        smallest = np.argpartition(keys, SAMPLED_ROWS)[:SAMPLED_ROWS] if keys.size > SAMPLED_ROWS else slice(None)
+        self.values, self.keys, self.kept = [values[smallest]], [keys[smallest]], SAMPLED_ROWS
 
     def state(self) -> dict[str, Any]:
         """Bounds and knots, as formulaic keeps them."""

@@ -17,6 +17,7 @@ MOST_WALL = 0.001  # share of iterations that may meet the wall
 LARGEST_BIAS_SD = 0.2  # of the bias of log L-hat over posterior draws: about as much changes a posterior mean by 0.1 sd
 LEAST_POSITIVE = 0.8
 SLOW_RENEWAL = 0.9  # autocorrelation of the estimate's error that a round of block updates may leave
+ROUNDING = 1e-10  # of a sum over rows: for each of them, and for each unit of the sum
 DRAWS = 50  # posterior draws at which the bias is computed
 
 
@@ -28,7 +29,7 @@ def check(outcome: Outcome, alternative: str) -> Diagnosis:
     notes["variance"] = variance
     notes["u_acceptance"] = float(np.mean(stats["u_accepted"]))
     if "accepted" in stats:
-        notes["longest_run_without_acceptance"] = max(_longest_run(chain == 0) for chain in stats["accepted"])
+        notes["longest_run_without_acceptance"] = max(outcome.thin * _longest_run(chain == 0) for chain in stats["accepted"])
     out = _signs(stats, notes) if "weight" in stats else _bias(setup, theta, notes)
     if notes.get("bias_guard", 0.0) > LARGEST_BIAS:
         out.append(
@@ -79,11 +80,11 @@ def _renewal(outcome: Outcome, notes: dict[str, Any], variance: float) -> list[s
     error = error - error.mean()
     total = float((error * error).mean())
     # proxies that are exact leave rounding alone
-    found = float((error[:, lag:] * error[:, :-lag]).mean()) / total if total > 1e-12 * (1.0 + variance) else 0.0
-    notes["renewal_lag"], notes["renewal_autocorrelation"] = lag, found
-    if variance > 1.0 and found > SLOW_RENEWAL:
+    left = float((error[:, lag:] * error[:, :-lag]).mean()) / total if total > 1e-12 * (1.0 + variance) else 0.0
+    notes["renewal_lag"], notes["renewal_autocorrelation"] = lag, left
+    if variance > 1.0 and left > SLOW_RENEWAL:
         return [
-            f"the error of the log-likelihood estimate still has an autocorrelation of {found:.2f} after a round of {blocks:.0f} "
+            f"the error of the log-likelihood estimate still has an autocorrelation of {left:.2f} after a round of {blocks:.0f} "
             f"block updates, of which {100 * notes['u_acceptance']:.0f} % were accepted: draws depend on rows that are renewed "
             "slowly. Use more rows (subsample=, products=)."
         ]
@@ -99,11 +100,11 @@ def _longest_run(rejected: np.ndarray) -> int:
 def _bias(setup: Setup, theta: np.ndarray, notes: dict[str, Any]) -> list[str]:
     """The bias of log L-hat at some draws; a constant would not matter, so its spread counts."""
     flat = theta.reshape(-1, theta.shape[-1])
-    chosen = flat[np.linspace(0, flat.shape[0] - 1, min(DRAWS, flat.shape[0])).astype(int)]
+    points = flat[np.linspace(0, flat.shape[0] - 1, min(DRAWS, flat.shape[0])).astype(int)]
     pilot: Any = getattr(setup.policy, "pilot", None)
     if pilot is None:  # rows by a learned likelihood: the population of Z depends on theta
         return []
-    samples = [pilot.at(t) for t in chosen]
+    samples = [pilot.at(t) for t in points]
     biases = np.array([s.bias(notes["subsample"]) for s in samples])
     notes["bias_mean"], notes["bias_sd"] = float(biases.mean()), float(biases.std())
     notes["variance_at_draws"] = float(np.mean([s.variance(notes["subsample"]) for s in samples]))
@@ -149,6 +150,9 @@ def audit(model: Model, fit: Any, draws: int, rng: np.random.Generator) -> tuple
         "sd of log L-hat by its own estimate": float(sds.mean()),
     }
     problems = []
-    if np.abs(gaps).max() > 8.0 * (sds.max() + sds.max() ** 2) + 1e-6 * (1.0 + abs(fit.stats["log_likelihood"]).max()) * 1e-3:
+    rounding = ROUNDING * (
+        model.data.n + np.abs(fit.stats["log_likelihood"]).max()
+    )  # terms of both signs may cancel in the sum
+    if np.abs(gaps).max() > 8.0 * (sds.max() + sds.max() ** 2) + rounding:
         problems.append("an estimate of the log-likelihood is further from the truth than its variance allows")
     return facts, problems

@@ -18,26 +18,28 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, tuning
 from tallbayes.moves.proposals import propose
+from tallbayes.proxies.capabilities import HasProxy
 from tallbayes.proxies.taylor import unwhiten
 from tallbayes.schemes.acceptance import as_tuned_proposal, proxy_at
-from tallbayes.target import EVALS, Seen, Target, counters, subsample_gaps, subsample_values
+from tallbayes.streams import Stream, generator
+from tallbayes.target import EVALS, Cache, Target, charge, counters, subsample_gaps, subsample_values
 
 PAIRS, ROWS, RESAMPLES = 4, 200_000, 200
 LEVEL = 1e-6  # of the check: a run in a million is warned of without cause
 
 
 @jit
-def _gaps(target, index, theta, other, out):
-    subsample_gaps(target, index, theta, other, Seen(False, False), out)
+def _gaps(target: Target[HasProxy], index: np.ndarray, theta: np.ndarray, other: np.ndarray, out: np.ndarray) -> None:
+    subsample_gaps(target, index, theta, other, Cache(False, False), out)
 
 
 @jit
-def _values(target, index, theta, out):
+def _values(target: Target, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     subsample_values(target, index, theta, out)
 
 
 @dataclass(frozen=True, eq=False)
-class Pilot:
+class PairPilot:
     """Residual gaps (pairs, rows) at pairs drawn from the Laplace fit and the move, and what reading them cost."""
 
     gaps: np.ndarray
@@ -63,14 +65,14 @@ class Pilot:
         for pair, gaps in enumerate(self.gaps):
             mean = gaps.mean()
             for k in range(resamples):
-                chosen = gaps[rng.choice(population, batch, replace=False)] - mean
-                out[pair, k] = chosen.mean() / max(chosen.std(ddof=1) * math.sqrt(finite / batch), 1e-300)
+                sample = gaps[rng.choice(population, batch, replace=False)] - mean
+                out[pair, k] = sample.mean() / max(sample.std(ddof=1) * math.sqrt(finite / batch), 1e-300)
         return out
 
 
-def pilot(model: Model, mode: Mode, order: int, move: Move, seed: int, pairs: int = PAIRS, rows: int = ROWS) -> Pilot:
+def pilot(model: Model, mode: Mode, order: int, move: Move, seed: int, pairs: int = PAIRS, rows: int = ROWS) -> PairPilot:
     """Read at most `rows` rows, drawn at random, at `pairs` pairs."""
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(5,)))
+    rng = generator(seed, Stream.PAIRS)
     index = _some_rows(model, rng, rows)
     proxy = proxy_at(mode, order)
     target = Target(model.rows, model.prior_terms, proxy, counters())
@@ -84,21 +86,24 @@ def pilot(model: Model, mode: Mode, order: int, move: Move, seed: int, pairs: in
         unwhiten(proxy.whitening, white, theta)
         unwhiten(proxy.whitening, other_white, other)
         _gaps(target, index, theta, other, out)
-    return Pilot(gaps, int(target.counters[EVALS]))
+    charge(target)
+    return PairPilot(gaps, int(target.counters[EVALS]))
 
 
 def values_at_mode(model: Model, mode: Mode, seed: int, rows: int = ROWS) -> np.ndarray:
     """Log-likelihoods at the mode of at most `rows` rows, drawn at random: an evaluation each."""
-    index = _some_rows(model, np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(7,))), rows)
+    index = _some_rows(model, generator(seed, Stream.VALUES), rows)
     out = np.empty(index.size)
-    _values(Target(model.rows, model.prior_terms, proxy_at(mode, 0), counters()), index, mode.reference, out)
+    target = Target(model.rows, model.prior_terms, proxy_at(mode, 0), counters())
+    _values(target, index, mode.reference, out)
+    charge(target)
     return out
 
 
 def _some_rows(model: Model, rng: np.random.Generator, rows: int) -> np.ndarray:
     n = model.data.n
-    chosen = np.arange(n) if n <= rows else np.sort(rng.choice(n, rows, replace=False))
-    return chosen.astype(np.int32)
+    sample = np.arange(n) if n <= rows else np.sort(rng.choice(n, rows, replace=False))
+    return sample.astype(np.int32)
 
 
 def anderson_darling(uniform: np.ndarray) -> tuple[float, float]:
@@ -119,21 +124,21 @@ def anderson_darling(uniform: np.ndarray) -> tuple[float, float]:
     return z, -math.expm1(-math.exp(inner)) if z < 8.0 else math.exp(-z) / 3.0  # the tail falls like exp(-z)
 
 
-def normality(found: Pilot, batch: int, seed: int) -> dict[str, Any]:
+def normality(pairs: PairPilot, batch: int, seed: int) -> dict[str, Any]:
     """Whether Student statistics of the first look follow Student's law: notes for the fit, `normal` false if they do not."""
     from scipy.stats import t as student
 
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(6,)))
-    batch = min(batch, found.gaps.shape[1])
-    if batch == found.gaps.shape[1] or found.spread == 0.0:  # nothing is estimated
-        return {"normal": True, "anderson_darling": 0.0, "p_value": 1.0, "skewness": found.skewness, "batch": batch}
-    tests = [anderson_darling(student.cdf(s, batch - 1)) for s in found.statistics(batch, rng)]
+    rng = generator(seed, Stream.NORMALITY)
+    batch = min(batch, pairs.gaps.shape[1])
+    if batch == pairs.gaps.shape[1] or pairs.spread == 0.0:  # nothing is estimated
+        return {"normal": True, "anderson_darling": 0.0, "p_value": 1.0, "skewness": pairs.skewness, "batch": batch}
+    tests = [anderson_darling(student.cdf(s, batch - 1)) for s in pairs.statistics(batch, rng)]
     p = min(1.0, len(tests) * min(p for _, p in tests))
     return {
         "normal": bool(p > LEVEL),
         "anderson_darling": max(z for z, _ in tests),
         "p_value": p,
-        "skewness": found.skewness,
+        "skewness": pairs.skewness,
         "batch": batch,
     }
 

@@ -15,13 +15,12 @@ import numpy as np
 from scipy.special import digamma, gammaln, log_ndtr, logsumexp, ndtr, polygamma
 
 from tallbayes.engine import passes
-from tallbayes.engine.random_rows import CHUNK, allocate, build
+from tallbayes.engine.random_rows import CHUNK, UniformRows, WeightedRows, allocate, build, probabilities
 from tallbayes.engine.residuals import control_residuals, residual_slopes
 from tallbayes.engine.rows import SingleIndex
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
-from tallbayes.proxies.difference import UniformRows, WeightedRows, probabilities
 
 TOP, REST = 2_000, 8_000  # rows of largest score, and random others, on which pilots are evaluated
 POINTS = 20  # pilot draws, and guard points of each kind
@@ -135,7 +134,15 @@ class Sample:
         return float(logsumexp(inner, b=weights / weights.sum()))
 
 
-class Pilot:
+def all_residuals(mode: Mode, order: int | None, points: np.ndarray) -> list[np.ndarray]:
+    """l_i - q_i of all rows at each point, or l_i if no order is given: one pass each."""
+    rows, everything = mode.model.rows, np.arange(mode.model.data.n)
+    if order is None:
+        return [passes.values_at(rows, everything, theta) for theta in points]
+    return [control_residuals(rows, everything, theta, mode.reference, order) for theta in points]
+
+
+class SubsamplePilot:
     """Populations of Z at points around a reference, each evaluated once."""
 
     def __init__(self, mode: Mode, order: int, scheme: Any, rows: Population) -> None:
@@ -143,11 +150,9 @@ class Pilot:
         p = probabilities(scheme, rows.index)
         self.scale = 1.0 / p
         self.p = p * rows.weight / (p @ rows.weight)
-        self.evaluations = 0
 
     def at(self, theta: np.ndarray) -> Sample:
-        """The population of Z at theta."""
-        self.evaluations += self.rows.index.size
+        """The population of Z at theta: an evaluation for each of its rows."""
         d = control_residuals(self.mode.model.rows, self.rows.index, theta, self.mode.reference, self.order)
         return Sample(d * self.scale, self.p)
 
@@ -178,12 +183,12 @@ def require_proxies(model: Model) -> None:
         )
 
 
-def prepare(mode: Mode, order: int, rows: str, rng: np.random.Generator) -> tuple[Pilot, Any, list[Sample], float]:
+def prepare(mode: Mode, order: int, rows: str, rng: np.random.Generator) -> tuple[SubsamplePilot, Any, list[Sample], float]:
     """A pilot, the scheme of rows, populations at Laplace draws, and the radius of the wall (F.1, guard iii)."""
     require_proxies(mode.model)
     scores = row_scores(mode, order)
     scheme = scheme_of(mode, rows, scores)
-    pilot = Pilot(mode, order, scheme, population(scores, rng))
+    pilot = SubsamplePilot(mode, order, scheme, population(scores, rng))
     points = pilot.draws(rng)
     furthest = float(np.linalg.norm(mode.laplace().whiten(points), axis=1).max())
     return pilot, scheme, [pilot.at(t) for t in points], max(math.sqrt(mode.reference.size) + 5.0, 1.5 * furthest)

@@ -54,10 +54,10 @@ def heavy_tails(
         return []
     _, first = np.unique(square, return_index=True)
     for place in first[::-1][:EXTREMES]:
-        found, error = excess(np.ascontiguousarray(white[place]))
-        if found - 2.0 * error > EXCESS:
+        log_ratio, error = excess(np.ascontiguousarray(white[place]))
+        if log_ratio - 2.0 * error > EXCESS:
             return [
                 f"at a draw {math.sqrt(square[place]):.1f} standard deviations from the mode the posterior density is about "
-                f"{math.exp(min(found, 100.0)):.2g} times that of the normal law there: {consequence}"
+                f"{math.exp(min(log_ratio, 100.0)):.2g} times that of the normal law there: {consequence}"
             ]
     return []

@@ -36,7 +36,7 @@ class ClassRows(NamedTuple):
 
 
 @inlinable(options=SUMS)
-def _means(rows, theta):
+def _means(rows: ClassRows, theta: np.ndarray) -> np.ndarray:
     d = rows.mapping.shape[1]
     means = np.empty((rows.classes, rows.columns))
     for k in range(rows.classes):
@@ -49,7 +49,7 @@ def _means(rows, theta):
 
 
 @inlinable
-def _scale(rows, theta, k):
+def _scale(rows: ClassRows, theta: np.ndarray, k: int) -> tuple[float, float]:
     """Log sigma of a class (zero if known) and 1 / sigma^2."""
     if rows.sigma > 0.0:
         return 0.0, 1.0 / (rows.sigma * rows.sigma)
@@ -58,7 +58,7 @@ def _scale(rows, theta, k):
 
 
 @inlinable(options=SUMS)
-def _squares(rows, x, mean):
+def _squares(rows: ClassRows, x: np.ndarray, mean: np.ndarray) -> float:
     total = 0.0
     for j in range(rows.columns):
         total += (x[j] - mean[j]) * (x[j] - mean[j]) / rows.variances[j]
@@ -66,7 +66,9 @@ def _squares(rows, x, mean):
 
 
 @inlinable(options=SUMS)
-def _collect(rows, row, factor, means, weights, sums, squares):
+def _collect(
+    rows: ClassRows, row: int, factor: float, means: np.ndarray, weights: np.ndarray, sums: np.ndarray, squares: np.ndarray
+) -> None:
     """Add one row to the sums of its class."""
     x = rows.records[row]
     k = int(x[rows.columns])
@@ -78,7 +80,7 @@ def _collect(rows, row, factor, means, weights, sums, squares):
 
 
 @inlinable(options=SUMS)
-def _slope(rows, sums, k, c):
+def _slope(rows: ClassRows, sums: np.ndarray, k: int, c: int) -> float:
     """Coordinate c of Phi' R_k."""
     total = 0.0
     for j in range(rows.columns):
@@ -87,7 +89,9 @@ def _slope(rows, sums, k, c):
 
 
 @inlinable
-def _finish(rows, theta, weights, sums, squares, gradient):
+def _finish(
+    rows: ClassRows, theta: np.ndarray, weights: np.ndarray, sums: np.ndarray, squares: np.ndarray, gradient: np.ndarray
+) -> float:
     """Value from the sums of the classes; the gradient is added."""
     d, total = rows.mapping.shape[1], 0.0
     for k in range(rows.classes):
@@ -103,7 +107,7 @@ def _finish(rows, theta, weights, sums, squares, gradient):
 
 
 @inlinable
-def _row_value(rows, row, theta, means):
+def _row_value(rows: ClassRows, row: int, theta: np.ndarray, means: np.ndarray) -> float:
     x = rows.records[row]
     k = int(x[rows.columns])
     tau, precision = _scale(rows, theta, k)
@@ -111,7 +115,7 @@ def _row_value(rows, row, theta, means):
 
 
 @row_values.register(ClassRows)
-def _row_values(rows, index, theta, out):
+def _row_values(rows: ClassRows, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     means = _means(rows, theta)
     for j in range(index.size):
         if j + AHEAD < index.size:
@@ -120,7 +124,9 @@ def _row_values(rows, index, theta, out):
 
 
 @weighted_gradient.register(ClassRows)
-def _weighted_gradient(rows, index, factors, theta, gradient):
+def _weighted_gradient(
+    rows: ClassRows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray
+) -> float:
     means = _means(rows, theta)
     weights, sums, squares = np.zeros(rows.classes), np.zeros((rows.classes, rows.columns)), np.zeros(rows.classes)
     for j in range(index.size):
@@ -131,7 +137,7 @@ def _weighted_gradient(rows, index, factors, theta, gradient):
 
 
 @range_value.register(ClassRows)
-def _range_value(rows, start, stop, theta):
+def _range_value(rows: ClassRows, start: int, stop: int, theta: np.ndarray) -> float:
     means, total = _means(rows, theta), 0.0
     for i in range(start, stop):
         total += _row_value(rows, i, theta, means)
@@ -139,7 +145,7 @@ def _range_value(rows, start, stop, theta):
 
 
 @range_gradient.register(ClassRows)
-def _range_gradient(rows, start, stop, theta, gradient):
+def _range_gradient(rows: ClassRows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
     means = _means(rows, theta)
     weights, sums, squares = np.zeros(rows.classes), np.zeros((rows.classes, rows.columns)), np.zeros(rows.classes)
     for i in range(start, stop):
@@ -148,7 +154,9 @@ def _range_gradient(rows, start, stop, theta, gradient):
 
 
 @range_hessian.register(ClassRows)
-def _range_hessian(rows, start, stop, theta, gradient, hessian):
+def _range_hessian(
+    rows: ClassRows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray
+) -> float:
     means, d = _means(rows, theta), rows.mapping.shape[1]
     weights, sums, squares = np.zeros(rows.classes), np.zeros((rows.classes, rows.columns)), np.zeros(rows.classes)
     for i in range(start, stop):

@@ -32,7 +32,15 @@ def control_gradient(
 
 
 @control_gradient.register(SingleIndex)
-def _single(rows, index, factors, theta, reference, order, gradient):
+def _single(
+    rows: SingleIndex,
+    index: np.ndarray,
+    factors: np.ndarray,
+    theta: np.ndarray,
+    reference: np.ndarray,
+    order: int,
+    gradient: np.ndarray,
+) -> None:
     records, d = rows.records, rows.columns
     base, shift, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
     change = theta - reference
@@ -63,7 +71,15 @@ def _single(rows, index, factors, theta, reference, order, gradient):
 
 
 @control_gradient.register(MultiIndex)
-def _multi(rows, index, factors, theta, reference, order, gradient):
+def _multi(
+    rows: MultiIndex,
+    index: np.ndarray,
+    factors: np.ndarray,
+    theta: np.ndarray,
+    reference: np.ndarray,
+    order: int,
+    gradient: np.ndarray,
+) -> None:
     q = rows.predictors + rows.nuisances
     base, shift, there = np.empty(q), np.empty(q), np.empty(q)
     known, hessian = np.empty(q), np.empty((q, q))

@@ -18,14 +18,13 @@ import numpy as np
 
 from tallbayes.engine.gradients import control_gradient
 from tallbayes.engine.residuals import add_curvatures, add_slopes, residual_slopes, residual_values, slope_count
+from tallbayes.engine.rounding import ALLOWANCE, rounding
 from tallbayes.engine.rows import (
-    ALLOWANCE,
     proxy_values,
     range_gradient,
     range_hessian,
     range_value,
     residual_differences,
-    rounding,
     row_values,
     weighted_gradient,
 )
@@ -224,13 +223,13 @@ def _slice(rows: JaxRows, start: int, stop: int, size: int) -> np.ndarray:
 
 
 @row_values.register(JaxRows)
-def _row_values(rows, index, theta, out):
+def _row_values(rows: JaxRows, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     for a, b, size in batches(index.size):
         out[a:b] = rows.program.call("weighted", theta, gather(rows, index[a:b], size))[: b - a]
 
 
 @weighted_gradient.register(JaxRows)
-def _weighted_gradient(rows, index, factors, theta, gradient):
+def _weighted_gradient(rows: JaxRows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray) -> float:
     total = 0.0
     for a, b, size in batches(index.size):
         value, slope = rows.program.call("gradient", theta, gather(rows, index[a:b], size), padded(factors[a:b], size))
@@ -240,7 +239,9 @@ def _weighted_gradient(rows, index, factors, theta, gradient):
 
 
 @residual_differences.register(JaxRows)
-def _residual_differences(rows, index, theta, other, reference, out):
+def _residual_differences(
+    rows: JaxRows, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
+) -> None:
     for a, b, size in batches(index.size):
         block = gather(rows, index[a:b], size)
         there = rows.program.call("residual", other, reference, block, 2)
@@ -248,13 +249,15 @@ def _residual_differences(rows, index, theta, other, reference, out):
 
 
 @proxy_values.register(JaxRows)
-def _proxy_values(rows, index, theta, reference, order, out):
+def _proxy_values(
+    rows: JaxRows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
+) -> None:
     for a, b, size in batches(index.size):
         out[a:b] = rows.program.call("taylor", theta, reference, gather(rows, index[a:b], size), order)[: b - a]
 
 
 @range_value.register(JaxRows)
-def _range_value(rows, start, stop, theta):
+def _range_value(rows: JaxRows, start: int, stop: int, theta: np.ndarray) -> float:
     total = 0.0
     for a, b, size in batches(stop - start):
         block = _slice(rows, start + a, start + b, size)
@@ -263,7 +266,7 @@ def _range_value(rows, start, stop, theta):
 
 
 @range_gradient.register(JaxRows)
-def _range_gradient(rows, start, stop, theta, gradient):
+def _range_gradient(rows: JaxRows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
     total = 0.0
     for a, b, size in batches(stop - start):
         block = _slice(rows, start + a, start + b, size)
@@ -274,7 +277,7 @@ def _range_gradient(rows, start, stop, theta, gradient):
 
 
 @range_hessian.register(JaxRows)
-def _range_hessian(rows, start, stop, theta, gradient, hessian):
+def _range_hessian(rows: JaxRows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
     total = 0.0
     for a, b, size in batches(stop - start):
         block = _slice(rows, start + a, start + b, size)
@@ -286,47 +289,59 @@ def _range_hessian(rows, start, stop, theta, gradient, hessian):
 
 
 @rounding.register(JaxRows)
-def _rounding(rows):
+def _rounding(rows: JaxRows) -> float:
     return ALLOWANCE * rows.program.scale
 
 
 @range_norms.register(JaxRows)
-def _range_norms(rows, start, stop, factor, out):
+def _range_norms(rows: JaxRows, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
     raise ModelError("rows of a model written in JAX have no linear predictor to weight them by; use rows='uniform'.")
 
 
 @slope_count.register(JaxRows)
-def _slope_count(rows):
+def _slope_count(rows: JaxRows) -> int:
     return rows.dim
 
 
 @residual_values.register(JaxRows)
-def _residual_values(rows, index, theta, reference, order, out):
+def _residual_values(
+    rows: JaxRows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
+) -> None:
     for a, b, size in batches(index.size):
         out[a:b] = rows.program.call("residual", theta, reference, gather(rows, index[a:b], size), order)[: b - a]
 
 
 @residual_slopes.register(JaxRows)
-def _residual_slopes(rows, index, theta, reference, order, out, slopes):
+def _residual_slopes(
+    rows: JaxRows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray, slopes: np.ndarray
+) -> None:
     for a, b, size in batches(index.size):
         value, slope = rows.program.call("residual_rows", theta, reference, held_parts(rows, index[a:b], size), order)
         out[a:b], slopes[a:b] = value[: b - a], slope[: b - a]
 
 
 @add_slopes.register(JaxRows)
-def _add_slopes(rows, index, slopes, factors, gradient):
+def _add_slopes(rows: JaxRows, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
     gradient += factors @ slopes
 
 
 @add_curvatures.register(JaxRows)
-def _add_curvatures(rows, index, factors, theta, hessian):
+def _add_curvatures(rows: JaxRows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, hessian: np.ndarray) -> None:
     for a, b, size in batches(index.size):
         block = gather(rows, index[a:b], size)
         hessian += np.tril(rows.program.call("curvature", theta, block, padded(factors[a:b], size))[2])
 
 
 @control_gradient.register(JaxRows)
-def _control_gradient(rows, index, factors, theta, reference, order, gradient):
+def _control_gradient(
+    rows: JaxRows,
+    index: np.ndarray,
+    factors: np.ndarray,
+    theta: np.ndarray,
+    reference: np.ndarray,
+    order: int,
+    gradient: np.ndarray,
+) -> None:
     for a, b, size in batches(index.size):
         block = gather(rows, index[a:b], size)
         gradient += rows.program.call("residual_gradient", theta, reference, block, padded(factors[a:b], size), order)[1]

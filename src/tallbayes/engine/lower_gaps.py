@@ -66,12 +66,12 @@ def vector_lower_jet(kind: Any, family: Any, base: np.ndarray, y: float, gradien
 
 
 @jet2.register(Lower)
-def _jet2(family, eta, y):
+def _jet2(family: Lower, eta: float, y: float) -> tuple[float, float, float]:
     return lower_jet(family.kind, family.family, eta, y)
 
 
 @vector_hessian.register(Lower)
-def _vector_hessian(family, u, y, gradient, hessian):
+def _vector_hessian(family: Lower, u: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray) -> float:
     return vector_lower_jet(family.kind, family.family, u, y, gradient, hessian)
 
 
@@ -97,7 +97,9 @@ def add_log_odds_gradient(
 
 
 @add_gaps.register(SingleIndex)
-def _add_gaps(rows, kind, reference, index, theta, out):
+def _add_gaps(
+    rows: SingleIndex, kind: Any, reference: np.ndarray, index: np.ndarray, theta: np.ndarray, out: np.ndarray
+) -> None:
     records, d = rows.records, rows.columns
     base, shift, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
     change = theta - reference
@@ -118,7 +120,16 @@ def _add_gaps(rows, kind, reference, index, theta, out):
 
 
 @add_log_odds_gradient.register(SingleIndex)
-def _add_log_odds_gradient(rows, kind, reference, index, sign, theta, out, gradient):
+def _add_log_odds_gradient(
+    rows: SingleIndex,
+    kind: Any,
+    reference: np.ndarray,
+    index: np.ndarray,
+    sign: np.ndarray,
+    theta: np.ndarray,
+    out: np.ndarray,
+    gradient: np.ndarray,
+) -> None:
     records, d = rows.records, rows.columns
     change = theta - reference
     for j in range(index.size):
@@ -136,7 +147,9 @@ def _add_log_odds_gradient(rows, kind, reference, index, sign, theta, out, gradi
 
 
 @add_gaps.register(MultiIndex)
-def _add_gaps_multi(rows, kind, reference, index, theta, out):
+def _add_gaps_multi(
+    rows: MultiIndex, kind: Any, reference: np.ndarray, index: np.ndarray, theta: np.ndarray, out: np.ndarray
+) -> None:
     d, q = rows.columns, rows.predictors + rows.nuisances
     base, shift, change = np.empty(q), np.empty(q), theta - reference
     for j in range(index.size):
@@ -152,7 +165,16 @@ def _add_gaps_multi(rows, kind, reference, index, theta, out):
 
 
 @add_log_odds_gradient.register(MultiIndex)
-def _add_log_odds_gradient_multi(rows, kind, reference, index, sign, theta, out, gradient):
+def _add_log_odds_gradient_multi(
+    rows: MultiIndex,
+    kind: Any,
+    reference: np.ndarray,
+    index: np.ndarray,
+    sign: np.ndarray,
+    theta: np.ndarray,
+    out: np.ndarray,
+    gradient: np.ndarray,
+) -> None:
     d, q = rows.columns, rows.predictors + rows.nuisances
     base, shift, slope, change = np.empty(q), np.empty(q), np.empty(q), theta - reference
     for j in range(index.size):

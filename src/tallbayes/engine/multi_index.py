@@ -58,7 +58,7 @@ def vector_hessian(family: Any, u: np.ndarray, y: float, gradient: np.ndarray, h
 
 
 @inlinable(options=SUMS)
-def _taylor(value, g, h, shift):
+def _taylor(value: float, g: np.ndarray, h: np.ndarray, shift: np.ndarray) -> float:
     total = value
     for k in range(shift.size):
         total += g[k] * shift[k]
@@ -76,7 +76,7 @@ def vector_residual(family: Any, base: np.ndarray, shift: np.ndarray, y: float) 
 
 
 @inlinable(options=SUMS)
-def _indices(rows, x, theta, u):
+def _indices(rows: MultiIndex, x: np.ndarray, theta: np.ndarray, u: np.ndarray) -> None:
     d = rows.columns
     for k in range(rows.predictors):
         u[k] = dot(x, theta[k * d : k * d + d], d) + x[d + 1]
@@ -85,7 +85,7 @@ def _indices(rows, x, theta, u):
 
 
 @inlinable(options=SUMS)
-def _shifts(rows, x, change, u):
+def _shifts(rows: MultiIndex, x: np.ndarray, change: np.ndarray, u: np.ndarray) -> None:
     d = rows.columns
     for k in range(rows.predictors):
         u[k] = dot(x, change[k * d : k * d + d], d)
@@ -94,7 +94,7 @@ def _shifts(rows, x, change, u):
 
 
 @inlinable(options=SUMS)
-def _add_gradient(rows, x, factor, g, gradient):
+def _add_gradient(rows: MultiIndex, x: np.ndarray, factor: float, g: np.ndarray, gradient: np.ndarray) -> None:
     d = rows.columns
     for k in range(rows.predictors):
         slope, base = factor * g[k], k * d
@@ -105,7 +105,7 @@ def _add_gradient(rows, x, factor, g, gradient):
 
 
 @inlinable(options=SUMS)
-def _add_hessian(rows, x, factor, h, hessian):
+def _add_hessian(rows: MultiIndex, x: np.ndarray, factor: float, h: np.ndarray, hessian: np.ndarray) -> None:
     d, p = rows.columns, rows.predictors
     for k in range(p):
         for l in range(k + 1):
@@ -123,7 +123,7 @@ def _add_hessian(rows, x, factor, h, hessian):
 
 
 @row_values.register(MultiIndex)
-def _row_values(rows, index, theta, out):
+def _row_values(rows: MultiIndex, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     u = np.empty(rows.predictors + rows.nuisances)
     for j in range(index.size):
         if j + AHEAD < index.size:
@@ -134,7 +134,9 @@ def _row_values(rows, index, theta, out):
 
 
 @weighted_gradient.register(MultiIndex)
-def _weighted_gradient(rows, index, factors, theta, gradient):
+def _weighted_gradient(
+    rows: MultiIndex, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray
+) -> float:
     q = rows.predictors + rows.nuisances
     u, g = np.empty(q), np.empty(q)
     total = 0.0
@@ -150,7 +152,9 @@ def _weighted_gradient(rows, index, factors, theta, gradient):
 
 
 @residual_differences.register(MultiIndex)
-def _residual_differences(rows, index, theta, other, reference, out):
+def _residual_differences(
+    rows: MultiIndex, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
+) -> None:
     q = rows.predictors + rows.nuisances
     base, first, second = np.empty(q), np.empty(q), np.empty(q)
     here, there = theta - reference, other - reference
@@ -167,7 +171,9 @@ def _residual_differences(rows, index, theta, other, reference, out):
 
 
 @proxy_values.register(MultiIndex)
-def _proxy_values(rows, index, theta, reference, order, out):
+def _proxy_values(
+    rows: MultiIndex, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
+) -> None:
     q = rows.predictors + rows.nuisances
     base, shift, g, h = np.empty(q), np.empty(q), np.empty(q), np.empty((q, q))
     for j in range(index.size):
@@ -185,7 +191,7 @@ def _proxy_values(rows, index, theta, reference, order, out):
 
 
 @range_value.register(MultiIndex)
-def _range_value(rows, start, stop, theta):
+def _range_value(rows: MultiIndex, start: int, stop: int, theta: np.ndarray) -> float:
     u = np.empty(rows.predictors + rows.nuisances)
     total = 0.0
     for i in range(start, stop):
@@ -196,7 +202,7 @@ def _range_value(rows, start, stop, theta):
 
 
 @range_gradient.register(MultiIndex)
-def _range_gradient(rows, start, stop, theta, gradient):
+def _range_gradient(rows: MultiIndex, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
     q = rows.predictors + rows.nuisances
     u, g = np.empty(q), np.empty(q)
     total = 0.0
@@ -210,7 +216,9 @@ def _range_gradient(rows, start, stop, theta, gradient):
 
 
 @range_hessian.register(MultiIndex)
-def _range_hessian(rows, start, stop, theta, gradient, hessian):
+def _range_hessian(
+    rows: MultiIndex, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray
+) -> float:
     q = rows.predictors + rows.nuisances
     u, g, h = np.empty(q), np.empty(q), np.empty((q, q))
     total = 0.0
@@ -225,7 +233,7 @@ def _range_hessian(rows, start, stop, theta, gradient, hessian):
 
 
 @range_norms.register(MultiIndex)
-def _range_norms(rows, start, stop, factor, out):
+def _range_norms(rows: MultiIndex, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
     """Largest singular value's upper bound: the Frobenius norm of the Jacobian of u times the factor."""
     d = rows.columns
     for i in range(start, stop):

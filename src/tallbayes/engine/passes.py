@@ -2,6 +2,10 @@
 
 The blocks depend on n alone, so a pass gives the same bits on any number of cores. Kernels release the GIL; Numba's own
 parallel loops are not used, because they abort under several calling threads and their reductions depend on the cores.
+
+Every pass records its rows in the account that is open (`ledger`): those of blocks and ranges when the pass begins, those of an
+index when they are read. Functions of a range (`survey`, `suprema`, `third_suprema`, `block`) are parts of such a pass and record
+nothing of their own.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes.compile import SUMS, jit
+from tallbayes.engine.ledger import record
 from tallbayes.engine.rows import (
     TILE,
     proxy_values,
@@ -41,18 +46,28 @@ def block_bounds(n: int) -> list[tuple[int, int]]:
 
 
 def over_blocks(n: int, work: Callable[[int, int], Any], cores: int | None = None) -> list[Any]:
-    """Results of `work(start, stop)` on every block of n rows, in block order."""
+    """Results of `work(start, stop)` on every block of n rows, in block order: one pass."""
+    record(n)
     return _over(block_bounds(n), work, 1 if n <= BLOCKS * TILE else cores)
 
 
 def _over_rows(rows: Any, work: Callable[[int, int], Any], cores: int | None = None) -> list[Any]:
     """The same for rows of any kind: a series is one block, because each row needs those before it."""
     n = row_count(rows)
-    return [work(0, n)] if isinstance(rows, Series) else over_blocks(n, work, cores)
+    if isinstance(rows, Series):
+        record(n)
+        return [work(0, n)]
+    return over_blocks(n, work, cores)
+
+
+def over_chunks(n: int, size: int, work: Callable[[int, int], Any], cores: int | None = None) -> list[Any]:
+    """Results of `work(start, stop)` on chunks of `size` rows, in order: one pass."""
+    record(n)
+    return over_ranges(n, size, work, cores)
 
 
 def over_ranges(count: int, size: int, work: Callable[[int, int], Any], cores: int | None = None) -> list[Any]:
-    """Results of `work(start, stop)` on ranges of `size` that cover `count` things, in order."""
+    """Results of `work(start, stop)` on ranges of `size` that cover `count` things, in order; reads no row itself."""
     return _over([(start, min(count, start + size)) for start in range(0, count, size)], work, cores)
 
 
@@ -135,14 +150,16 @@ def third_suprema(rows: Any, start: int, stop: int, reference: np.ndarray, reach
 
 
 def values_at(rows: Any, index: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Weighted log-likelihood of the indexed rows."""
+    """Weighted log-likelihood of the indexed rows: one evaluation a row."""
+    record(index.size)
     out = np.empty(index.size)
     _values(rows, np.ascontiguousarray(index, np.int64), np.ascontiguousarray(theta, np.float64), out)
     return out
 
 
 def gradient_at(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.ndarray) -> tuple[float, np.ndarray]:
-    """Sum of factors times log-likelihoods of the indexed rows, and its gradient."""
+    """Sum of factors times log-likelihoods of the indexed rows, and its gradient: one evaluation a row."""
+    record(index.size)
     gradient = np.zeros(theta.size)
     total = _indexed_gradient(
         rows,
@@ -155,7 +172,8 @@ def gradient_at(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.nda
 
 
 def residuals_at(rows: Any, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Differences of Taylor residuals of the indexed rows."""
+    """Differences of Taylor residuals of the indexed rows: two evaluations a row."""
+    record(2 * index.size)
     out = np.empty(index.size)
     points = [np.ascontiguousarray(p, np.float64) for p in (theta, other, reference)]
     _residuals(rows, np.ascontiguousarray(index, np.int64), *points, out)
@@ -163,7 +181,7 @@ def residuals_at(rows: Any, index: np.ndarray, theta: np.ndarray, other: np.ndar
 
 
 def proxies_at(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int) -> np.ndarray:
-    """Taylor proxies of the indexed rows."""
+    """Taylor proxies of the indexed rows, from scalars at the reference, which do not count."""
     out = np.empty(index.size)
     points = [np.ascontiguousarray(p, np.float64) for p in (theta, reference)]
     _proxies(rows, np.ascontiguousarray(index, np.int64), *points, order, out)
@@ -182,62 +200,64 @@ def row_count(rows: Any) -> int:
 
 
 @jit(options=SUMS)
-def _value(rows, start, stop, theta):
+def _value(rows: Any, start: int, stop: int, theta: np.ndarray) -> float:
     return range_value(rows, start, stop, theta)
 
 
 @jit(options=SUMS)
-def _gradient(rows, start, stop, theta, gradient):
+def _gradient(rows: Any, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
     return range_gradient(rows, start, stop, theta, gradient)
 
 
 @jit(options=SUMS)
-def _hessian(rows, start, stop, theta, gradient, hessian):
+def _hessian(rows: Any, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
     return range_hessian(rows, start, stop, theta, gradient, hessian)
 
 
 @jit(options=SUMS)
-def _norms(rows, start, stop, factor, out):
+def _norms(rows: Any, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
     range_norms(rows, start, stop, factor, out)
 
 
 @jit(options=SUMS)
-def _scores(rows, start, stop, theta, out):
+def _scores(rows: Any, start: int, stop: int, theta: np.ndarray, out: np.ndarray) -> None:
     range_scores(rows, start, stop, theta, out)
 
 
 @jit(options=SUMS)
-def _survey(rows, start, stop, factor, reference, out):
+def _survey(rows: Any, start: int, stop: int, factor: np.ndarray, reference: np.ndarray, out: np.ndarray) -> None:
     range_norms(rows, start, stop, factor, out[0])
     range_curvatures(rows, start, stop, reference, out[1], out[2])
 
 
 @jit(options=SUMS)
-def _suprema(rows, start, stop, factor, out):
+def _suprema(rows: Any, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
     range_norms(rows, start, stop, factor, out[0])
     range_suprema(rows, start, stop, out[1], out[2])
 
 
 @jit(options=SUMS)
-def _third_suprema(rows, start, stop, reference, reach, out):
+def _third_suprema(rows: Any, start: int, stop: int, reference: np.ndarray, reach: np.ndarray, out: np.ndarray) -> None:
     range_third_suprema(rows, start, stop, reference, reach, out)
 
 
 @jit(options=SUMS)
-def _values(rows, index, theta, out):
+def _values(rows: Any, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     row_values(rows, index, theta, out)
 
 
 @jit(options=SUMS)
-def _indexed_gradient(rows, index, factors, theta, gradient):
+def _indexed_gradient(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray) -> float:
     return weighted_gradient(rows, index, factors, theta, gradient)
 
 
 @jit(options=SUMS)
-def _proxies(rows, index, theta, reference, order, out):
+def _proxies(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray) -> None:
     proxy_values(rows, index, theta, reference, order, out)
 
 
 @jit(options=SUMS)
-def _residuals(rows, index, theta, other, reference, out):
+def _residuals(
+    rows: Any, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
+) -> None:
     residual_differences(rows, index, theta, other, reference, out)

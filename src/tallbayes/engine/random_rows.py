@@ -1,18 +1,23 @@
-"""Weighted random rows in constant time: alias tables (Walker 1977; Vose 1991) in chunks of 65,536 rows.
+"""Random rows: the one module that draws them.
 
-Each chunk has its own table, built on its own thread; a chunk is chosen by bisection of the cumulative chunk totals. Tables
-take 18 bytes a row, in memory or in a file when the rows are memory-mapped. Rows of zero weight are never drawn.
+* With replacement: a scheme (`UniformRows`, `WeightedRows`, `ProportionalRows`) and `draw_rows`, which also gives 1 / p.
+* Without replacement: `draw_distinct_rows`, a partial Fisher-Yates shuffle of a permutation that is kept, and `draw_subset`, for a
+  subset at once.
+* In proportion to weights, in constant time: alias tables (Walker 1977; Vose 1991) in chunks of 65,536 rows.
+
+Each chunk of a table has its own, built on its own thread; bisection of the cumulative chunk totals leads to a chunk. Tables take
+18 bytes a row, in memory or in a file when the rows are memory-mapped. Rows of zero weight are never drawn.
 """
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import inlinable, jit
+from tallbayes.compile import declared, generic, inlinable, jit
 from tallbayes.engine.passes import over_ranges
 
 CHUNK = 1 << 16
@@ -28,8 +33,137 @@ class AliasTable(NamedTuple):
     cumulative: np.ndarray  # sums of weights before each chunk, and the total
 
 
+class UniformRows(NamedTuple):
+    """Every row with probability 1/n."""
+
+    n: int
+
+
+class WeightedRows(NamedTuple):
+    """Row i with probability (1 - share) weight_i / total + share / n."""
+
+    n: int
+    table: AliasTable
+    share: float
+
+
+class ProportionalRows(NamedTuple):
+    """Row i with probability weight_i / total."""
+
+    table: AliasTable
+
+
 @inlinable
-def draw_item(rng, table, first_chunk, last_chunk):
+def draw_number(rng: np.random.Generator, count: int) -> int:
+    """A uniform whole number below `count`: the product may round up to it."""
+    return min(int(rng.random() * count), count - 1)
+
+
+@generic(argument=1)
+@declared
+def draw_rows(rng: np.random.Generator, scheme: Any, size: int, index: np.ndarray, factors: np.ndarray) -> None:
+    """Fill `index` with rows drawn with replacement, `factors` with 1 / (size p_i): that of a row in an estimate from `size` rows."""
+    raise TypeError
+
+
+@draw_rows.register(UniformRows)
+def _draw_uniform(rng: np.random.Generator, scheme: UniformRows, size: int, index: np.ndarray, factors: np.ndarray) -> None:
+    factor = scheme.n / size
+    for k in range(index.size):
+        index[k] = draw_number(rng, scheme.n)
+        factors[k] = factor
+
+
+@draw_rows.register(WeightedRows)
+def _draw_weighted(rng: np.random.Generator, scheme: WeightedRows, size: int, index: np.ndarray, factors: np.ndarray) -> None:
+    table = scheme.table
+    chunks = table.start.size - 1
+    total = table.cumulative[chunks]
+    for k in range(index.size):
+        if rng.random() < scheme.share:
+            row = draw_number(rng, scheme.n)
+        else:
+            row = draw_item(rng, table, 0, chunks)
+        index[k] = row
+        factors[k] = 1.0 / (((1.0 - scheme.share) * table.weight[row] / total + scheme.share / scheme.n) * size)
+
+
+@draw_rows.register(ProportionalRows)
+def _draw_proportional(
+    rng: np.random.Generator, scheme: ProportionalRows, size: int, index: np.ndarray, factors: np.ndarray
+) -> None:
+    table = scheme.table
+    total = table.cumulative[-1]
+    for k in range(index.size):
+        row = draw_item(rng, table, 0, table.start.size - 1)
+        index[k] = row
+        factors[k] = total / (table.weight[row] * size)
+
+
+@generic
+@declared
+def row_scale(scheme: Any, row: int) -> float:
+    """1/p of a row."""
+    raise TypeError
+
+
+@row_scale.register(UniformRows)
+def _uniform_scale(scheme: UniformRows, row: int) -> float:
+    return float(scheme.n)
+
+
+@row_scale.register(WeightedRows)
+def _weighted_scale(scheme: WeightedRows, row: int) -> float:
+    total = scheme.table.cumulative[scheme.table.start.size - 1]
+    return 1.0 / ((1.0 - scheme.share) * scheme.table.weight[row] / total + scheme.share / scheme.n)
+
+
+def probabilities(scheme: UniformRows | WeightedRows, index: np.ndarray) -> np.ndarray:
+    """p_i of the indexed rows."""
+    if isinstance(scheme, UniformRows):
+        return np.full(index.size, 1.0 / scheme.n)
+    return (1.0 - scheme.share) * scheme.table.weight[index] / scheme.table.cumulative[-1] + scheme.share / scheme.n
+
+
+@inlinable
+def draw_distinct_rows(rng: np.random.Generator, order: np.ndarray, start: int, stop: int) -> None:
+    """Make order[start:stop] a uniform draw without replacement of the rows that are not in order[:start].
+
+    `order` holds every row once, in whatever order earlier draws left it.
+    """
+    n = order.size
+    for k in range(start, stop):
+        j = k + draw_number(rng, n - k)
+        order[k], order[j] = order[j], order[k]
+
+
+@inlinable
+def contains(index: np.ndarray, size: int, row: int) -> bool:
+    """Whether a row is among the first `size` of an index."""
+    known = False
+    for j in range(size):
+        known |= index[j] == row
+    return known
+
+
+@inlinable
+def draw_subset(rng: np.random.Generator, n: int, index: np.ndarray) -> None:
+    """Fill `index` with distinct rows of n: Floyd's method for small subsets, selection in order for large ones."""
+    m = index.size
+    if m * m <= 32 * n:
+        for j in range(m):
+            row = draw_number(rng, n - m + j + 1)
+            index[j] = n - m + j if contains(index, j, row) else row
+    else:
+        taken = 0
+        for row in range(n):
+            if rng.random() * (n - row) < m - taken:
+                index[taken] = row
+                taken += 1
+
+
+@inlinable
+def draw_item(rng: np.random.Generator, table: AliasTable, first_chunk: int, last_chunk: int) -> int:
     """An item of chunks first_chunk <= k < last_chunk, in proportion to its weight."""
     low, high = first_chunk, last_chunk
     base = table.cumulative[first_chunk]
@@ -51,7 +185,7 @@ def draw_item(rng, table, first_chunk, last_chunk):
 
 
 @jit
-def _build_chunk(weight, threshold, alias):
+def _build_chunk(weight: np.ndarray, threshold: np.ndarray, alias: np.ndarray) -> float:
     """Vose's algorithm on one chunk; returns the total weight."""
     size = weight.size
     total = 0.0

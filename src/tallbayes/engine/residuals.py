@@ -12,6 +12,7 @@ import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, jit
 from tallbayes.engine.family_functions import jet1, jet2, residual
+from tallbayes.engine.ledger import record
 from tallbayes.engine.multi_index import (
     MultiIndex,
     _add_gradient,
@@ -61,12 +62,14 @@ def add_curvatures(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.
 
 
 @slope_count.register(SingleIndex)
-def _one_slope(rows):
+def _one_slope(rows: SingleIndex) -> int:
     return 1
 
 
 @residual_values.register(SingleIndex)
-def _single_values(rows, index, theta, reference, order, out):
+def _single_values(
+    rows: SingleIndex, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
+) -> None:
     d = rows.columns
     base, shift, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
     change = theta - reference
@@ -83,7 +86,15 @@ def _single_values(rows, index, theta, reference, order, out):
 
 
 @residual_slopes.register(SingleIndex)
-def _single_slopes(rows, index, theta, reference, order, out, slopes):
+def _single_slopes(
+    rows: SingleIndex,
+    index: np.ndarray,
+    theta: np.ndarray,
+    reference: np.ndarray,
+    order: int,
+    out: np.ndarray,
+    slopes: np.ndarray,
+) -> None:
     d = rows.columns
     base, shift, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
     change = theta - reference
@@ -103,7 +114,7 @@ def _single_slopes(rows, index, theta, reference, order, out, slopes):
 
 
 @add_slopes.register(SingleIndex)
-def _single_add(rows, index, slopes, factors, gradient):
+def _single_add(rows: SingleIndex, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
     d = rows.columns
     fours = index.size // 4 * 4
     for j in range(0, fours, 4):
@@ -124,7 +135,9 @@ def _single_add(rows, index, slopes, factors, gradient):
 
 
 @add_curvatures.register(SingleIndex)
-def _single_curvatures(rows, index, factors, theta, hessian):
+def _single_curvatures(
+    rows: SingleIndex, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, hessian: np.ndarray
+) -> None:
     d = rows.columns
     for j in range(index.size):
         if j + AHEAD < index.size:
@@ -139,12 +152,14 @@ def _single_curvatures(rows, index, factors, theta, hessian):
 
 
 @slope_count.register(MultiIndex)
-def _several_slopes(rows):
+def _several_slopes(rows: MultiIndex) -> int:
     return rows.predictors + rows.nuisances
 
 
 @residual_values.register(MultiIndex)
-def _multi_values(rows, index, theta, reference, order, out):
+def _multi_values(
+    rows: MultiIndex, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
+) -> None:
     q = rows.predictors + rows.nuisances
     base, shift, g, h = np.empty(q), np.empty(q), np.empty(q), np.empty((q, q))
     change = theta - reference
@@ -166,7 +181,15 @@ def _multi_values(rows, index, theta, reference, order, out):
 
 
 @residual_slopes.register(MultiIndex)
-def _multi_slopes(rows, index, theta, reference, order, out, slopes):
+def _multi_slopes(
+    rows: MultiIndex,
+    index: np.ndarray,
+    theta: np.ndarray,
+    reference: np.ndarray,
+    order: int,
+    out: np.ndarray,
+    slopes: np.ndarray,
+) -> None:
     q = rows.predictors + rows.nuisances
     base, shift = np.empty(q), np.empty(q)
     g, h, there = np.empty(q), np.empty((q, q)), np.empty(q)
@@ -195,13 +218,13 @@ def _multi_slopes(rows, index, theta, reference, order, out, slopes):
 
 
 @add_slopes.register(MultiIndex)
-def _multi_add(rows, index, slopes, factors, gradient):
+def _multi_add(rows: MultiIndex, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
     for j in range(index.size):
         _add_gradient(rows, rows.records[index[j]], factors[j], slopes[j], gradient)
 
 
 @add_curvatures.register(MultiIndex)
-def _multi_curvatures(rows, index, factors, theta, hessian):
+def _multi_curvatures(rows: MultiIndex, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, hessian: np.ndarray) -> None:
     q = rows.predictors + rows.nuisances
     u, g, h = np.empty(q), np.empty(q), np.empty((q, q))
     for j in range(index.size):
@@ -212,12 +235,13 @@ def _multi_curvatures(rows, index, factors, theta, hessian):
 
 
 @jit(options=SUMS)
-def _values_at(rows, index, theta, reference, order, out):
+def _values_at(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray) -> None:
     residual_values(rows, index, theta, reference, order, out)
 
 
 def control_residuals(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int) -> np.ndarray:
-    """l_i - q_i of the indexed rows, for set-up computations."""
+    """l_i - q_i of the indexed rows, for set-up computations: one evaluation a row."""
+    record(index.size)
     out = np.empty(index.size)
     points = [np.ascontiguousarray(p, np.float64) for p in (theta, reference)]
     _values_at(rows, np.ascontiguousarray(index, np.int64), *points, order, out)

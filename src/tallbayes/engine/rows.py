@@ -17,7 +17,6 @@ from tallbayes.engine.family_functions import jet1, jet2, residual, value
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache
-ALLOWANCE = 32 * 2.220446049250313e-16  # rounding of a residual difference of order one
 AHEAD = 16  # rows between a prefetch and its use: at about 6 ns a row this hides a memory latency of 100 ns
 
 
@@ -77,14 +76,8 @@ def range_hessian(rows: Any, start: int, stop: int, theta: np.ndarray, gradient:
     raise TypeError
 
 
-@generic
-def rounding(rows: Any) -> float:
-    """How far rounding may take a residual difference beyond its bound: that of numbers of order one."""
-    return ALLOWANCE
-
-
 @inlinable(options=SUMS)
-def dot(x, theta, d):
+def dot(x: np.ndarray, theta: np.ndarray, d: int) -> float:
     """Dot product of the first d elements."""
     total = 0.0
     for c in range(d):
@@ -93,7 +86,7 @@ def dot(x, theta, d):
 
 
 @inlinable(options=SUMS)
-def three_dots(x, first, second, third, d):
+def three_dots(x: np.ndarray, first: np.ndarray, second: np.ndarray, third: np.ndarray, d: int) -> tuple[float, float, float]:
     """Dot products of one row with three vectors, reading the row once."""
     a, b, c = 0.0, 0.0, 0.0
     for k in range(d):
@@ -104,7 +97,7 @@ def three_dots(x, first, second, third, d):
 
 
 @inlinable
-def prefetch_row(records, row):
+def prefetch_row(records: np.ndarray, row: int) -> None:
     """Ask for all cache lines of a record."""
     start = row * records.shape[1]
     stop = start + records.shape[1]
@@ -114,7 +107,17 @@ def prefetch_row(records, row):
 
 
 @inlinable(options=SUMS)
-def gather_tile(records, d, index, start, size, theta, eta, y, weight):
+def gather_tile(
+    records: np.ndarray,
+    d: int,
+    index: np.ndarray,
+    start: int,
+    size: int,
+    theta: np.ndarray,
+    eta: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray,
+) -> None:
     """Linear predictors, responses and weights of `size` indexed rows, prefetching those that follow."""
     for j in range(size):
         if start + j + AHEAD < index.size:
@@ -126,7 +129,9 @@ def gather_tile(records, d, index, start, size, theta, eta, y, weight):
 
 
 @inlinable(options=SUMS)
-def scan_tile(records, d, start, size, theta, eta, y, weight):
+def scan_tile(
+    records: np.ndarray, d: int, start: int, size: int, theta: np.ndarray, eta: np.ndarray, y: np.ndarray, weight: np.ndarray
+) -> None:
     """Linear predictors, responses and weights of `size` consecutive rows."""
     for j in range(size):
         x = records[start + j]
@@ -136,7 +141,19 @@ def scan_tile(records, d, start, size, theta, eta, y, weight):
 
 
 @inlinable(options={**SUMS, **INLINED})
-def shift_tile(records, d, index, start, size, reference, change, base, shift, y, weight):
+def shift_tile(
+    records: np.ndarray,
+    d: int,
+    index: np.ndarray,
+    start: int,
+    size: int,
+    reference: np.ndarray,
+    change: np.ndarray,
+    base: np.ndarray,
+    shift: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray,
+) -> None:
     """Linear predictors at a reference, their change, responses and weights of `size` indexed rows, each row read once."""
     for j in range(size):
         if start + j + AHEAD < index.size:
@@ -153,7 +170,7 @@ def shift_tile(records, d, index, start, size, reference, change, base, shift, y
 
 
 @row_values.register(SingleIndex)
-def _row_values(rows, index, theta, out):
+def _row_values(rows: SingleIndex, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
     for start in range(0, index.size, TILE):
         size = min(TILE, index.size - start)
@@ -163,7 +180,9 @@ def _row_values(rows, index, theta, out):
 
 
 @weighted_gradient.register(SingleIndex)
-def _weighted_gradient(rows, index, factors, theta, gradient):
+def _weighted_gradient(
+    rows: SingleIndex, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray
+) -> float:
     records, d = rows.records, rows.columns
     eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
     total = 0.0
@@ -185,7 +204,9 @@ def _weighted_gradient(rows, index, factors, theta, gradient):
 
 
 @residual_differences.register(SingleIndex)
-def _residual_differences(rows, index, theta, other, reference, out):
+def _residual_differences(
+    rows: SingleIndex, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
+) -> None:
     records, d = rows.records, rows.columns
     first, second, base = np.empty(TILE), np.empty(TILE), np.empty(TILE)
     y, weight = np.empty(TILE), np.empty(TILE)
@@ -206,7 +227,9 @@ def _residual_differences(rows, index, theta, other, reference, out):
 
 
 @proxy_values.register(SingleIndex)
-def _proxy_values(rows, index, theta, reference, order, out):
+def _proxy_values(
+    rows: SingleIndex, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
+) -> None:
     records, d = rows.records, rows.columns
     for j in range(index.size):
         if j + AHEAD < index.size:
@@ -224,7 +247,7 @@ def _proxy_values(rows, index, theta, reference, order, out):
 
 
 @range_value.register(SingleIndex)
-def _range_value(rows, start, stop, theta):
+def _range_value(rows: SingleIndex, start: int, stop: int, theta: np.ndarray) -> float:
     eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
     total = 0.0
     for first in range(start, stop, TILE):
@@ -238,7 +261,7 @@ def _range_value(rows, start, stop, theta):
 
 
 @range_gradient.register(SingleIndex)
-def _range_gradient(rows, start, stop, theta, gradient):
+def _range_gradient(rows: SingleIndex, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
     records, d = rows.records, rows.columns
     eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
     total = 0.0
@@ -265,7 +288,7 @@ def _range_gradient(rows, start, stop, theta, gradient):
 
 
 @inlinable(options=SUMS)
-def transpose_tile(records, d, start, size, out):
+def transpose_tile(records: np.ndarray, d: int, start: int, size: int, out: np.ndarray) -> None:
     """Columns of `size` consecutive rows, each contiguous: sums over rows then vectorise whatever d is."""
     for j in range(size):
         x = records[start + j]
@@ -274,7 +297,7 @@ def transpose_tile(records, d, start, size, out):
 
 
 @inlinable(options=SUMS)
-def add_gram(columns, weight, scaled, gram):
+def add_gram(columns: np.ndarray, weight: np.ndarray, scaled: np.ndarray, gram: np.ndarray) -> None:
     """Add X' diag(weight) X of one whole tile to `gram`, by blocks of 2 x 4 entries that stay in registers.
 
     The number of columns is a multiple of 4. Blocks above the diagonal are skipped.
@@ -309,7 +332,7 @@ def add_gram(columns, weight, scaled, gram):
 
 
 @inlinable(options=SUMS)
-def add_columns(columns, d, weight, out):
+def add_columns(columns: np.ndarray, d: int, weight: np.ndarray, out: np.ndarray) -> None:
     """Add X' weight of one whole tile to `out`."""
     for a in range(d):
         total = 0.0
@@ -319,7 +342,9 @@ def add_columns(columns, d, weight, out):
 
 
 @range_hessian.register(SingleIndex)
-def _range_hessian(rows, start, stop, theta, gradient, hessian):
+def _range_hessian(
+    rows: SingleIndex, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray
+) -> float:
     records, d = rows.records, rows.columns
     eta, y, weight = np.zeros(TILE), np.zeros(TILE), np.zeros(TILE)
     padded = -(-d // 4) * 4

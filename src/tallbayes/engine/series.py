@@ -37,7 +37,7 @@ def lead_rows(rows: Any, start: int) -> int:
 
 
 @lead_rows.register(Series)
-def _lead_rows(rows, start):
+def _lead_rows(rows: Series, start: int) -> int:
     return max(0, min(rows.lead, start - rows.p))
 
 
@@ -50,7 +50,7 @@ def range_scores(rows: Any, start: int, stop: int, theta: np.ndarray, out: np.nd
 
 
 @inlinable
-def stable(coefficients):
+def stable(coefficients: np.ndarray) -> bool:
     """Whether 1 - sum_j a_j z^j has all its roots outside the unit circle: the step-down recursion of Levinson and Durbin."""
     order = coefficients.size
     a, b = coefficients.copy(), np.empty(order)
@@ -66,13 +66,13 @@ def stable(coefficients):
 
 
 @inlinable
-def admissible(p, q, theta):
+def admissible(p: int, q: int, theta: np.ndarray) -> bool:
     """Whether theta is in the stationary and invertible region."""
     return stable(theta[:p]) and stable(-theta[p : p + q])
 
 
 @inlinable
-def _precision(rows, theta):
+def _precision(rows: Series, theta: np.ndarray) -> tuple[float, float]:
     """Log sigma (zero if sigma is known) and 1 / sigma^2."""
     if rows.sigma > 0.0:
         return 0.0, 1.0 / (rows.sigma * rows.sigma)
@@ -81,7 +81,7 @@ def _precision(rows, theta):
 
 
 @inlinable(options=SUMS)
-def _innovation(rows, t, theta, past):
+def _innovation(rows: Series, t: int, theta: np.ndarray, past: np.ndarray) -> float:
     """e_t given the last q of them."""
     p, q = rows.p, rows.q
     e = rows.records[t, rows.column] - theta[p + q]
@@ -93,7 +93,7 @@ def _innovation(rows, t, theta, past):
 
 
 @inlinable(options=SUMS)
-def _slopes(rows, t, theta, past, slopes, now):
+def _slopes(rows: Series, t: int, theta: np.ndarray, past: np.ndarray, slopes: np.ndarray, now: np.ndarray) -> None:
     """Derivatives of e_t in (a, b, c), given those of the last q."""
     p, q = rows.p, rows.q
     for i in range(p):
@@ -108,7 +108,7 @@ def _slopes(rows, t, theta, past, slopes, now):
 
 
 @inlinable
-def _push(past, value):
+def _push(past: np.ndarray, value: float) -> None:
     """Put a value before the last ones, of which the oldest is forgotten."""
     for j in range(past.size - 1, 0, -1):
         past[j] = past[j - 1]
@@ -117,7 +117,7 @@ def _push(past, value):
 
 
 @inlinable
-def _push_row(past, values):
+def _push_row(past: np.ndarray, values: np.ndarray) -> None:
     for j in range(past.shape[0] - 1, 0, -1):
         for c in range(values.size):
             past[j, c] = past[j - 1, c]
@@ -127,7 +127,7 @@ def _push_row(past, values):
 
 
 @range_value.register(Series)
-def _range_value(rows, start, stop, theta):
+def _range_value(rows: Series, start: int, stop: int, theta: np.ndarray) -> float:
     if not admissible(rows.p, rows.q, theta):
         return -np.inf
     tau, precision = _precision(rows, theta)
@@ -143,7 +143,7 @@ def _range_value(rows, start, stop, theta):
 
 
 @range_gradient.register(Series)
-def _range_gradient(rows, start, stop, theta, gradient):
+def _range_gradient(rows: Series, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
     if not admissible(rows.p, rows.q, theta):
         return -np.inf
     tau, precision = _precision(rows, theta)
@@ -167,7 +167,7 @@ def _range_gradient(rows, start, stop, theta, gradient):
 
 
 @range_hessian.register(Series)
-def _range_hessian(rows, start, stop, theta, gradient, hessian):
+def _range_hessian(rows: Series, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
     if not admissible(rows.p, rows.q, theta):
         return -np.inf
     tau, precision = _precision(rows, theta)
@@ -209,7 +209,7 @@ def _range_hessian(rows, start, stop, theta, gradient, hessian):
 
 
 @range_scores.register(Series)
-def _range_scores(rows, start, stop, theta, out):
+def _range_scores(rows: Series, start: int, stop: int, theta: np.ndarray, out: np.ndarray) -> None:
     """One sweep; the recursion of the range starts `lead` rows before it."""
     k = rows.p + rows.q + 1
     precision = _precision(rows, theta)[1]

@@ -54,7 +54,7 @@ def range_third_suprema(rows: Any, start: int, stop: int, reference: np.ndarray,
 
 
 @range_norms.register(SingleIndex)
-def _range_norms(rows, start, stop, factor, out):
+def _range_norms(rows: SingleIndex, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
     records, d = rows.records, rows.columns
     columns, projection, square = np.zeros((d, STRIDE)), np.empty(TILE), np.empty(TILE)
     for first in range(start, stop, TILE):
@@ -75,7 +75,9 @@ def _range_norms(rows, start, stop, factor, out):
 
 
 @range_curvatures.register(SingleIndex)
-def _range_curvatures(rows, start, stop, reference, curvature, supremum):
+def _range_curvatures(
+    rows: SingleIndex, start: int, stop: int, reference: np.ndarray, curvature: np.ndarray, supremum: np.ndarray
+) -> None:
     eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
     for first in range(start, stop, TILE):
         size = min(TILE, stop - first)
@@ -86,7 +88,7 @@ def _range_curvatures(rows, start, stop, reference, curvature, supremum):
 
 
 @range_suprema.register(SingleIndex)
-def _range_suprema(rows, start, stop, slope, curvature):
+def _range_suprema(rows: SingleIndex, start: int, stop: int, slope: np.ndarray, curvature: np.ndarray) -> None:
     for i in range(start, stop):
         y, weight = rows.records[i, rows.columns], rows.records[i, rows.columns + 2]
         slope[i - start] = weight * slope_supremum(rows.family, y) if weight > 0.0 else 0.0
@@ -94,7 +96,7 @@ def _range_suprema(rows, start, stop, slope, curvature):
 
 
 @range_lowest.register(SingleIndex)
-def _range_lowest(rows, start, stop, theta):
+def _range_lowest(rows: SingleIndex, start: int, stop: int, theta: np.ndarray) -> float:
     lowest = np.inf
     for i in range(start, stop):
         lowest = min(lowest, dot(rows.records[i], theta, rows.columns) + rows.records[i, rows.columns + 1])
@@ -102,7 +104,9 @@ def _range_lowest(rows, start, stop, theta):
 
 
 @range_third_suprema.register(SingleIndex)
-def _range_third_suprema(rows, start, stop, reference, reach, out):
+def _range_third_suprema(
+    rows: SingleIndex, start: int, stop: int, reference: np.ndarray, reach: np.ndarray, out: np.ndarray
+) -> None:
     for i in range(start, stop):
         x = rows.records[i]
         eta, y, weight = dot(x, reference, rows.columns) + x[rows.columns + 1], x[rows.columns], x[rows.columns + 2]

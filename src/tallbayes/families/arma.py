@@ -6,6 +6,7 @@ invertible region. Rows depend on those before them, so only full-data and infor
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -35,8 +36,8 @@ class Order(NamedTuple):
 class SeriesModel(Model):
     """A model whose rows are consecutive observations of one process."""
 
-    independent_rows: ClassVar[bool] = False
-    unusual: ClassVar[str] = "are not conditionally independent"
+    exchangeable: ClassVar[bool] = False
+    row_limitation: ClassVar[str] = "are not conditionally independent"
     domain: ClassVar[str] = (
         "outside the stationary and invertible region: all roots of 1 - ar1 z - ... and of 1 + ma1 z + ... must be outside the "
         "unit circle, such as |ar1| < 1 and |ma1| < 1"
@@ -75,6 +76,11 @@ class SeriesModel(Model):
         """Whether theta is in the stationary and invertible region."""
         return bool(admissible(self.member.p, self.member.q, np.asarray(theta, float)))
 
+    @property
+    def conditioned_rows(self) -> int:
+        """The first p observations."""
+        return int(self.member.p)
+
     def startup(self, theta: np.ndarray) -> float:
         """What is left of the start of a window's recursion at the window itself: the largest inverse root to the power lead."""
         p, q = self.member.p, self.member.q
@@ -105,7 +111,12 @@ def _regress(y: np.ndarray, errors: np.ndarray, p: int, q: int, first: int) -> t
     return coefficients, y[first:] - design @ coefficients
 
 
-ARMA = Family(
+def _log_normaliser(member: Order, y: np.ndarray) -> np.ndarray:
+    """Of the rows after the first p, which are conditioned on."""
+    return np.full(np.shape(y), -0.5 * math.log(2.0 * math.pi) - math.log(member.sigma or 1.0))
+
+
+FAMILY = Family(
     name="arma",
     support="a number",
     remedy="",
@@ -115,10 +126,15 @@ ARMA = Family(
     log_concave=False,
     examples=(),
     responses=(),
+    response="series",
     response_scale=True,
     start=_first_guess,
-    trouble="Lower p or q if the autoregressive and moving-average parts can share a root; difference a series that wanders "
+    mode_advice="Lower p or q if the autoregressive and moving-average parts can share a root; difference a series that wanders "
     "without a mean.",
+    member_of=lambda p, q, sigma, lead: Order(p, q, sigma or 0.0, lead),
+    log_normaliser=_log_normaliser,
+    prediction_refusal="predict is for rows that are independent given theta; the next values of a series depend on the last ones. "
+    "Simulate them from fit.theta.",
 )
 
 
@@ -155,7 +171,7 @@ def arma(
         raise DataError(f"an ARMA({p}, {q}) model needs at least {least} observations; the series has {series.n}.")
     order = Order(int(p), int(q), 0.0 if sigma is None else float(sigma), int(lead))
     options = {"p": order.p, "q": order.q, "sigma": None if sigma is None else float(sigma), "lead": order.lead}
-    return SeriesModel(series, ARMA, order, prior, () if sigma is not None else ("log_sigma",), options)
+    return SeriesModel(series, FAMILY, order, prior, () if sigma is not None else ("log_sigma",), options)
 
 
 def _packed(values: Any) -> Dataset:

@@ -6,6 +6,8 @@ to images and sigma known it is the regression of their section 2.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -21,7 +23,7 @@ from tallbayes.priors import Prior, PriorTerms
 class ClassModel(Model):
     """A Gaussian law of the columns for each class."""
 
-    unusual: ClassVar[str] = "have no linear predictor"
+    row_limitation: ClassVar[str] = "have no linear predictor"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,6 +64,33 @@ def _first_guess(model: Any) -> np.ndarray:
     return theta
 
 
+def _log_normaliser(member: tuple[np.ndarray, np.ndarray, int, float], y: np.ndarray) -> np.ndarray:
+    """Of the density of the columns given the class."""
+    _, variances, _, sigma = member
+    each = -0.5 * np.log(2.0 * np.pi * variances) - math.log(sigma or 1.0)
+    return np.full(np.shape(y), float(each.sum()))
+
+
+FAMILY = Family(
+    name="class_gaussian",
+    support="a class 0, 1, ..., classes - 1",
+    remedy="Number the classes from 0, or raise classes=.",
+    admits=lambda y: (y >= 0) & (y == np.floor(y)),
+    mean=lambda eta: eta,
+    self_concordant=False,
+    log_concave=False,
+    examples=(),
+    responses=(),
+    response="class",
+    response_scale=True,
+    start=_first_guess,
+    mode_advice="Every class needs rows, more than one if its sigma is unknown; where the mapping cannot tell coordinates apart "
+    "use a proper prior such as tallbayes.priors.normal(10.0).",
+    log_normaliser=_log_normaliser,
+    prediction_refusal="a class_gaussian model describes the columns given the class; classify with the densities at fit.theta.",
+)
+
+
 def class_gaussian(
     data: Dataset,
     prior: Prior | None = None,
@@ -96,20 +125,11 @@ def class_gaussian(
     v = np.ones(columns) if variances is None else np.asarray(variances, float)
     if v.shape != (columns,) or not (np.isfinite(v).all() and (v > 0).all()):
         raise OptionError(f"variances must be {columns} positive numbers, one for each column; got {variances!r}.")
-    family = Family(
-        name="class_gaussian",
+    family = replace(
+        FAMILY,
         support=f"a class 0 to {classes - 1}",
-        remedy="Number the classes from 0, or raise classes=.",
         admits=lambda y: np.isin(y, np.arange(classes)),
-        mean=lambda eta: eta,
-        self_concordant=False,
         log_concave=sigma is not None,
-        examples=(),
-        responses=(),
-        response_scale=True,
-        start=_first_guess,
-        trouble="Every class needs rows, more than one if its sigma is unknown; where the mapping cannot tell coordinates apart "
-        "use a proper prior such as tallbayes.priors.normal(10.0).",
     )
     options = {
         "classes": int(classes),

@@ -5,9 +5,11 @@ f'' = -kappa y e^-eta and f''' = -f'': no global bound of the third derivative, 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp, exp_remainder
@@ -24,41 +26,50 @@ class Gamma(NamedTuple):
 
 
 @value.register(Gamma)
-def _value(family, eta, y):
+def _value(family: Gamma, eta: float, y: float) -> float:
     return -family.shape * (y * exp(-eta) + eta)
 
 
 @jet1.register(Gamma)
-def _jet1(family, eta, y):
+def _jet1(family: Gamma, eta: float, y: float) -> tuple[float, float]:
     share = y * exp(-eta)
     return -family.shape * (share + eta), family.shape * (share - 1.0)
 
 
 @jet2.register(Gamma)
-def _jet2(family, eta, y):
+def _jet2(family: Gamma, eta: float, y: float) -> tuple[float, float, float]:
     share = y * exp(-eta)
     return -family.shape * (share + eta), family.shape * (share - 1.0), -family.shape * share
 
 
 @third.register(Gamma)
-def _third(family, eta, y):
+def _third(family: Gamma, eta: float, y: float) -> float:
     return family.shape * y * exp(-eta)
 
 
 @third_supremum.register(Gamma)
-def _third_supremum(family, y):
+def _third_supremum(family: Gamma, y: float) -> float:
     return np.inf
 
 
 @third_supremum_on.register(Gamma)
-def _third_supremum_on(family, y, low, high):
+def _third_supremum_on(family: Gamma, y: float, low: float, high: float) -> float:
     return family.shape * y * exp(-low)
 
 
 @residual.register(Gamma)
-def _residual(family, eta, y, shift):
+def _residual(family: Gamma, eta: float, y: float, shift: float) -> float:
     """-kappa y e^-eta (e^-s - 1 + s - s^2/2)."""
     return -family.shape * y * exp(-eta) * exp_remainder(-shift)
+
+
+def _log_normaliser(member: Gamma, y: np.ndarray) -> np.ndarray:
+    shape = member.shape
+    return shape * math.log(shape) - gammaln(shape) + (shape - 1.0) * np.log(y)
+
+
+def _simulate(rng: np.random.Generator, member: Gamma, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    return np.exp(eta) * rng.standard_gamma(member.shape, eta.shape) / member.shape
 
 
 FAMILY = Family(
@@ -71,7 +82,13 @@ FAMILY = Family(
     log_concave=True,
     examples=(Gamma(1.0), Gamma(2.5)),
     responses=(0.1, 1.0, 7.5),
+    response="positive",
     link=lambda mean: float(np.log(mean)),
+    link_name="log",
+    member_of=lambda shape: Gamma(float(shape)),
+    log_normaliser=_log_normaliser,
+    simulate=_simulate,
+    published_bound="exponential",
 )
 
 

@@ -39,55 +39,55 @@ class GaussianScale(NamedTuple):
 
 
 @value.register(Gaussian)
-def _value(family, eta, y):
+def _value(family: Gaussian, eta: float, y: float) -> float:
     return -0.5 * family.precision * (y - eta) * (y - eta)
 
 
 @jet1.register(Gaussian)
-def _jet1(family, eta, y):
+def _jet1(family: Gaussian, eta: float, y: float) -> tuple[float, float]:
     error = y - eta
     return -0.5 * family.precision * error * error, family.precision * error
 
 
 @jet2.register(Gaussian)
-def _jet2(family, eta, y):
+def _jet2(family: Gaussian, eta: float, y: float) -> tuple[float, float, float]:
     error = y - eta
     return -0.5 * family.precision * error * error, family.precision * error, -family.precision
 
 
 @third.register(Gaussian)
-def _third(family, eta, y):
+def _third(family: Gaussian, eta: float, y: float) -> float:
     return 0.0
 
 
 @curvature_supremum.register(Gaussian)
-def _curvature_supremum(family, y):
+def _curvature_supremum(family: Gaussian, y: float) -> float:
     return family.precision
 
 
 @third_supremum.register(Gaussian)
-def _third_supremum(family, y):
+def _third_supremum(family: Gaussian, y: float) -> float:
     return 0.0
 
 
 @third_supremum_on.register(Gaussian)
-def _third_supremum_on(family, y, low, high):
+def _third_supremum_on(family: Gaussian, y: float, low: float, high: float) -> float:
     return 0.0
 
 
 @residual.register(Gaussian)
-def _residual(family, eta, y, shift):
+def _residual(family: Gaussian, eta: float, y: float, shift: float) -> float:
     return 0.0
 
 
 @vector_value.register(GaussianScale)
-def _vector_value(family, u, y):
+def _vector_value(family: GaussianScale, u: np.ndarray, y: float) -> float:
     z = (y - u[0]) * math.exp(-u[1])
     return -u[1] - 0.5 * z * z
 
 
 @vector_gradient.register(GaussianScale)
-def _vector_gradient(family, u, y, gradient):
+def _vector_gradient(family: GaussianScale, u: np.ndarray, y: float, gradient: np.ndarray) -> float:
     inverse = math.exp(-u[1])
     z = (y - u[0]) * inverse
     gradient[0] = z * inverse
@@ -96,7 +96,7 @@ def _vector_gradient(family, u, y, gradient):
 
 
 @vector_hessian.register(GaussianScale)
-def _vector_hessian(family, u, y, gradient, hessian):
+def _vector_hessian(family: GaussianScale, u: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray) -> float:
     inverse = math.exp(-u[1])
     z = (y - u[0]) * inverse
     gradient[0] = z * inverse
@@ -109,12 +109,22 @@ def _vector_hessian(family, u, y, gradient, hessian):
 
 
 @vector_residual.register(GaussianScale)
-def _vector_residual(family, base, shift, y):
+def _vector_residual(family: GaussianScale, base: np.ndarray, shift: np.ndarray, y: float) -> float:
     """With E0 = e^(-2b) - 1, E1 = E0 + 2b, E2 = E1 - 2b^2 and a = shift of eta / sigma: -E2 z^2/2 + E1 a z - E0 a^2/2."""
     inverse, b = math.exp(-base[1]), shift[1]
     z, a = (y - base[0]) * inverse, shift[0] * inverse
     e2 = exp_remainder(-2.0 * b)
     return -0.5 * e2 * z * z + (e2 + 2.0 * b * b) * a * z - 0.5 * math.expm1(-2.0 * b) * a * a
+
+
+def _log_normaliser(member: Gaussian | GaussianScale, y: np.ndarray) -> np.ndarray:
+    precision = member.precision if isinstance(member, Gaussian) else 1.0
+    return np.full(np.shape(y), 0.5 * math.log(precision / (2.0 * math.pi)))
+
+
+def _simulate(rng: np.random.Generator, member: Gaussian | GaussianScale, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    sigma = member.precision**-0.5 if isinstance(member, Gaussian) else np.exp(nuisances[:, 0])
+    return eta + sigma * rng.standard_normal(eta.shape)
 
 
 FAMILY = Family(
@@ -129,6 +139,10 @@ FAMILY = Family(
     responses=(-1.0, 0.0, 2.5),
     response_scale=True,
     link=float,
+    member_of=lambda sigma: GaussianScale() if sigma is None else Gaussian(1.0 / sigma**2),
+    log_normaliser=_log_normaliser,
+    simulate=_simulate,
+    unit_scale_member=lambda member: Gaussian(1.0) if isinstance(member, GaussianScale) else None,
 )
 
 

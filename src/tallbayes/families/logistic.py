@@ -24,7 +24,8 @@ from tallbayes.engine.family_functions import (
     third_supremum_on,
     value,
 )
-from tallbayes.model import Family, Model
+from tallbayes.engine.lower_gaps import lower_gap, lower_jet, lower_slope
+from tallbayes.model import Family, Model, Tangent, no_terms
 from tallbayes.priors import Prior
 
 _PEAK = math.log(2.0 + math.sqrt(3.0))
@@ -37,12 +38,12 @@ class Logistic(NamedTuple):
 
 
 @value.register(Logistic)
-def _value(family, eta, y):
+def _value(family: Logistic, eta: float, y: float) -> float:
     return y * eta - max(eta, 0.0) - log1p_unit(exp(-abs(eta)))
 
 
 @jet1.register(Logistic)
-def _jet1(family, eta, y):
+def _jet1(family: Logistic, eta: float, y: float) -> tuple[float, float]:
     z = exp(-abs(eta))
     larger = 1.0 / (1.0 + z)
     smaller = z * larger
@@ -51,7 +52,7 @@ def _jet1(family, eta, y):
 
 
 @jet2.register(Logistic)
-def _jet2(family, eta, y):
+def _jet2(family: Logistic, eta: float, y: float) -> tuple[float, float, float]:
     z = exp(-abs(eta))
     larger = 1.0 / (1.0 + z)
     smaller = z * larger
@@ -60,7 +61,7 @@ def _jet2(family, eta, y):
 
 
 @third.register(Logistic)
-def _third(family, eta, y):
+def _third(family: Logistic, eta: float, y: float) -> float:
     z = exp(-abs(eta))
     larger = 1.0 / (1.0 + z)
     skew = (1.0 - z) * larger
@@ -68,34 +69,34 @@ def _third(family, eta, y):
 
 
 @slope_supremum.register(Logistic)
-def _slope_supremum(family, y):
+def _slope_supremum(family: Logistic, y: float) -> float:
     return 1.0
 
 
 @curvature_supremum.register(Logistic)
-def _curvature_supremum(family, y):
+def _curvature_supremum(family: Logistic, y: float) -> float:
     return 0.25
 
 
 @third_supremum.register(Logistic)
-def _third_supremum(family, y):
+def _third_supremum(family: Logistic, y: float) -> float:
     return _SUPREMUM
 
 
 @third_supremum_on.register(Logistic)
-def _third_supremum_on(family, y, low, high):
+def _third_supremum_on(family: Logistic, y: float, low: float, high: float) -> float:
     if low <= _PEAK <= high or low <= -_PEAK <= high:
         return _SUPREMUM
     return max(abs(third(family, low, y)), abs(third(family, high, y)))
 
 
 @residual.register(Logistic)
-def _residual(family, eta, y, shift):
+def _residual(family: Logistic, eta: float, y: float, shift: float) -> float:
     return bernoulli_residual(eta, shift)
 
 
 @inlinable(options=SCALAR)
-def bernoulli_residual(eta, shift):
+def bernoulli_residual(eta: float, shift: float) -> float:
     """Minus the cumulant generating function of y less its first two terms; y drops out.
 
     Near 0 its series, where the difference would cancel. (eta, shift) and (-eta, -shift) have the same residual: eta <= 0
@@ -117,7 +118,7 @@ def bernoulli_residual(eta, shift):
 
 
 @inlinable(options=SCALAR)
-def _cumulants(v, skew, s):
+def _cumulants(v: float, skew: float, s: float) -> float:
     """(k3/3! + k4 s/4! + ... + k12 s^9/12!) / v, cumulants of a Bernoulli law of variance v and 1 - 2 mean = skew.
 
     k_{n+1} is the derivative of k_n in eta; v' = v skew, skew' = -2v and skew^2 = 1 - 4v.
@@ -134,17 +135,89 @@ def _cumulants(v, skew, s):
     return r + skew * (1 / 6)
 
 
+class JaakkolaJordan(NamedTuple):
+    """Quadratic bound of a row, tangent at |eta| = xi; a negative xi is |eta| at the reference.
+
+    log B = y eta - eta/2 - log 2cosh(xi/2) - lambda(xi) (eta^2 - xi^2), lambda(xi) = tanh(xi/2) / (4 xi): f less its odd part is
+    convex in eta^2.
+    """
+
+    xi: float
+
+
+@inlinable(options=SCALAR)
+def _lambda(xi: float) -> float:
+    """tanh(xi/2) / (4 xi), by its series near 0."""
+    z = exp(-xi)
+    q = 0.25 * xi * xi
+    near = 0.125 * (1.0 - q * (1 / 3 - q * (2 / 15 - q * (17 / 315 - q * (62 / 2835)))))
+    far = 0.25 * (1.0 - z) / ((1.0 + z) * max(xi, 0.1))
+    return near if xi < 0.2 else far
+
+
+@inlinable(options=SCALAR)
+def _excess(xi: float) -> float:
+    """lambda(xi) less half the curvature of the likelihood there, by its series near 0."""
+    z = exp(-xi)
+    larger = 1.0 / (1.0 + z)
+    q = 0.25 * xi * xi
+    near = 0.125 * q * (2 / 3 - q * (8 / 15 - q * (34 / 105 - q * (496 / 2835 - q * (2764 / 31185)))))
+    far = 0.25 * (1.0 - z) * larger / max(xi, 0.1) - 0.5 * z * larger * larger
+    return near if xi < 0.2 else far
+
+
+@lower_gap.register(JaakkolaJordan)
+def _lower_gap(kind: JaakkolaJordan, family: Logistic, base: float, shift: float, y: float) -> float:
+    """Both sides are even in eta: what is left beyond the tangent at xi >= 0, along |eta| - xi."""
+    tuned = abs(base)
+    xi = tuned if kind.xi < 0.0 else kind.xi
+    step = abs(base + shift) - xi
+    return bernoulli_residual(xi, step) + _excess(xi) * step * step
+
+
+@lower_slope.register(JaakkolaJordan)
+def _lower_slope(kind: JaakkolaJordan, family: Logistic, base: float, shift: float, y: float) -> float:
+    eta = base + shift
+    tuned = abs(base)
+    xi = tuned if kind.xi < 0.0 else kind.xi
+    return 2.0 * _lambda(xi) * eta - 0.5 * math.tanh(0.5 * eta)
+
+
+@lower_jet.register(JaakkolaJordan)
+def _lower_jet(kind: JaakkolaJordan, family: Logistic, base: float, y: float) -> tuple[float, float, float]:
+    f, slope = jet1(family, base, y)
+    tuned = abs(base)
+    xi = tuned if kind.xi < 0.0 else kind.xi
+    return f - lower_gap(kind, family, base, 0.0, y), slope - lower_slope(kind, family, base, 0.0, y), -2.0 * _lambda(xi)
+
+
+def _mean(eta: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-eta))
+
+
+def _simulate(rng: np.random.Generator, member: Logistic, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    return (rng.random(eta.shape) < _mean(eta)).astype(float)
+
+
 FAMILY = Family(
     name="logistic",
     support="0 or 1",
     remedy="Recode the response as 0 and 1.",
     admits=lambda y: (y == 0) | (y == 1),
-    mean=lambda eta: 1.0 / (1.0 + np.exp(-eta)),
+    mean=_mean,
     self_concordant=True,
     log_concave=True,
     examples=(Logistic(),),
     responses=(0.0, 1.0),
+    response="binary",
     link=lambda mean: float(np.log((mean + 1e-6) / (1.0 - mean + 1e-6))),
+    link_name="logit",
+    member_of=Logistic,
+    log_normaliser=no_terms,
+    simulate=_simulate,
+    published_bound="T1",
+    fourth_supremum=0.125,  # at eta = 0
+    tangent=Tangent("Jaakkola-Jordan", lambda xi: JaakkolaJordan(-1.0 if xi is None else xi), xi=1.5),
 )
 
 

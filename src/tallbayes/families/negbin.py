@@ -10,6 +10,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp, log1p_unit
@@ -26,6 +27,7 @@ from tallbayes.engine.family_functions import (
 )
 from tallbayes.errors import OptionError
 from tallbayes.families.logistic import bernoulli_residual
+from tallbayes.families.poisson import poisson_counts
 from tallbayes.model import Family, Model
 from tallbayes.priors import Prior
 
@@ -41,13 +43,13 @@ class NegativeBinomial(NamedTuple):
 
 
 @value.register(NegativeBinomial)
-def _value(family, eta, y):
+def _value(family: NegativeBinomial, eta: float, y: float) -> float:
     t = eta - family.log_size
     return y * t - (y + family.size) * (max(t, 0.0) + log1p_unit(exp(-abs(t))))
 
 
 @jet1.register(NegativeBinomial)
-def _jet1(family, eta, y):
+def _jet1(family: NegativeBinomial, eta: float, y: float) -> tuple[float, float]:
     t = eta - family.log_size
     z = exp(-abs(t))
     larger = 1.0 / (1.0 + z)
@@ -58,7 +60,7 @@ def _jet1(family, eta, y):
 
 
 @jet2.register(NegativeBinomial)
-def _jet2(family, eta, y):
+def _jet2(family: NegativeBinomial, eta: float, y: float) -> tuple[float, float, float]:
     t = eta - family.log_size
     z = exp(-abs(t))
     larger = 1.0 / (1.0 + z)
@@ -69,7 +71,7 @@ def _jet2(family, eta, y):
 
 
 @third.register(NegativeBinomial)
-def _third(family, eta, y):
+def _third(family: NegativeBinomial, eta: float, y: float) -> float:
     t = eta - family.log_size
     z = exp(-abs(t))
     larger = 1.0 / (1.0 + z)
@@ -78,23 +80,23 @@ def _third(family, eta, y):
 
 
 @slope_supremum.register(NegativeBinomial)
-def _slope_supremum(family, y):
+def _slope_supremum(family: NegativeBinomial, y: float) -> float:
     """y - (y + k) p lies between -k and y."""
     return max(y, family.size)
 
 
 @curvature_supremum.register(NegativeBinomial)
-def _curvature_supremum(family, y):
+def _curvature_supremum(family: NegativeBinomial, y: float) -> float:
     return 0.25 * (y + family.size)
 
 
 @third_supremum.register(NegativeBinomial)
-def _third_supremum(family, y):
+def _third_supremum(family: NegativeBinomial, y: float) -> float:
     return (y + family.size) * _SUPREMUM
 
 
 @third_supremum_on.register(NegativeBinomial)
-def _third_supremum_on(family, y, low, high):
+def _third_supremum_on(family: NegativeBinomial, y: float, low: float, high: float) -> float:
     first, last = low - family.log_size, high - family.log_size
     if first <= _PEAK <= last or first <= -_PEAK <= last:
         return (y + family.size) * _SUPREMUM
@@ -102,8 +104,16 @@ def _third_supremum_on(family, y, low, high):
 
 
 @residual.register(NegativeBinomial)
-def _residual(family, eta, y, shift):
+def _residual(family: NegativeBinomial, eta: float, y: float, shift: float) -> float:
     return (y + family.size) * bernoulli_residual(eta - family.log_size, shift)
+
+
+def _log_normaliser(member: NegativeBinomial, y: np.ndarray) -> np.ndarray:
+    return gammaln(y + member.size) - gammaln(member.size) - gammaln(y + 1.0)
+
+
+def _simulate(rng: np.random.Generator, member: NegativeBinomial, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    return poisson_counts(rng, np.exp(eta) * rng.standard_gamma(member.size, eta.shape) / member.size)
 
 
 FAMILY = Family(
@@ -116,7 +126,12 @@ FAMILY = Family(
     log_concave=True,
     examples=(NegativeBinomial(1.0, 0.0), NegativeBinomial(3.0, math.log(3.0))),
     responses=(0.0, 1.0, 9.0),
+    response="count",
     link=lambda mean: float(np.log(mean + 1e-6)),
+    link_name="log",
+    member_of=lambda size: NegativeBinomial(float(size), math.log(size)),
+    log_normaliser=_log_normaliser,
+    simulate=_simulate,
 )
 
 

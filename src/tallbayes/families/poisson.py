@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp, exp_remainder
 from tallbayes.engine.family_functions import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
+from tallbayes.errors import ModelError
 from tallbayes.model import Family, Model
 from tallbayes.priors import Prior
 
@@ -21,41 +23,52 @@ class Poisson(NamedTuple):
 
 
 @value.register(Poisson)
-def _value(family, eta, y):
+def _value(family: Poisson, eta: float, y: float) -> float:
     return y * eta - exp(eta)
 
 
 @jet1.register(Poisson)
-def _jet1(family, eta, y):
+def _jet1(family: Poisson, eta: float, y: float) -> tuple[float, float]:
     rate = exp(eta)
     return y * eta - rate, y - rate
 
 
 @jet2.register(Poisson)
-def _jet2(family, eta, y):
+def _jet2(family: Poisson, eta: float, y: float) -> tuple[float, float, float]:
     rate = exp(eta)
     return y * eta - rate, y - rate, -rate
 
 
 @third.register(Poisson)
-def _third(family, eta, y):
+def _third(family: Poisson, eta: float, y: float) -> float:
     return -exp(eta)
 
 
 @third_supremum.register(Poisson)
-def _third_supremum(family, y):
+def _third_supremum(family: Poisson, y: float) -> float:
     return np.inf
 
 
 @third_supremum_on.register(Poisson)
-def _third_supremum_on(family, y, low, high):
+def _third_supremum_on(family: Poisson, y: float, low: float, high: float) -> float:
     return exp(high)
 
 
 @residual.register(Poisson)
-def _residual(family, eta, y, shift):
+def _residual(family: Poisson, eta: float, y: float, shift: float) -> float:
     """-e^eta (e^s - 1 - s - s^2/2)."""
     return -exp(eta) * exp_remainder(shift)
+
+
+def _simulate(rng: np.random.Generator, member: Poisson, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    return poisson_counts(rng, np.exp(eta))
+
+
+def poisson_counts(rng: np.random.Generator, rate: np.ndarray) -> np.ndarray:
+    """Poisson counts; rates beyond whole numbers are refused."""
+    if not (rate < 1e18).all():
+        raise ModelError("a predicted count exceeds 1e18: a new row is far outside the rows of the fit; check its units.")
+    return rng.poisson(rate).astype(float)
 
 
 FAMILY = Family(
@@ -68,7 +81,12 @@ FAMILY = Family(
     log_concave=True,
     examples=(Poisson(),),
     responses=(0.0, 1.0, 7.0),
+    response="count",
     link=lambda mean: float(np.log(mean + 1e-6)),
+    link_name="log",
+    member_of=Poisson,
+    log_normaliser=lambda member, y: -gammaln(y + 1.0),
+    simulate=_simulate,
 )
 
 

@@ -6,7 +6,7 @@ With m = phi(z)/Phi(z) and c = z + m: f' = t m, f'' = -m c, f''' = t m (c^2 + m 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -23,7 +23,7 @@ from tallbayes.engine.family_functions import (
     third_supremum_on,
     value,
 )
-from tallbayes.model import Family, Model
+from tallbayes.model import Family, Model, no_terms
 from tallbayes.priors import Prior
 
 _PEAK = 1.0023693422683706  # of |f'''| in z
@@ -39,7 +39,7 @@ class Probit(NamedTuple):
 
 
 @inlinable(options=SCALAR)
-def mills(z):
+def mills(z: float) -> tuple[Any, float, float]:
     """log Phi(z), m = phi/Phi and c = z + m, each without cancellation."""
     if z < _TAIL:
         c = 0.0
@@ -54,43 +54,43 @@ def mills(z):
 
 
 @value.register(Probit)
-def _value(family, eta, y):
+def _value(family: Probit, eta: float, y: float) -> float:
     return mills((2.0 * y - 1.0) * eta)[0]
 
 
 @jet1.register(Probit)
-def _jet1(family, eta, y):
+def _jet1(family: Probit, eta: float, y: float) -> tuple[float, float]:
     t = 2.0 * y - 1.0
     f, m, _ = mills(t * eta)
     return f, t * m
 
 
 @jet2.register(Probit)
-def _jet2(family, eta, y):
+def _jet2(family: Probit, eta: float, y: float) -> tuple[float, float, float]:
     t = 2.0 * y - 1.0
     f, m, c = mills(t * eta)
     return f, t * m, -m * c
 
 
 @third.register(Probit)
-def _third(family, eta, y):
+def _third(family: Probit, eta: float, y: float) -> float:
     t = 2.0 * y - 1.0
     _, m, c = mills(t * eta)
     return t * m * (c * c + m * c - 1.0)
 
 
 @curvature_supremum.register(Probit)
-def _curvature_supremum(family, y):
+def _curvature_supremum(family: Probit, y: float) -> float:
     return 1.0
 
 
 @third_supremum.register(Probit)
-def _third_supremum(family, y):
+def _third_supremum(family: Probit, y: float) -> float:
     return _SUPREMUM
 
 
 @third_supremum_on.register(Probit)
-def _third_supremum_on(family, y, low, high):
+def _third_supremum_on(family: Probit, y: float, low: float, high: float) -> float:
     peak = (2.0 * y - 1.0) * _PEAK
     if low <= peak <= high:
         return _SUPREMUM
@@ -98,7 +98,7 @@ def _third_supremum_on(family, y, low, high):
 
 
 @residual.register(Probit)
-def _residual(family, eta, y, shift):
+def _residual(family: Probit, eta: float, y: float, shift: float) -> float:
     """Near 0 the power series of log Phi, from m' = -m c and c' = 1 + m'; the difference elsewhere."""
     t = 2.0 * y - 1.0
     z, s = t * eta, t * shift
@@ -119,6 +119,10 @@ def _residual(family, eta, y, shift):
     return out * s**3
 
 
+def _simulate(rng: np.random.Generator, member: Probit, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    return (rng.random(eta.shape) < ndtr(eta)).astype(float)
+
+
 FAMILY = Family(
     name="probit",
     support="0 or 1",
@@ -129,7 +133,12 @@ FAMILY = Family(
     log_concave=True,
     examples=(Probit(),),
     responses=(0.0, 1.0),
+    response="binary",
     link=lambda mean: float(ndtri(min(max(mean, 1e-6), 1.0 - 1e-6))),
+    link_name="probit",
+    member_of=Probit,
+    log_normaliser=no_terms,
+    simulate=_simulate,
 )
 
 

@@ -15,9 +15,10 @@ import numpy as np
 from tallbayes.compile import inlinable
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp_remainder, log1p_excess
+from tallbayes.engine.lower_gaps import vector_lower_gap, vector_lower_jet, vector_lower_slope
 from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.errors import DataError, ModelError, OptionError
-from tallbayes.model import Family, Model
+from tallbayes.model import Family, Model, Tangent, no_terms
 from tallbayes.priors import Prior
 
 THIRD = 2.0**1.5 / (6.0 * math.sqrt(3.0))  # bound of the third derivative along a centred unit vector
@@ -30,7 +31,7 @@ class Softmax(NamedTuple):
 
 
 @inlinable
-def _probabilities(u, out):
+def _probabilities(u: np.ndarray, out: np.ndarray) -> float:
     """Softmax of u into `out`; returns log sum exp."""
     top = u[0]
     for k in range(1, u.size):
@@ -45,7 +46,7 @@ def _probabilities(u, out):
 
 
 @vector_value.register(Softmax)
-def _value(family, u, y):
+def _value(family: Softmax, u: np.ndarray, y: float) -> float:
     top = u[0]
     for k in range(1, u.size):
         top = max(top, u[k])
@@ -56,7 +57,7 @@ def _value(family, u, y):
 
 
 @vector_gradient.register(Softmax)
-def _gradient(family, u, y, gradient):
+def _gradient(family: Softmax, u: np.ndarray, y: float, gradient: np.ndarray) -> float:
     level = _probabilities(u, gradient)
     for k in range(u.size):
         gradient[k] = -gradient[k]
@@ -65,7 +66,7 @@ def _gradient(family, u, y, gradient):
 
 
 @vector_hessian.register(Softmax)
-def _hessian(family, u, y, gradient, hessian):
+def _hessian(family: Softmax, u: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray) -> float:
     level = _probabilities(u, gradient)
     for k in range(u.size):
         for l in range(u.size):
@@ -78,7 +79,7 @@ def _hessian(family, u, y, gradient, hessian):
 
 
 @vector_residual.register(Softmax)
-def _residual(family, base, shift, y):
+def _residual(family: Softmax, base: np.ndarray, shift: np.ndarray, y: float) -> float:
     """Minus the cumulant generating function of the shift under p less two terms: y drops out, nothing cancels.
 
     For large shifts its exponentials would swamp the rest, and the difference of values has nothing to lose.
@@ -95,9 +96,69 @@ def _residual(family, base, shift, y):
         variance += p[k] * v * v
         largest = max(largest, v)
     if largest > 3.0:
-        moved = np.empty(base.size)
-        return level - _probabilities(base + shift, moved) + mean + 0.5 * variance
+        there = np.empty(base.size)
+        return level - _probabilities(base + shift, there) + mean + 0.5 * variance
     return -(third + log1p_excess(third + 0.5 * variance))
+
+
+class Boehning(NamedTuple):
+    """Quadratic bound of a row, tangent at the reference: A = (I - 11'/K)/2 dominates the curvature of every softmax."""
+
+
+@vector_lower_gap.register(Boehning)
+def _lower_gap(kind: Boehning, family: Softmax, base: np.ndarray, shift: np.ndarray, y: float) -> float:
+    """Third-order residual plus the excess of A over the curvature for small shifts; values for large ones."""
+    q = base.size
+    g, h = np.empty(q), np.empty((q, q))
+    f = vector_hessian(family, base, y, g, h)
+    mean, largest = 0.0, 0.0
+    for k in range(q):
+        mean += shift[k] / q
+    for k in range(q):
+        largest = max(largest, abs(shift[k] - mean))
+    if largest > 1.0:
+        total = vector_value(family, base + shift, y) - f
+        for k in range(q):
+            total += 0.25 * (shift[k] - mean) * (shift[k] - mean) - g[k] * shift[k]
+        return total
+    total = vector_residual(family, base, shift, y)
+    for k in range(q):
+        v = shift[k] - mean
+        total += 0.25 * v * v
+        for l in range(q):
+            total += 0.5 * h[k, l] * v * (shift[l] - mean)
+    return total
+
+
+@vector_lower_slope.register(Boehning)
+def _lower_slope(kind: Boehning, family: Softmax, base: np.ndarray, shift: np.ndarray, y: float, gradient: np.ndarray) -> None:
+    q = base.size
+    start, mean = np.empty(q), 0.0
+    vector_gradient(family, base, y, start)
+    vector_gradient(family, base + shift, y, gradient)
+    for k in range(q):
+        mean += shift[k] / q
+    for k in range(q):
+        gradient[k] += 0.5 * (shift[k] - mean) - start[k]
+
+
+@vector_lower_jet.register(Boehning)
+def _lower_jet(kind: Boehning, family: Softmax, base: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray) -> float:
+    f = vector_gradient(family, base, y, gradient)
+    q = base.size
+    for k in range(q):
+        for l in range(q):
+            hessian[k, l] = 0.5 / q
+        hessian[k, k] -= 0.5
+    return f
+
+
+def _mean(eta: np.ndarray) -> np.ndarray:
+    return np.exp(eta - eta.max(-1, keepdims=True)) / np.exp(eta - eta.max(-1, keepdims=True)).sum(-1, keepdims=True)
+
+
+def _simulate(rng: np.random.Generator, member: Softmax, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    return (_mean(eta).cumsum(-1)[..., :-1] < rng.random(eta.shape[:-1])[..., None]).sum(-1).astype(float)
 
 
 FAMILY = Family(
@@ -105,11 +166,20 @@ FAMILY = Family(
     support="a class number 0, 1, ..., classes - 1",
     remedy="Recode the classes as whole numbers from 0, and set classes= to their number.",
     admits=lambda y: (y >= 0) & (y == np.floor(y)),
-    mean=lambda eta: np.exp(eta - eta.max(-1, keepdims=True)) / np.exp(eta - eta.max(-1, keepdims=True)).sum(-1, keepdims=True),
+    mean=_mean,
     self_concordant=False,
     log_concave=True,
     examples=(Softmax(3),),
     responses=(0.0, 1.0, 2.0),
+    response="class",
+    link_name="log ratios",
+    member_of=lambda classes: Softmax(int(classes)),
+    predictors=lambda member: int(member.classes),
+    row_options=lambda largest: {"classes": int(largest) + 1},
+    log_normaliser=no_terms,
+    simulate=_simulate,
+    centred_third=THIRD,
+    tangent=Tangent("Boehning", lambda xi: Boehning(), origin="at equal probabilities"),
 )
 
 
@@ -123,7 +193,7 @@ def softmax(data: Dataset, prior: Prior | None = None, classes: int | None = Non
     """
     largest = float(data.moments.high[data.d]) if isinstance(data, Dataset) else 1.0
     if classes is None:
-        classes = int(largest) + 1
+        classes = int(FAMILY.row_options(largest)["classes"])
     if classes < 2:
         raise OptionError(f"softmax needs at least two classes; got classes={classes}.")
     if largest >= classes:

@@ -1,6 +1,6 @@
 """One step of the search for a mode: the local model of the log posterior, maximised with or without a limit of its length.
 
-The model is g'(u - theta) - (u - theta)'A(u - theta)/2, less the corners of a Laplace prior, which are kept as they are. Where
+The model is g'(u - theta) - (u - theta)'A(u - theta)/2, less the kinks of a Laplace prior, which are kept as they are. Where
 the curvature A is not positive definite (a likelihood that is not log-concave, or collinear columns) eigenvalues of its scaled form
 are taken by size, with a floor, so that every step goes uphill. Lengths are measured in units of 1 / sqrt(A_jj), which do not
 depend on the units of the columns; a shorter step is a more damped one, as in Levenberg and Marquardt's method.
@@ -13,20 +13,19 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from tallbayes.mode import kinks as cornered
-from tallbayes.mode.kinks import Corners
+from tallbayes.mode.kinks import Kinks, kink_step
 
 _FLOOR = 1e-8  # of an eigenvalue, relative to the largest
 _FALLING = 1e-6  # an eigenvalue below minus this is a direction in which the log posterior curves upwards
 
 
 class LocalModel:
-    """The log posterior near theta, from its gradient and precision without the corners."""
+    """The log posterior near theta, from its gradient and precision without the kinks."""
 
-    def __init__(self, theta: np.ndarray, gradient: np.ndarray, precision: np.ndarray, corners: Corners) -> None:
-        self.theta, self.gradient, self.precision, self.corners = theta, gradient, precision, corners
+    def __init__(self, theta: np.ndarray, gradient: np.ndarray, precision: np.ndarray, kinks: Kinks) -> None:
+        self.theta, self.gradient, self.precision, self.kinks = theta, gradient, precision, kinks
         size = np.abs(np.diag(precision))
-        size[corners.where] += corners.slope**2
+        size[kinks.where] += kinks.slope**2
         self.scale = 1.0 / np.sqrt(size)
         self.scaled = precision * np.outer(self.scale, self.scale)
 
@@ -43,8 +42,8 @@ class LocalModel:
 
     @cached_property
     def newton(self) -> np.ndarray | None:
-        """Newton's step from theta; None where it does not lead uphill or corners may stop it."""
-        if self.corners.where.size:
+        """Newton's step from theta; None where it does not lead uphill or kinks may stop it."""
+        if self.kinks.where.size:
             return None
         try:
             inner = cho_solve(cho_factor(self.scaled), self.scale * self.gradient)
@@ -72,8 +71,8 @@ class LocalModel:
             damping = max(8.0 * low, smallest) if np.isinf(high) else np.sqrt(max(low, 1e-3 * smallest) * high)
 
     def _damped(self, damping: float) -> np.ndarray:
-        if self.corners.where.size:
-            return cornered.step(self.definite(damping), self.gradient, self.corners, self.theta)
+        if self.kinks.where.size:
+            return kink_step(self.definite(damping), self.gradient, self.kinks, self.theta)
         vectors, values = self.eigen[1], self.positive + damping
         return self.theta + self.scale * (vectors @ ((vectors.T @ (self.scale * self.gradient)) / values))
 
@@ -94,7 +93,7 @@ class LocalModel:
 
     def gain(self, goal: np.ndarray) -> float:
         """How much higher the model is at `goal`."""
-        fall = self.corners.height(goal) - self.corners.height(self.theta)
+        fall = self.kinks.height(goal) - self.kinks.height(self.theta)
         return float(self.gradient @ (goal - self.theta)) - 0.5 * self.curved(goal) - fall
 
     def rising(self) -> np.ndarray | None:
@@ -102,7 +101,7 @@ class LocalModel:
         if self.newton is not None:
             return None
         free = np.ones(self.theta.size, bool)
-        free[self.corners.where] = self.corners.signs(self.theta) != 0.0
+        free[self.kinks.where] = self.kinks.signs(self.theta) != 0.0
         if not free.any():
             return None
         values, vectors = self.eigen if free.all() else np.linalg.eigh(self.scaled[np.ix_(free, free)])

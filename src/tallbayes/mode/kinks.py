@@ -1,14 +1,14 @@
-"""Corners of a Laplace prior: log density -|theta_j - location_j| / scale_j has no derivative where modes of sparse models lie.
+"""Kinks of a Laplace prior: log density -|theta_j - location_j| / scale_j has no derivative where modes of sparse models lie.
 
 Two things the search for the mode needs, neither of which reads a row:
 
-* `step`: the maximum of g'(u - theta) - (u - theta)'A(u - theta)/2 - sum_j |u_j - location_j| / scale_j, the quadratic model of
-  everything smooth with the corners kept as they are (a proximal Newton step). Coordinates end exactly on their corner where
+* `kink_step`: the maximum of g'(u - theta) - (u - theta)'A(u - theta)/2 - sum_j |u_j - location_j| / scale_j, the quadratic model of
+  everything smooth with the kinks kept as they are (a proximal Newton step). Coordinates end exactly on their kink where
   the slope of the rest is at most 1 / scale_j. Active sets as in feature-sign search (Lee, Battle, Raina and Ng 2007): a finite number
   of solves, each of which lowers the objective.
-* `curvature`: the precision that stands in for the prior's in the Laplace fit. The Hessian at a corner is infinite and elsewhere zero;
+* `kink_curvature`: the precision that stands in for the prior's in the Laplace fit. The Hessian at a kink is infinite and elsewhere zero;
   neither describes the posterior. Expectation propagation on the quadratic model gives every coordinate the normal factor under
-  which its variance is that of the cornered density.
+  which its variance is that of the density with kinks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TAIL = 30.0  # standard deviations from where the moments of a truncated normal
 _LOG_ROOT = 0.5 * np.log(2.0 * np.pi)
 
 
-class Corners(NamedTuple):
+class Kinks(NamedTuple):
     """Which coordinates have one, where it is, and the slope of the log prior on either side."""
 
     where: np.ndarray
@@ -34,7 +34,7 @@ class Corners(NamedTuple):
     slope: np.ndarray
 
     def signs(self, theta: np.ndarray) -> np.ndarray:
-        """The side each coordinate is on; 0 on its corner."""
+        """The side each coordinate is on; 0 on its kink."""
         return np.sign(theta[self.where] - self.location)
 
     def height(self, theta: np.ndarray) -> float:
@@ -42,21 +42,21 @@ class Corners(NamedTuple):
         return float(self.slope @ np.abs(theta[self.where] - self.location))
 
 
-def corners_of(prior: Any) -> Corners:
-    """The corners of a prior; none for most."""
+def kinks_of(prior: Any) -> Kinks:
+    """The kinks of a prior; none for most."""
     index = np.flatnonzero(prior.kind == LAPLACE)
     if index.size == 0:
-        return Corners(index, np.zeros(0), np.zeros(0))
-    return Corners(index, prior.location[index], 1.0 / prior.scale[index])
+        return Kinks(index, np.zeros(0), np.zeros(0))
+    return Kinks(index, prior.location[index], 1.0 / prior.scale[index])
 
 
-def step(precision: np.ndarray, gradient: np.ndarray, corners: Corners, theta: np.ndarray) -> np.ndarray:
-    """The point that maximises the quadratic model with corners; `precision` must be positive definite."""
-    d, index, slope = theta.size, corners.where, corners.slope
-    corner = np.zeros(d)
-    corner[index] = corners.location
-    pull = gradient + precision @ (theta - corner)  # the linear term, with every corner at zero
-    at, sign, rate = theta - corner, np.zeros(d), np.zeros(d)
+def kink_step(precision: np.ndarray, gradient: np.ndarray, kinks: Kinks, theta: np.ndarray) -> np.ndarray:
+    """The point that maximises the quadratic model with kinks; `precision` must be positive definite."""
+    d, index, slope = theta.size, kinks.where, kinks.slope
+    kink = np.zeros(d)
+    kink[index] = kinks.location
+    pull = gradient + precision @ (theta - kink)  # the linear term, with every kink at zero
+    at, sign, rate = theta - kink, np.zeros(d), np.zeros(d)
     sign[index], rate[index] = np.sign(at[index]), slope
     free = np.ones(d, bool)
     free[index] = sign[index] != 0.0
@@ -81,11 +81,11 @@ def step(precision: np.ndarray, gradient: np.ndarray, corners: Corners, theta: n
             at, free[:], sign[:], several = before, kept, signs, False
         else:
             break  # no further descent but rounding
-    return corner + at
+    return kink + at
 
 
 def _descend(precision: Any, pull: Any, rate: Any, cost: Any, at: np.ndarray, sign: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Minimise over free coordinates with the given signs; one that changes its sign on the way stops at its corner."""
+    """Minimise over free coordinates with the given signs; one that changes its sign on the way stops at its kink."""
     while free.any():
         block = np.flatnonzero(free)
         goal = np.zeros(at.size)
@@ -108,11 +108,11 @@ def _descend(precision: Any, pull: Any, rate: Any, cost: Any, at: np.ndarray, si
     return np.zeros(at.size)
 
 
-def curvature(precision: np.ndarray, gradient: np.ndarray, corners: Corners, theta: np.ndarray) -> np.ndarray:
-    """Precisions of the normal factors that stand in for the corners; `precision` and `gradient` are of all the rest at theta."""
-    index, slope = corners.where, corners.slope
+def kink_curvature(precision: np.ndarray, gradient: np.ndarray, kinks: Kinks, theta: np.ndarray) -> np.ndarray:
+    """Precisions of the normal factors that stand in for the kinks; `precision` and `gradient` are of all the rest at theta."""
+    index, slope = kinks.where, kinks.slope
     shift = precision @ theta + gradient
-    site, pull = 0.5 * slope**2, 0.5 * slope**2 * corners.location  # the prior's own variance is 2 scale^2
+    site, pull = 0.5 * slope**2, 0.5 * slope**2 * kinks.location  # the prior's own variance is 2 scale^2
     for _ in range(_SWEEPS):
         whole, linear = precision.copy(), shift.copy()
         whole[index, index] += site
@@ -121,11 +121,11 @@ def curvature(precision: np.ndarray, gradient: np.ndarray, corners: Corners, the
         inverse = cho_solve(cho_factor(whole * np.outer(scale, scale)), np.eye(scale.size)) * np.outer(scale, scale)
         variance, mean = np.diag(inverse)[index], (inverse @ linear)[index]
         cavity = np.maximum(1.0 / variance - site, 1e-8 * slope**2)
-        centre = (mean / variance - pull) / cavity - corners.location
+        centre = (mean / variance - pull) / cavity - kinks.location
         tilted, spread = _moments(centre, 1.0 / cavity, slope)
         new = np.maximum(1.0 / spread - cavity, 0.0)
         moved = np.abs((new - site) / (site + cavity)).max()
-        target = (tilted + corners.location) / spread - (centre + corners.location) * cavity
+        target = (tilted + kinks.location) / spread - (centre + kinks.location) * cavity
         site, pull = 0.2 * site + 0.8 * new, 0.2 * pull + 0.8 * target
         if moved < 1e-3:
             break

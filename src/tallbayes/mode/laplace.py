@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
-from tallbayes.engine import passes
+from tallbayes.engine import ledger, passes
 from tallbayes.model import Model
 
 
@@ -22,8 +22,10 @@ class Mode:
     gradient: np.ndarray  # of the log posterior: nearly zero, but at a kink of a Laplace prior that of the rows alone
     hessian: np.ndarray  # of the log-likelihood at the reference
     precision: np.ndarray  # minus the Hessian of the log posterior; with a Laplace prior see `mode.kinks`
-    passes: int  # full passes over the rows
-    others: tuple[Mode, ...] = ()  # further modes, by decreasing mass; none where there is proven to be one
+    passes: int  # full passes of the search
+    evaluations: int  # of the search in all: full passes, and the subsample it began with
+    others: tuple[Mode, ...] = ()  # further modes that were found, by decreasing mass
+    searches: int = 0  # starts from which they were looked for; 0 where there is proven to be one
 
     @cached_property
     def factor(self) -> np.ndarray:
@@ -37,11 +39,16 @@ class Mode:
         inner = cho_solve(cho_factor(self.precision * np.outer(scale, scale)), np.eye(scale.size))
         return inner * np.outer(scale, scale)
 
-    @cached_property
+    @property
     def norms(self) -> np.ndarray:
-        """|L' x_i| of every row: one more pass."""
-        self.passes += 1
-        return passes.whitened_norms(self.model.rows, self.factor)
+        """|L' x_i| of every row: one pass, computed once; every account that asks for it pays for it."""
+        ledger.record(self.model.data.n, once=("norms", id(self)))
+        return self._norms
+
+    @cached_property
+    def _norms(self) -> np.ndarray:
+        with ledger.counting():  # charged in `norms`
+            return passes.whitened_norms(self.model.rows, self.factor)
 
     def laplace(self) -> Laplace:
         """The normal approximation of the posterior at the mode."""

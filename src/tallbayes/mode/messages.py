@@ -18,14 +18,14 @@ def name_flat_direction(model: Model, direction: np.ndarray) -> NoReturn:
             f"the posterior is flat, or has no maximum, along {', '.join(names)} near theta = the last point of the search. Give "
             "start= nearer to the mode, or a prior that tells these parameters apart."
         )
-    moments, names = model.data.moments, involved(model, direction)
+    moments, names = model.data.moments, direction_names(model, direction)
     constant = [
         model.data.columns[j] for j in range(model.data.d) if moments.low[j] == moments.high[j] and j != model.data.intercept
     ]
     if set(names) <= set(model.nuisances):
         raise ModelError(exact_fit(model))
-    if model.family.trouble:
-        raise ModelError(f"the data cannot tell {', '.join(map(repr, sorted(names)))} apart. {model.family.trouble}")
+    if model.family.mode_advice:
+        raise ModelError(f"the data cannot tell {', '.join(map(repr, sorted(names)))} apart. {model.family.mode_advice}")
     if len(names) == 1:
         what = f"the data say nothing about {names[0]!r}: its column is zero or has no effect on any row"
     else:
@@ -35,7 +35,7 @@ def name_flat_direction(model: Model, direction: np.ndarray) -> NoReturn:
     raise ModelError(f"{what}. Drop a column, or use a proper prior such as tallbayes.priors.normal(10.0).")
 
 
-def involved(model: Model, direction: np.ndarray) -> list[str]:
+def direction_names(model: Model, direction: np.ndarray) -> list[str]:
     """Coordinates that take part in a direction, in units of a typical value of their columns."""
     moments, d = model.data.moments, model.data.d
     spread = np.ones(direction.size)
@@ -53,12 +53,17 @@ def exact_fit(model: Model) -> str:
     )
 
 
+def separable(model: Model) -> bool:
+    """Whether a likelihood without a maximum means that columns tell 0 from 1 without error."""
+    return model.family.response == "binary" and model.family.log_concave and not model.nuisances
+
+
 def no_maximum(model: Model, culprit: str) -> str:
     """The likelihood has no maximum, and the prior is flat."""
     low, high = model.data.moments.low[model.data.d], model.data.moments.high[model.data.d]
     if low == high:
         why = f"every response is {low:g}"
-    elif model.family.name in ("logistic", "probit"):
+    elif separable(model):
         why = f"the response is separable (first by {culprit!r}): some combination of columns tells 0 from 1 without error"
     else:
         why = f"{culprit!r} has no finite estimate: the rows that tell about it all have extreme responses"

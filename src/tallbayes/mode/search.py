@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from tallbayes.engine import passes
+from tallbayes.engine import ledger, passes
 from tallbayes.errors import ModelError, TallbayesWarning
 from tallbayes.mode import several
 from tallbayes.mode.ascent import LocalModel
-from tallbayes.mode.kinks import Corners, corners_of
-from tallbayes.mode.kinks import curvature as cornered_curvature
+from tallbayes.mode.kinks import Kinks, kink_curvature, kinks_of
 from tallbayes.mode.laplace import Mode
-from tallbayes.mode.messages import exact_fit, involved, name_flat_direction, no_maximum
+from tallbayes.mode.messages import direction_names, exact_fit, name_flat_direction, no_maximum, separable
 from tallbayes.model import Model
 from tallbayes.priors import prior_gradient, prior_precision
 from tallbayes.progress import Progress
+from tallbayes.streams import Stream, generator
+from tallbayes.validation import require_cores, require_instance, require_positive, require_seed, require_switch
 
 TOLERANCE = 1e-6  # on |L' gradient|: the distance to the mode in posterior standard deviations
 _MAX_STEPS = 100
@@ -50,6 +52,11 @@ def find_mode(
     >>> mode.laplace().sd.round(1)
     array([0.9, 0.5])
     """
+    require_instance("model", model, Model, "a model such as tallbayes.models.logistic(data)")
+    require_seed(seed, fresh=False)
+    require_switch("progress", progress)
+    require_cores(cores)
+    require_positive("tolerance", tolerance)
     mode = _search(model, seed, progress, cores, tolerance)
     warn_of_collinear(mode)
     return mode
@@ -61,40 +68,44 @@ def mode_of_part(model: Model, cores: int | None, tolerance: float) -> Mode:
 
 
 def _search(model: Model, seed: int, progress: bool, cores: int | None, tolerance: float) -> Mode:
-    theta = start(model)
+    theta, read = start(model), 0
     n, subsample = model.data.n, _subsample_size(model)
     with Progress("finding the mode", None, progress) as bar:
-        if subsample < n and model.independent_rows:
-            theta = _subsample_mode(model, theta, subsample, seed, bar)
+        if subsample < n and model.exchangeable:
+            theta, read = _subsample_mode(model, theta, subsample, seed, bar)
         mode = converge(model, lambda at: passes.total_hessian(model.rows, at, cores), theta, tolerance, bar)
-        if not model.independent_rows or several.one_mode_proven(model, mode):
-            return mode
-        return _explored(model, mode, seed, cores, tolerance, bar)
+        mode.evaluations += read
+        if model.exchangeable and not several.one_mode_proven(model, mode):
+            mode = _explore(model, mode, seed, cores, tolerance, bar)
+    return mode
 
 
-def _explored(model: Model, first: Mode, seed: int, cores: int | None, tolerance: float, bar: Progress) -> Mode:
-    """The mode of largest mass among those that searches from many starts find, with the others."""
-    rng, n = np.random.default_rng(seed), model.data.n
+def _explore(model: Model, first: Mode, seed: int, cores: int | None, tolerance: float, bar: Progress) -> Mode:
+    """The mode of largest mass among those that searches from many starts find, with the others that may matter."""
+    rng, n = generator(seed, Stream.MODES), model.data.n
     size = min(n, max(several.SUBSAMPLE, 10 * model.dim))
-    chosen = np.arange(n) if size == n else np.sort(rng.integers(0, n, size))
-    rows = model.rows._replace(records=np.ascontiguousarray(model.data.records[chosen]))
+    index = np.arange(n) if size == n else np.sort(rng.integers(0, n, size))
+    rows = model.rows._replace(records=np.ascontiguousarray(model.data.records[index]))
     bar.update(f"modes of {size:,} rows")
 
     def search(theta: np.ndarray) -> several.Candidate:
         point = _newton(model, lambda at: passes.total_hessian(rows, at), theta, n / size, 1e-2)
         return several.Candidate(point.theta, point.value, point.precision)
 
-    points = [first.reference, *several.starts(model, start(model), chosen, rng)]
+    with ledger.counting() as account:
+        points = [first.reference, *several.starts(model, start(model), index, rng)]
+        candidates = several.candidates(search, points)
+        noise = several.noise_of(candidates, lambda theta: passes.values_at(rows, np.arange(size), theta), n)
+    ledger.record(account.rows)
     modes, count = [first], first.passes
-    for candidate in several.candidates(model, search, points)[: several.MOST]:
-        try:
+    for candidate in several.promising(candidates, noise, first):
+        with suppress(ModelError):  # a mode of the subsample that all rows do not have
             mode = converge(model, lambda at: passes.total_hessian(model.rows, at, cores), candidate.theta, tolerance, bar)
-        except ModelError:  # a mode of the subsample that all rows do not have
-            continue
-        modes.append(mode)
-        count += mode.passes
+            count += mode.passes
+            modes.append(mode)
     best, *others = several.distinct(modes)
-    return replace(best, passes=count, others=tuple(others))
+    evaluations = first.evaluations + account.rows + (count - first.passes) * n
+    return replace(best, passes=count, evaluations=evaluations, others=tuple(others), searches=len(points))
 
 
 def converge(
@@ -119,23 +130,25 @@ def converge(
     widest, culprit = _widest(mode)
     if widest > _RUNAWAY:
         raise ModelError(no_maximum(model, culprit))
-    mode.passes = count
+    mode.passes, mode.evaluations = count, count * model.data.n
     return mode
 
 
 def _mode_of(model: Model, point: _Point) -> Mode:
-    corners, gradient = corners_of(model.prior_terms), point.gradient.copy()
-    gradient[corners.where] -= corners.slope * corners.signs(point.theta)
-    return Mode(model, point.theta, point.value, gradient, point.hessian, _whole_precision(point, corners), passes=0)
+    kinks, gradient = kinks_of(model.prior_terms), point.gradient.copy()
+    gradient[kinks.where] -= kinks.slope * kinks.signs(point.theta)
+    return Mode(
+        model, point.theta, point.value, gradient, point.hessian, _whole_precision(point, kinks), passes=0, evaluations=0
+    )
 
 
 def mode_at(model: Model, theta: np.ndarray) -> Mode:
     """A reference at `theta`, whether or not it is the mode: one pass."""
     value, gradient, hessian, precision = model.curvature(theta)
-    corners, smooth = corners_of(model.prior_terms), gradient.copy()
-    smooth[corners.where] += corners.slope * corners.signs(theta)
-    whole = _whole_precision(_Point(theta, value, smooth, hessian, precision), corners)
-    return Mode(model, theta, value, gradient, hessian, whole, passes=1)
+    kinks, smooth = kinks_of(model.prior_terms), gradient.copy()
+    smooth[kinks.where] += kinks.slope * kinks.signs(theta)
+    whole = _whole_precision(_Point(theta, value, smooth, hessian, precision), kinks)
+    return Mode(model, theta, value, gradient, hessian, whole, passes=1, evaluations=model.data.n)
 
 
 def start(model: Model) -> np.ndarray:
@@ -167,21 +180,22 @@ def _subsample_size(model: Model) -> int:
     return max(20_000, 50 * model.dim, model.data.n // 20)
 
 
-def _subsample_mode(model: Model, theta: np.ndarray, size: int, seed: int, bar: Progress) -> np.ndarray:
-    rng = np.random.default_rng(seed)
+def _subsample_mode(model: Model, theta: np.ndarray, size: int, seed: int, bar: Progress) -> tuple[np.ndarray, int]:
+    """The mode of a random subsample, or `theta` if it has none, and the evaluations that it took."""
+    rng = generator(seed, Stream.SUBSAMPLE_MODE)
     n = model.data.n
-    chosen = np.sort(rng.integers(0, n, min(size, n)))
-    records = np.ascontiguousarray(model.data.records[chosen])
+    index = np.sort(rng.integers(0, n, min(size, n)))
+    records = np.ascontiguousarray(model.data.records[index])
     rows = model.rows._replace(records=records)
-    bar.update(f"mode of {chosen.size:,} rows")
-    try:
-        return _newton(model, lambda at: passes.total_hessian(rows, at), theta, n / chosen.size, 1e-2).theta
-    except ModelError:  # a subsample may be separable or collinear when the whole data set is not
-        return theta
+    bar.update(f"mode of {index.size:,} rows")
+    with ledger.counting() as account, suppress(ModelError):  # a part may be separable or collinear where the whole is not
+        theta = _newton(model, lambda at: passes.total_hessian(rows, at), theta, n / index.size, 1e-2).theta
+    ledger.record(account.rows)  # also where the search as a whole is accounted for
+    return theta, account.rows
 
 
 class _Point(NamedTuple):
-    """The log posterior at theta; gradient and precision are of all but the corners of a Laplace prior."""
+    """The log posterior at theta; gradient and precision are of all but the kinks of a Laplace prior."""
 
     theta: np.ndarray
     value: float
@@ -198,20 +212,20 @@ def _newton(
     tolerance: float,
 ) -> _Point:
     """Maximise scale * likelihood + log prior by Newton's steps, of limited length once one of them has failed."""
-    corners = corners_of(model.prior_terms)
+    kinks = kinks_of(model.prior_terms)
 
     def evaluate(at: np.ndarray) -> _Point:
         value, gradient, hessian = likelihood(at)
         value, gradient, hessian = value * scale, gradient * scale, hessian * scale
         value += prior_gradient(model.prior_terms, at, gradient)
-        gradient[corners.where] += corners.slope * corners.signs(at)
+        gradient[kinks.where] += kinks.slope * kinks.signs(at)
         return _Point(at, value, gradient, hessian, prior_precision(model.prior_terms, at) - hessian)
 
     point, radius, distance = evaluate(theta), np.inf, np.inf
     for _ in range(_MAX_STEPS):
         if not (np.isfinite(point.value) and np.isfinite(point.precision).all()):
             raise ModelError("the log posterior or its curvature is not finite; rescale columns with very large values.")
-        local = _local_model(model, point, corners)
+        local = _local_model(model, point, kinks)
         slack = 1e-10 * (1.0 + abs(point.value))  # rounding of a sum over many rows
         goal, reach = local.step()
         distance = np.sqrt(local.curved(goal))
@@ -219,7 +233,7 @@ def _newton(
             rising = local.rising()
             higher = None if rising is None else _climb(evaluate, point, rising, slack)
             if higher is None:
-                if not corners.where.size:  # a Laplace prior is proper
+                if not kinks.where.size:  # a Laplace prior is proper
                     _require_definite(model, point.precision)
                 return point
             point = higher
@@ -234,7 +248,7 @@ def _newton(
             if radius < 1e-12:
                 raise ModelError(
                     "the search for the mode stalled: no step along the Newton direction increases the log posterior. "
-                    + (model.family.trouble or "Rescale columns with very large or very small values.")
+                    + (model.family.mode_advice or "Rescale columns with very large or very small values.")
                 )
         if moved.value >= point.value + 0.5 * gain:
             radius *= 4.0
@@ -246,12 +260,12 @@ def _newton(
     raise ModelError(_divergence(model, point, distance))
 
 
-def _local_model(model: Model, point: _Point, corners: Corners) -> LocalModel:
+def _local_model(model: Model, point: _Point, kinks: Kinks) -> LocalModel:
     flat = np.diag(point.precision) == 0.0
-    flat[corners.where] = False
+    flat[kinks.where] = False
     if flat.any():
         name_flat_direction(model, np.eye(flat.size)[int(np.argmax(flat))])
-    local = LocalModel(point.theta, point.gradient, point.precision, corners)
+    local = LocalModel(point.theta, point.gradient, point.precision, kinks)
     if local.newton is None and not model.prior.proper:  # type: ignore[union-attr]
         values, vectors = local.eigen
         least = int(np.argmin(np.abs(values)))
@@ -270,13 +284,13 @@ def _climb(evaluate: Callable[[np.ndarray], _Point], point: _Point, rising: np.n
     return None
 
 
-def _whole_precision(point: _Point, corners: Corners) -> np.ndarray:
-    """The precision with the curvature that stands in for corners."""
-    if not corners.where.size:
+def _whole_precision(point: _Point, kinks: Kinks) -> np.ndarray:
+    """The precision with the curvature that stands in for kinks."""
+    if not kinks.where.size:
         return point.precision
-    local = LocalModel(point.theta, point.gradient, point.precision, corners)
+    local = LocalModel(point.theta, point.gradient, point.precision, kinks)
     smooth = local.definite()
-    smooth[corners.where, corners.where] += cornered_curvature(smooth, point.gradient, corners, point.theta)
+    smooth[kinks.where, kinks.where] += kink_curvature(smooth, point.gradient, kinks, point.theta)
     return smooth
 
 
@@ -290,7 +304,7 @@ def _require_definite(model: Model, precision: np.ndarray) -> None:
 def warn_of_collinear(mode: Mode) -> None:
     """A sentence on columns that the rows cannot tell apart under a proper prior: along them the posterior is the prior."""
     model = mode.model
-    if not model.linear or model.unusual or model.predictors > 1 or model.dim >= model.data.n:
+    if not model.linear or model.row_limitation or model.predictors > 1 or model.dim >= model.data.n:
         return
     size = np.abs(np.diag(mode.hessian))
     scale = 1.0 / np.sqrt(np.where(size > 0.0, size, 1.0))
@@ -300,7 +314,7 @@ def warn_of_collinear(mode: Mode) -> None:
     told, known = abs(values[least]), float(direction @ mode.precision @ direction)
     if told > _COLLINEAR or told > 0.1 * known:
         return
-    names = [repr(n) for n in sorted(involved(model, direction))]
+    names = [repr(n) for n in sorted(direction_names(model, direction))]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     what = f"the rows cannot tell {shown} apart" if len(names) > 1 else f"the rows say nothing about {shown}"
     warnings.warn(
@@ -311,14 +325,16 @@ def warn_of_collinear(mode: Mode) -> None:
 
 
 def _divergence(model: Model, point: _Point, distance: float) -> str:
-    if model.family.name == "logistic" and not model.prior.proper:  # type: ignore[union-attr]
+    if separable(model) and not model.prior.proper:  # type: ignore[union-attr]
         spread = np.abs(point.theta) * np.maximum(model.data.moments.sd[: model.dim], 1e-300)
         return no_maximum(model, model.names[int(np.argmax(spread))])
     text = f"the search for the mode did not converge in {_MAX_STEPS} steps: "
     if np.abs(point.theta).max() > 1e12:
         worst = model.names[int(np.argmax(np.abs(point.theta)))]
         return f"{text}{worst!r} runs away. Use a proper prior such as tallbayes.priors.normal(10.0), or rescale its column."
-    remedy = model.family.trouble or "Rescale columns, drop those that repeat others, or widen a narrow scale of the errors."
+    remedy = (
+        model.family.mode_advice or "Rescale columns, drop those that repeat others, or widen a narrow scale of the errors."
+    )
     return f"{text}it is still about {distance:.2g} posterior standard deviations away. {remedy}"
 
 

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallbayes.engine import passes
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
@@ -26,11 +25,10 @@ STARTS = 24  # searches on the subsample
 SUBSAMPLE = 5_000  # rows of these searches
 MOST = 6  # modes that are searched on all rows
 APART = 4.0  # posterior standard deviations, beyond sqrt(d), between two modes
+HOPELESS = 50.0  # log posterior below the highest candidate, beyond eight standard errors
 NEGLIGIBLE = 1e-6  # share of the total mass below which a mode does not matter
 DOMINATED = 0.1  # curvature of a heavy-tailed prior relative to that of the posterior below which it cannot make a second mode
 _ROBUST = (0.02, 0.16, 0.5, 0.84, 0.98)  # quantiles of the response at which an intercept starts
-
-Likelihood = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
 
 class Candidate(NamedTuple):
@@ -107,7 +105,7 @@ def _dispersed(model: Model, first: np.ndarray, rng: np.random.Generator, wide: 
     return first
 
 
-def candidates(model: Model, search: Callable[[np.ndarray], Candidate], points: list[np.ndarray]) -> list[Candidate]:
+def candidates(search: Callable[[np.ndarray], Candidate], points: list[np.ndarray]) -> list[Candidate]:
     """Distinct modes of a subsample, the highest first; a start from which the search fails is left out."""
     kept: list[Candidate] = []
     for point in points:
@@ -118,6 +116,21 @@ def candidates(model: Model, search: Callable[[np.ndarray], Candidate], points: 
         if all(_apart(candidate, other) for other in kept):
             kept.append(candidate)
     return sorted(kept, key=lambda c: -c.value)
+
+
+def noise_of(kept: list[Candidate], values: Callable[[np.ndarray], np.ndarray], n: int) -> list[float]:
+    """Standard error of the difference of log-likelihood on all rows between the highest candidate and each."""
+    if len(kept) < 2:
+        return [0.0] * len(kept)
+    best = values(kept[0].theta)
+    return [float((values(c.theta) - best).std()) * n / math.sqrt(best.size) for c in kept]
+
+
+def promising(kept: list[Candidate], noise: list[float], first: Mode) -> list[Candidate]:
+    """Candidates other than the mode that is known, less those that are hopelessly low whatever the subsample's noise."""
+    known = Candidate(first.reference, first.log_posterior, first.precision)
+    hopeful = [c for c, error in zip(kept, noise, strict=True) if c.value > kept[0].value - HOPELESS - 8.0 * error]
+    return [c for c in hopeful[:MOST] if _apart(c, known)]
 
 
 def _apart(one: Candidate, other: Candidate) -> bool:
@@ -143,15 +156,32 @@ def shares(modes: list[Mode]) -> np.ndarray:
     return weight / weight.sum()
 
 
-def sentence(modes: list[Mode]) -> str:
-    """What a user should know of the modes."""
-    share = shares(modes)
-    shown = "; ".join(
-        f"{_place(mode)} with {100.0 * s:.3g} % of the mass" for mode, s in zip(modes[:4], share[:4], strict=True)
+def important(mode: Mode) -> list[Mode]:
+    """The modes that hold a share of the posterior worth a chain, the largest first."""
+    modes = [mode, *mode.others]
+    return [m for m, share in zip(modes, shares(modes), strict=True) if share >= NEGLIGIBLE]
+
+
+def warning(mode: Mode) -> str | None:
+    """What a user must be told where the posterior has several modes that matter."""
+    modes = important(mode)
+    if len(modes) == 1:
+        return None
+    places = [f"{_place(m)} ({100.0 * s:.3g} % of the mass)" for m, s in zip(modes[:4], shares(modes), strict=False)]
+    return (
+        f"the posterior has {len(modes)} separate modes: {'; '.join(places)}. Chains start in each of them and rarely cross, so the "
+        "draws do not weigh the modes correctly and their summary is not that of one posterior. Look at the chains one by one, or use a "
+        "model or prior that tells the modes apart."
     )
-    return f"{len(modes)} modes were found: {shown}"
+
+
+def assumption(mode: Mode) -> str:
+    """What the guarantee of a run rests on, where the posterior is not proven to have one mode."""
+    return f"{mode.searches} searches from different starts found every mode that matters"
 
 
 def _place(mode: Mode) -> str:
     names, theta = mode.model.names, mode.reference
-    return ", ".join(f"{n} = {v:.4g}" for n, v in list(zip(names, theta, strict=True))[:3]) + (", ..." if theta.size > 3 else "")
+    return ", ".join(f"{n} = {v:.4g}" for n, v in list(zip(names, theta, strict=True))[:3]) + (
+        ", ..." if theta.size > 3 else ""
+    )

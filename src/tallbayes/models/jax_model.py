@@ -24,8 +24,21 @@ from tallbayes.errors import CertificateError, DataError, ModelError, OptionErro
 from tallbayes.model import Family, Model
 from tallbayes.models.transforms import Parameters, parameters
 from tallbayes.priors import Prior, prior_gradient, prior_precision, prior_value
+from tallbayes.streams import Stream, generator
 
-FAMILY_NAME = "jax"
+FAMILY = Family(
+    name="jax",
+    support="any number",
+    remedy="",
+    admits=np.isfinite,
+    mean=lambda eta: eta,
+    self_concordant=False,
+    log_concave=False,
+    examples=(),
+    responses=(),
+    link_name="",
+    mean_known=False,
+)
 _CHECKED = 1000  # rows on which a new likelihood is tried
 _DIRECTIONS = 20  # random lines on which a bound given by the user is searched for violations
 
@@ -36,7 +49,7 @@ class JaxPrior(NamedTuple):
     density: Any
     gradient: Any
     hessian: Any
-    kind: np.ndarray  # zeros: no coordinate has a corner or a named density
+    kind: np.ndarray  # zeros: no coordinate has a kink or a named density
 
     @property
     def interpreted(self) -> bool:
@@ -45,12 +58,12 @@ class JaxPrior(NamedTuple):
 
 
 @prior_value.register(JaxPrior)
-def _prior_value(prior, theta):
+def _prior_value(prior: JaxPrior, theta: np.ndarray) -> float:
     return float(_double(prior.density, theta))
 
 
 @prior_gradient.register(JaxPrior)
-def _prior_gradient(prior, theta, gradient):
+def _prior_gradient(prior: JaxPrior, theta: np.ndarray, gradient: np.ndarray) -> float:
     value, slope = _double(prior.gradient, theta)
     gradient += np.asarray(slope)
     return float(value)
@@ -95,6 +108,7 @@ class UserModel(Model):
     dimension: int = 0
     start_at: np.ndarray | None = None
     bound: Callable[[Any, float], Any] | None = None
+    normaliser: Callable[[dict[str, Any]], Any] | float | None = None
 
     def __post_init__(self) -> None:
         self.default_prior = False
@@ -143,10 +157,31 @@ class UserModel(Model):
         options = {"program": self.program.fingerprint(self.dimension), "parameters": named}
         return {"family": self.family.name, "options": options, "prior": self.prior.as_dict()}
 
+    def log_normaliser(self, index: np.ndarray) -> np.ndarray:
+        """What the user gave: the same for all rows, or a function of a row."""
+        if self.normaliser is None:
+            raise ModelError(
+                "log_lik may leave out terms without theta, so its densities are known up to a factor only: give from_jax "
+                "log_normaliser=, 0.0 if log_lik is a normalised log density, else a function of a row with the terms left out."
+            )
+        if not callable(self.normaliser):
+            return np.full(index.shape, float(self.normaliser))
+        values = self._of_rows(self.normaliser, np.asarray(self.data.records[index, : self.data.d + 3], float))
+        if values.shape != index.shape or not np.isfinite(values).all():
+            raise OptionError("log_normaliser(row) must give one finite number for a row.")
+        return values
+
+    def _of_rows(self, function: Callable[[dict[str, Any]], Any], block: np.ndarray) -> np.ndarray:
+        """A function of a row at every row of a block."""
+        assert self.program is not None
+        program = self.program
+        with program.jax.enable_x64(True):
+            return np.asarray(program.jax.vmap(lambda record: function(program.row(record)) + 0.0 * record[0])(block))
+
     def check_bound(self, radius: float, seed: int = 0) -> None:
         """Search for rows whose third derivative along a random line within `radius` of the start exceeds the bound given."""
         assert self.program is not None and self.bound is not None
-        rng, n, centre = np.random.default_rng(seed), self.data.n, self.start()
+        rng, n, centre = generator(seed, Stream.BOUND_CHECK), self.data.n, self.start()
         index = np.sort(rng.choice(n, min(n, _CHECKED), replace=False))
         block = np.asarray(self.data.records[index, : self.data.d + 3], float)
         limit = self.third_bounds(index, radius)
@@ -165,13 +200,10 @@ class UserModel(Model):
 
     def third_bounds(self, index: np.ndarray, radius: float) -> np.ndarray:
         """The user's bound times the weight, for each row of the index."""
-        assert self.program is not None and self.bound is not None
-        program, bound = self.program, self.bound
-        with program.jax.enable_x64(True):
-            block = np.asarray(self.data.records[index, : self.data.d + 3], float)
-            found = program.jax.vmap(lambda record: bound(program.row(record), radius) + 0.0 * record[0])(block)
-            weight = block[:, -1]
-            values = np.where(weight > 0.0, np.asarray(found) * np.maximum(weight, 1e-300), 0.0)
+        assert self.bound is not None
+        bound, block = self.bound, np.asarray(self.data.records[index, : self.data.d + 3], float)
+        weight = block[:, -1]
+        values = np.where(weight > 0.0, self._of_rows(lambda row: bound(row, radius), block) * np.maximum(weight, 1e-300), 0.0)
         if values.shape != index.shape or not (values >= 0).all():
             raise OptionError("third_derivative_bound(row, radius) must give one number >= 0 for a row.")
         return values
@@ -188,6 +220,7 @@ def from_jax(
     start: Any = None,
     third_derivative_bound: Callable[[dict[str, Any], float], Any] | None = None,
     check_bound: bool = False,
+    log_normaliser: Callable[[dict[str, Any]], Any] | float | None = None,
 ) -> Model:
     """A model from a function `log_lik(theta, row)` in JAX.
 
@@ -196,7 +229,8 @@ def from_jax(
     coordinates, or a function of the parameters that returns a log density on their constrained space; the Jacobian is added.
     `start` is where the search for the mode begins. Samplers that need a certificate run if `third_derivative_bound(row, radius)`
     bounds |d^3 log_lik(theta + t v, row) / dt^3|, |v| = 1, for |theta - reference| <= radius in the unconstrained coordinates; a
-    row that exceeds it ends the run. `check_bound=True` searches for such rows first.
+    row that exceeds it ends the run. `check_bound=True` searches for such rows first. `log_normaliser` is what `log_lik` leaves out
+    of the log density, for `Fit.loo`: 0.0 for nothing, a number, or a function of a row.
 
     >>> import jax, numpy as np, tallbayes as tb
     >>> data = tb.Dataset.from_arrays(np.ones((200, 1)), np.random.default_rng(0).gamma(3.0, size=200))
@@ -225,7 +259,15 @@ def from_jax(
     import jax.numpy as jnp
 
     likelihood = log_lik if named is None else lambda theta, row: log_lik(named.unpack(theta, jnp), row)
-    return assemble(likelihood, data, prior, int(size), named, start, third_derivative_bound, check_bound, log_lik)
+    if log_normaliser is not None and not callable(log_normaliser) and not _finite(log_normaliser):
+        raise OptionError(f"log_normaliser must be a finite number, or a function of a row; got {log_normaliser!r}.")
+    model = assemble(likelihood, data, prior, int(size), named, start, third_derivative_bound, check_bound, log_lik)
+    model.normaliser = log_normaliser
+    return model
+
+
+def _finite(number: Any) -> bool:
+    return isinstance(number, int | float | np.number) and not isinstance(number, bool) and bool(np.isfinite(number))
 
 
 def assemble(
@@ -238,17 +280,18 @@ def assemble(
     bound: Callable[[dict[str, Any], float], Any] | None,
     check: bool,
     written: Callable[..., Any],
-) -> Model:
+) -> UserModel:
     """The model of a likelihood on flat vectors, tried on the first rows."""
     program = Program(likelihood, data.columns, data.response)
-    member = Family(FAMILY_NAME, "any number", "", np.isfinite, lambda eta: eta, False, False, (), ())
-    given = prior if isinstance(prior, Prior) else _user_prior(prior, named, dim)
+    density = prior if isinstance(prior, Prior) else _user_prior(prior, named, dim)
     first = None if start is None else np.asarray(start, float)
     if first is not None and (first.shape != (dim,) or not np.isfinite(first).all()):
         raise OptionError(f"start must be {dim} finite numbers, on the unconstrained scale; got {start!r}.")
     if check and bound is None:
         raise OptionError("check_bound=True needs third_derivative_bound=.")
-    model = UserModel(data, member, None, given, program=program, parameters=named, dimension=dim, start_at=first, bound=bound)
+    model = UserModel(
+        data, FAMILY, None, density, program=program, parameters=named, dimension=dim, start_at=first, bound=bound
+    )
     _try(model, written)
     if check:
         model.check_bound(1.0)

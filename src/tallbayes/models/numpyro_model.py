@@ -44,7 +44,7 @@ def from_numpyro(
         from numpyro import handlers
         from numpyro.distributions.transforms import biject_to
     except ImportError:
-        raise OptionError("NumPyro models need the extra: pip install 'tallbayes[jax]' numpyro.") from None
+        raise OptionError("NumPyro models need the extra: pip install 'tallbayes[numpyro]'.") from None
 
     fill = arguments or _by_name(program, data)
 
@@ -62,11 +62,11 @@ def from_numpyro(
         named = _parameters(sites, biject)
 
     def unpack(theta: Any) -> dict[str, Any]:
-        found, at = {}, 0
+        parts, at = {}, 0
         for name, transform in named.items:
-            found[name] = theta[at : at + transform.size].reshape(_free(transform))
+            parts[name] = theta[at : at + transform.size].reshape(_free(transform))
             at += transform.size
-        return found
+        return parts
 
     def constrained(theta: Any) -> dict[str, Any]:
         return {name: biject[name](z) for name, z in unpack(theta).items()}
@@ -86,8 +86,9 @@ def from_numpyro(
             total = total + jnp.sum(latent[name]["fn"].log_prob(values[name])) + jnp.sum(jacobian)
         return total
 
-    model: Any = assemble(log_lik, data, log_prior, named.dim, None, start, None, False, log_lik)
+    model = assemble(log_lik, data, log_prior, named.dim, None, start, None, False, log_lik)
     model.parameters = named
+    model.normaliser = 0.0  # densities of NumPyro are normalised
     return model
 
 
@@ -136,24 +137,26 @@ def _parameters(sites: dict[str, Any], biject: dict[str, Any]) -> Parameters:
         support, shape = site["fn"].support, np.shape(site["value"])
         base = getattr(support, "base_constraint", support)
         if base is constraints.real:
-            found = Transform(shape)
+            transform = Transform(shape)
         elif base is constraints.positive or base is constraints.nonnegative:
-            found = positive(shape)
+            transform = positive(shape)
         elif base is constraints.simplex and len(shape) == 1:
-            found = simplex(shape[0])
+            transform = simplex(shape[0])
         elif base is constraints.ordered_vector and len(shape) == 1:
-            found = ordered(shape[0])
+            transform = ordered(shape[0])
         elif hasattr(base, "lower_bound") and hasattr(base, "upper_bound") and np.ndim(base.lower_bound) == 0:
-            found = interval(float(base.lower_bound), float(base.upper_bound), shape)
+            transform = interval(float(base.lower_bound), float(base.upper_bound), shape)
         else:
-            found = None
-        z = np.linspace(-0.7, 1.1, found.size) if found is not None else np.zeros(0)
-        if found is None or not np.allclose(found.constrain(z, np), np.ravel(biject[name](z.reshape(_free(found)))), rtol=1e-6):
+            transform = None
+        z = np.linspace(-0.7, 1.1, transform.size) if transform is not None else np.zeros(0)
+        if transform is None or not np.allclose(
+            transform.constrain(z, np), np.ravel(biject[name](z.reshape(_free(transform)))), rtol=1e-6
+        ):
             raise ModelError(
                 f"the support of the latent site {name!r}, {support}, has no counterpart here; use a site that is real, positive, in "
                 "an interval, ordered or a simplex, and transform it in the program."
             )
-        items.append((name, found))
+        items.append((name, transform))
     return Parameters(tuple(items))
 
 

@@ -242,12 +242,12 @@ class Parameters:
 
     def unpack(self, theta: Any, xp: Any) -> dict[str, Any]:
         """Parameters by name from flat vectors in the last axis."""
-        found, start = {}, 0
+        parts, start = {}, 0
         for name, t in self.items:
             z = theta[..., start : start + t.size]
-            found[name] = t.constrain(z, xp).reshape(theta.shape[:-1] + t.result)
+            parts[name] = t.constrain(z, xp).reshape(theta.shape[:-1] + t.result)
             start += t.size
-        return found
+        return parts
 
     def log_jacobian(self, theta: Any, xp: Any) -> Any:
         """Sum over the parameters."""
@@ -291,12 +291,14 @@ def parameters(specification: Mapping[str, Any], coords: Mapping[str, Any] | Non
                 raise unknown("transform", value, simple)
             value = KINDS[value]()
         items.append((name, value if isinstance(value, Transform) else Transform(value)))
-    found, labels = dict(items), []
+    transforms, labels = dict(items), []
     for name, given in (coords or {}).items():
-        if name not in found:
-            raise unknown("parameter in coords", name, found)
-        if found[name].result != (len(given),) or len(set(given)) != len(given):
-            raise OptionError(f"coords[{name!r}] must be different labels of a vector; {name} has shape {found[name].result}.")
+        if name not in transforms:
+            raise unknown("parameter in coords", name, transforms)
+        if transforms[name].result != (len(given),) or len(set(given)) != len(given):
+            raise OptionError(
+                f"coords[{name!r}] must be different labels of a vector; {name} has shape {transforms[name].result}."
+            )
         labels.append((name, tuple(str(label) for label in given)))
     return Parameters(tuple(items), tuple(labels))
 

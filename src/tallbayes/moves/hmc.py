@@ -41,7 +41,7 @@ def _hamiltonian(kernel: Hamiltonian, factor: np.ndarray) -> Hamiltonian:
 
 
 @leaf
-def kick(factor, step, gradient, momentum, scratch):
+def kick(factor: np.ndarray, step: float, gradient: np.ndarray, momentum: np.ndarray, scratch: np.ndarray) -> None:
     """Half a step of the momentum."""
     upper_times(factor, gradient, scratch)
     for j in range(momentum.size):
@@ -49,7 +49,7 @@ def kick(factor, step, gradient, momentum, scratch):
 
 
 @leaf
-def drift(factor, step, momentum, theta, scratch):
+def drift(factor: np.ndarray, step: float, momentum: np.ndarray, theta: np.ndarray, scratch: np.ndarray) -> None:
     """A step of the position."""
     lower_times(factor, momentum, scratch)
     for j in range(theta.size):
@@ -57,7 +57,15 @@ def drift(factor, step, momentum, theta, scratch):
 
 
 @inlinable
-def leapfrog(density, factor, step, theta, momentum, gradient, scratch):
+def leapfrog(
+    density: Any,
+    factor: np.ndarray,
+    step: float,
+    theta: np.ndarray,
+    momentum: np.ndarray,
+    gradient: np.ndarray,
+    scratch: np.ndarray,
+) -> float:
     """One leapfrog step in place of theta, momentum and gradient; returns the new log-density."""
     kick(factor, step, gradient, momentum, scratch)
     drift(factor, step, momentum, theta, scratch)
@@ -67,7 +75,7 @@ def leapfrog(density, factor, step, theta, momentum, gradient, scratch):
 
 
 @inlinable
-def start_with_gradient(density, theta):
+def start_with_gradient(density: Any, theta: np.ndarray) -> Point:
     """The point at theta with its gradient."""
     gradient = np.empty(theta.size)
     value = log_density_gradient(density, theta, gradient)
@@ -75,12 +83,12 @@ def start_with_gradient(density, theta):
 
 
 @start.register(Hamiltonian)
-def _start(kernel, density, theta):
+def _start(kernel: Hamiltonian, density: Any, theta: np.ndarray) -> Point:
     return start_with_gradient(density, theta)
 
 
 @move.register(Hamiltonian)
-def _move(rng, kernel, density, point, info):
+def _move(rng: np.random.Generator, kernel: Hamiltonian, density: Any, point: Point, info: np.ndarray) -> Point:
     momentum = normal_vector(rng, point.theta.size)
     energy = point.log_density - 0.5 * dot(momentum, momentum)
     steps = max(1, round(kernel.time / kernel.step * (0.8 + 0.4 * rng.random())))

@@ -9,14 +9,14 @@ from tallbayes.compile import SUMS, inlinable, leaf
 
 
 @inlinable
-def fill(out, values):
+def fill(out: np.ndarray, values: np.ndarray) -> None:
     """out[:] = values, as a loop: Numba compiles seconds of error messages into an assignment of arrays."""
     for j in range(out.size):
         out[j] = values[j]
 
 
 @leaf(options=SUMS)
-def dot(a, b):
+def dot(a: np.ndarray, b: np.ndarray) -> float:
     """Sum of products."""
     total = 0.0
     for j in range(a.size):
@@ -25,7 +25,7 @@ def dot(a, b):
 
 
 @leaf(options=SUMS)
-def lower_times(factor, vector, out):
+def lower_times(factor: np.ndarray, vector: np.ndarray, out: np.ndarray) -> None:
     """out = factor vector, for a lower triangular factor."""
     for j in range(out.size):
         total = 0.0
@@ -35,7 +35,7 @@ def lower_times(factor, vector, out):
 
 
 @leaf(options=SUMS)
-def upper_times(factor, vector, out):
+def upper_times(factor: np.ndarray, vector: np.ndarray, out: np.ndarray) -> None:
     """out = factor' vector, for a lower triangular factor."""
     out[:] = 0.0
     for j in range(out.size):
@@ -45,7 +45,7 @@ def upper_times(factor, vector, out):
 
 
 @leaf(options=SUMS)
-def symmetric_times(matrix, vector, out):
+def symmetric_times(matrix: np.ndarray, vector: np.ndarray, out: np.ndarray) -> None:
     """out = matrix vector, for a whole symmetric matrix."""
     for j in range(out.size):
         total = 0.0
@@ -55,7 +55,7 @@ def symmetric_times(matrix, vector, out):
 
 
 @inlinable
-def normal_vector(rng, size):
+def normal_vector(rng: np.random.Generator, size: int) -> np.ndarray:
     """Independent standard normals."""
     out = np.empty(size)
     for j in range(size):
@@ -64,7 +64,7 @@ def normal_vector(rng, size):
 
 
 @leaf(options=SUMS)
-def inverse_factor(precision):
+def inverse_factor(precision: np.ndarray) -> np.ndarray:
     """Lower triangular L with L L' = inverse of a symmetric positive definite matrix given by its lower triangle.
 
     precision = U U' with U upper triangular, from the last column backwards; then L is the transpose of the inverse of U.

@@ -25,12 +25,12 @@ class Langevin(NamedTuple):
 
 
 @start.register(Langevin)
-def _start(kernel, density, theta):
+def _start(kernel: Langevin, density: Any, theta: np.ndarray) -> Point:
     return start_with_gradient(density, theta)
 
 
 @move.register(Langevin)
-def _move(rng, kernel, density, point, info):
+def _move(rng: np.random.Generator, kernel: Langevin, density: Any, point: Point, info: np.ndarray) -> Point:
     d, half = point.theta.size, 0.5 * kernel.step * kernel.step
     drift, change, shift = np.empty(d), np.empty(d), np.empty(d)
     upper_times(kernel.factor, point.gradient, drift)

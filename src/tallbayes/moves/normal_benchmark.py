@@ -7,7 +7,7 @@ same warm-up, on a standard normal density of the same dimension shows what it g
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,19 +32,21 @@ class StandardNormal(NamedTuple):
 
 
 @log_density.register(StandardNormal)
-def _log_density(density, theta):
+def _log_density(density: StandardNormal, theta: np.ndarray) -> float:
     return -0.5 * dot(theta, theta) / density.scale
 
 
 @log_density_gradient.register(StandardNormal)
-def _log_density_gradient(density, theta, gradient):
+def _log_density_gradient(density: StandardNormal, theta: np.ndarray, gradient: np.ndarray) -> float:
     for j in range(theta.size):
         gradient[j] = -theta[j] / density.scale
     return -0.5 * dot(theta, theta) / density.scale
 
 
 @jit
-def _run(rng, kernel, density, theta, out, accepted):
+def _run(
+    rng: np.random.Generator, kernel: Any, density: StandardNormal, theta: np.ndarray, out: np.ndarray, accepted: np.ndarray
+) -> None:
     point = start(kernel, density, theta)
     info = np.zeros(5)
     for k in range(out.shape[0]):

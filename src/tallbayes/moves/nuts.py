@@ -35,7 +35,7 @@ def _no_u_turn(kernel: NoUTurn, factor: np.ndarray) -> NoUTurn:
 
 
 @inlinable
-def _log_add(a, b):
+def _log_add(a: float, b: float) -> float:
     top = max(a, b)
     if top == -np.inf:
         return top
@@ -43,13 +43,20 @@ def _log_add(a, b):
 
 
 @inlinable
-def _straight(total, first, last):
+def _straight(total: np.ndarray, first: np.ndarray, last: np.ndarray) -> bool:
     """Whether a stretch with momentum sum `total` is still moving apart at both ends."""
     return dot(total, first) > 0.0 and dot(total, last) > 0.0
 
 
 @inlinable
-def _joined_straight(sum_left, first, middle_left, sum_right, middle_right, last):
+def _joined_straight(
+    sum_left: np.ndarray,
+    first: np.ndarray,
+    middle_left: np.ndarray,
+    sum_right: np.ndarray,
+    middle_right: np.ndarray,
+    last: np.ndarray,
+) -> bool:
     """The criterion over two adjoining stretches, and over each with the first momentum of the other."""
     return (
         _straight(sum_left + sum_right, first, last)
@@ -59,7 +66,7 @@ def _joined_straight(sum_left, first, middle_left, sum_right, middle_right, last
 
 
 @inlinable
-def _subtrees_straight(momenta, sums, leaf):
+def _subtrees_straight(momenta: np.ndarray, sums: np.ndarray, leaf: int) -> bool:
     """The criterion on every dyadic subtree that ends with this leaf (counted from 0)."""
     count, size = leaf + 1, 2
     while count % size == 0:
@@ -73,12 +80,12 @@ def _subtrees_straight(momenta, sums, leaf):
 
 
 @start.register(NoUTurn)
-def _start(kernel, density, theta):
+def _start(kernel: NoUTurn, density: Any, theta: np.ndarray) -> Point:
     return start_with_gradient(density, theta)
 
 
 @move.register(NoUTurn)
-def _move(rng, kernel, density, point, info):
+def _move(rng: np.random.Generator, kernel: NoUTurn, density: Any, point: Point, info: np.ndarray) -> Point:
     d = point.theta.size
     momentum = normal_vector(rng, d)
     energy = point.log_density - 0.5 * dot(momentum, momentum)

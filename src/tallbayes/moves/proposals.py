@@ -47,7 +47,9 @@ def propose(rng: np.random.Generator, kernel: Any, white: np.ndarray, proposal: 
 
 
 @propose.register(Autoregressive)
-def _autoregressive(rng, kernel, white, proposal):
+def _autoregressive(
+    rng: np.random.Generator, kernel: Autoregressive, white: np.ndarray, proposal: np.ndarray
+) -> tuple[float, int]:
     spread = math.sqrt(1.0 - kernel.rho * kernel.rho)
     ratio = 0.0
     for j in range(white.size):
@@ -57,14 +59,14 @@ def _autoregressive(rng, kernel, white, proposal):
 
 
 @propose.register(Walk)
-def _walk(rng, kernel, white, proposal):
+def _walk(rng: np.random.Generator, kernel: Walk, white: np.ndarray, proposal: np.ndarray) -> tuple[float, int]:
     for j in range(white.size):
         proposal[j] = white[j] + kernel.step * rng.standard_normal()
     return 0.0, 1
 
 
 @propose.register(Mixture)
-def _mixture(rng, kernel, white, proposal):
+def _mixture(rng: np.random.Generator, kernel: Mixture, white: np.ndarray, proposal: np.ndarray) -> tuple[float, int]:
     if rng.random() < kernel.share:
         return propose(rng, kernel.first, white, proposal)
     return propose(rng, kernel.second, white, proposal)
@@ -79,7 +81,7 @@ class Located(NamedTuple):
 
 
 @inlinable
-def _white(kernel, theta):
+def _white(kernel: Located, theta: np.ndarray) -> np.ndarray:
     white = theta - kernel.centre
     for j in range(white.size):
         for k in range(j):
@@ -89,12 +91,12 @@ def _white(kernel, theta):
 
 
 @start.register(Located)
-def _located_start(kernel, density, theta):
+def _located_start(kernel: Located, density: Any, theta: np.ndarray) -> Point:
     return Point(theta.copy(), log_density(density, theta), np.zeros(theta.size))
 
 
 @move.register(Located)
-def _located_move(rng, kernel, density, point, info):
+def _located_move(rng: np.random.Generator, kernel: Located, density: Any, point: Point, info: np.ndarray) -> Point:
     white = _white(kernel, point.theta)
     proposal, shift = np.empty(white.size), np.empty(white.size)
     ratio, _ = propose(rng, kernel.kernel, white, proposal)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class RandomWalk(NamedTuple):
 
 
 @inlinable
-def _propose(rng, kernel, theta, which):
+def _propose(rng: np.random.Generator, kernel: RandomWalk, theta: np.ndarray, which: int) -> np.ndarray:
     d = theta.size
     noise = np.zeros(d)
     for j in range(d):
@@ -41,12 +41,12 @@ def _propose(rng, kernel, theta, which):
 
 
 @start.register(RandomWalk)
-def _start(kernel, density, theta):
+def _start(kernel: RandomWalk, density: Any, theta: np.ndarray) -> Point:
     return Point(theta.copy(), log_density(density, theta), np.zeros(theta.size))
 
 
 @move.register(RandomWalk)
-def _move(rng, kernel, density, point, info):
+def _move(rng: np.random.Generator, kernel: RandomWalk, density: Any, point: Point, info: np.ndarray) -> Point:
     acceptance = 0.0
     for which in range(kernel.blocks):
         proposal = _propose(rng, kernel, point.theta, which)

@@ -28,12 +28,12 @@ class Slice(NamedTuple):
 
 
 @start.register(Slice)
-def _start(kernel, density, theta):
+def _start(kernel: Slice, density: Any, theta: np.ndarray) -> Point:
     return Point(theta.copy(), log_density(density, theta), np.zeros(theta.size))
 
 
 @move.register(Slice)
-def _move(rng, kernel, density, point, info):
+def _move(rng: np.random.Generator, kernel: Slice, density: Any, point: Point, info: np.ndarray) -> Point:
     d = point.theta.size
     direction = np.empty(d)
     evaluations = 0

@@ -6,7 +6,7 @@ With residuals d_i = l_i - q_i and rows u_1 .. u_m drawn with replacement with p
 
 is unbiased for l. Its exponential is not unbiased for the likelihood; two estimators of the likelihood are built on it:
 
-* Penalty: log L-hat = l-hat - s^2/2, s^2 = sum_k (Z_k - Z-bar)^2 / m^2, unbiased to the order of the normal approximation
+* PenaltyEstimator: log L-hat = l-hat - s^2/2, s^2 = sum_k (Z_k - Z-bar)^2 / m^2, unbiased to the order of the normal approximation
   (Ceperley and Dewing 1999; Quiroz et al. 2019; Dang et al. 2019, equation 13).
 * BlockPoisson: L-hat = e^(sum q) prod_l xi_l, xi_l = e^((a + lambda)/lambda) prod_{h <= X_l} (Z-bar_{h,l} - a)/lambda with
   X_l ~ Poisson(1): unbiased, but it may be negative (Quiroz et al. 2021). Here a(theta) = d~(theta) - shift lambda follows the
@@ -23,24 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, inlinable, leaf
-from tallbayes.engine.random_rows import AliasTable, draw_item
+from tallbayes.engine.random_rows import draw_number, draw_rows, row_scale
 from tallbayes.mode.laplace import Mode
 from tallbayes.priors import prior_gradient, prior_value
 from tallbayes.proxies.taylor import Whitening, whitening_of
-
-
-class UniformRows(NamedTuple):
-    """Every row with probability 1/n."""
-
-    n: int
-
-
-class WeightedRows(NamedTuple):
-    """Row i with probability (1 - share) weight_i / total + share / n."""
-
-    n: int
-    table: AliasTable
-    share: float
 
 
 class Difference(NamedTuple):
@@ -55,7 +41,7 @@ class Difference(NamedTuple):
     radius: float  # in whitened units: the density is 0 beyond
 
 
-class Penalty(NamedTuple):
+class PenaltyEstimator(NamedTuple):
     """`size` rows in `blocks` blocks of equal size, one of which is drawn anew at a time."""
 
     size: int
@@ -72,43 +58,8 @@ class BlockPoisson(NamedTuple):
     shift: float
 
 
-@generic(argument=1)
-@declared
-def draw_rows(rng: np.random.Generator, scheme: Any, index: np.ndarray, scale: np.ndarray) -> None:
-    """Fill `index` with random rows and `scale` with 1/p of each."""
-    raise TypeError
-
-
-@draw_rows.register(UniformRows)
-def _uniform(rng, scheme, index, scale):
-    for k in range(index.size):
-        index[k] = min(int(rng.random() * scheme.n), scheme.n - 1)
-        scale[k] = scheme.n
-
-
-@draw_rows.register(WeightedRows)
-def _weighted(rng, scheme, index, scale):
-    table = scheme.table
-    chunks = table.start.size - 1
-    total = table.cumulative[chunks]
-    for k in range(index.size):
-        if rng.random() < scheme.share:
-            i = min(int(rng.random() * scheme.n), scheme.n - 1)
-        else:
-            i = draw_item(rng, table, 0, chunks)
-        index[k] = i
-        scale[k] = 1.0 / ((1.0 - scheme.share) * table.weight[i] / total + scheme.share / scheme.n)
-
-
-def probabilities(scheme: Any, index: np.ndarray) -> np.ndarray:
-    """p_i of the indexed rows."""
-    if isinstance(scheme, UniformRows):
-        return np.full(index.size, 1.0 / scheme.n)
-    return (1.0 - scheme.share) * scheme.table.weight[index] / scheme.table.cumulative[-1] + scheme.share / scheme.n
-
-
 @leaf(options=SUMS)
-def proxy_sum(proxy, theta):
+def proxy_sum(proxy: Difference, theta: np.ndarray) -> float:
     """Sum of the proxies of all rows at theta."""
     reference, d = proxy.whitening.reference, theta.size
     total = 0.0
@@ -121,7 +72,7 @@ def proxy_sum(proxy, theta):
 
 
 @leaf(options=SUMS)
-def proxy_sum_gradient(proxy, theta, gradient):
+def proxy_sum_gradient(proxy: Difference, theta: np.ndarray, gradient: np.ndarray) -> float:
     """The same, its gradient written to `gradient`."""
     reference, d = proxy.whitening.reference, theta.size
     total = 0.0
@@ -137,12 +88,12 @@ def proxy_sum_gradient(proxy, theta, gradient):
 @generic(leaf=True)
 @declared
 def combine(estimator: Any, counts: np.ndarray, z: np.ndarray, factors: np.ndarray) -> tuple[float, float, float]:
-    """log |L-hat| less the proxies, its sign, and an estimate of its variance; derivatives in z are written to `factors`."""
+    """log |L-hat| less the proxies, its sign, and an estimate of its variance given theta; derivatives in z are written to `factors`."""
     raise TypeError
 
 
-@combine.register(Penalty)
-def _penalty(estimator, counts, z, factors):
+@combine.register(PenaltyEstimator)
+def _penalty(estimator: PenaltyEstimator, counts: np.ndarray, z: np.ndarray, factors: np.ndarray) -> tuple[float, float, float]:
     m = z.size
     mean = 0.0
     for k in range(m):
@@ -158,8 +109,14 @@ def _penalty(estimator, counts, z, factors):
 
 
 @combine.register(BlockPoisson)
-def _block_poisson(estimator, counts, z, factors):
-    """The first entries of z are those of the pilot rows, which fix a(theta)."""
+def _block_poisson(
+    estimator: BlockPoisson, counts: np.ndarray, z: np.ndarray, factors: np.ndarray
+) -> tuple[float, float, float]:
+    """The first entries of z are those of the pilot rows, which fix a(theta).
+
+    log |L-hat| is a Poisson(lambda) number of terms log |A|, so its variance given theta is lambda E (log |A|)^2, which the sum of the
+    squared terms estimates without bias, also where draws have one minibatch or none.
+    """
     fixed, batch, rate = estimator.pilot.size, estimator.batch, float(estimator.products)
     pilot = 0.0
     for k in range(fixed):
@@ -167,27 +124,26 @@ def _block_poisson(estimator, counts, z, factors):
     pilot /= fixed
     total, sign, inverse = pilot + rate * (1.0 - estimator.shift), 1.0, 0.0
     batches = (z.size - fixed) // batch
-    mean, square = 0.0, 0.0
+    squares = 0.0
     for b in range(batches):
         begin = fixed + b * batch
         average = 0.0
         for k in range(begin, begin + batch):
             average += z[k]
         average /= batch
-        mean += average
-        square += average * average
         term = estimator.shift + (average - pilot) / rate
         if term < 0.0:
             sign = -sign
-        total += math.log(max(abs(term), 1e-300))
+        logarithm = math.log(max(abs(term), 1e-300))
+        total += logarithm
+        squares += logarithm * logarithm
         share = 1.0 / (rate * term) if abs(term) > 1e-300 else 0.0
         inverse += share
         for k in range(begin, begin + batch):
             factors[k] = share / batch
     for k in range(fixed):
         factors[k] = (1.0 - inverse) / fixed
-    spread = max(0.0, square / batches - (mean / batches) ** 2) * batches / (batches - 1) if batches > 1 else 0.0
-    return total, sign, spread / rate
+    return total, sign, squares
 
 
 @generic(argument=1)
@@ -206,49 +162,35 @@ def refreshed_rows(
     raise TypeError
 
 
-@fresh_rows.register(Penalty)
-def _fresh_penalty(rng, estimator, scheme):
+@fresh_rows.register(PenaltyEstimator)
+def _fresh_penalty(
+    rng: np.random.Generator, estimator: PenaltyEstimator, scheme: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     index, scale = np.empty(estimator.size, np.int64), np.empty(estimator.size)
-    draw_rows(rng, scheme, index, scale)
+    draw_rows(rng, scheme, 1, index, scale)
     return index, scale, np.zeros(0, np.int64)
 
 
-@refreshed_rows.register(Penalty)
-def _refreshed_penalty(rng, estimator, scheme, index, scale, counts):
+@refreshed_rows.register(PenaltyEstimator)
+def _refreshed_penalty(
+    rng: np.random.Generator, estimator: PenaltyEstimator, scheme: Any, index: np.ndarray, scale: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     size = estimator.size // estimator.blocks
-    begin = min(int(rng.random() * estimator.blocks), estimator.blocks - 1) * size
+    begin = draw_number(rng, estimator.blocks) * size
     new_index, new_scale, origin = index.copy(), scale.copy(), np.arange(index.size)
-    draw_rows(rng, scheme, new_index[begin : begin + size], new_scale[begin : begin + size])
+    draw_rows(rng, scheme, 1, new_index[begin : begin + size], new_scale[begin : begin + size])
     origin[begin : begin + size] = -1
     return new_index, new_scale, counts, origin
 
 
 @inlinable
-def _pilot_scale(estimator, scheme, scale):
+def _pilot_scale(estimator: BlockPoisson, scheme: Any, scale: np.ndarray) -> None:
     for k in range(estimator.pilot.size):
         scale[k] = row_scale(scheme, estimator.pilot[k])
 
 
-@generic
-@declared
-def row_scale(scheme: Any, row: int) -> float:
-    """1/p of a row."""
-    raise TypeError
-
-
-@row_scale.register(UniformRows)
-def _uniform_scale(scheme, row):
-    return float(scheme.n)
-
-
-@row_scale.register(WeightedRows)
-def _weighted_scale(scheme, row):
-    total = scheme.table.cumulative[scheme.table.start.size - 1]
-    return 1.0 / ((1.0 - scheme.share) * scheme.table.weight[row] / total + scheme.share / scheme.n)
-
-
 @fresh_rows.register(BlockPoisson)
-def _fresh_poisson(rng, estimator, scheme):
+def _fresh_poisson(rng: np.random.Generator, estimator: BlockPoisson, scheme: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     counts = np.empty(estimator.products, np.int64)
     batches = 0
     for l in range(counts.size):
@@ -259,32 +201,41 @@ def _fresh_poisson(rng, estimator, scheme):
     index, scale = np.empty(size, np.int64), np.empty(size)
     index[:fixed] = estimator.pilot
     _pilot_scale(estimator, scheme, scale)
-    draw_rows(rng, scheme, index[fixed:], scale[fixed:])
+    draw_rows(rng, scheme, 1, index[fixed:], scale[fixed:])
     return index, scale, counts
 
 
 @refreshed_rows.register(BlockPoisson)
-def _refreshed_poisson(rng, estimator, scheme, index, scale, counts):
+def _refreshed_poisson(
+    rng: np.random.Generator, estimator: BlockPoisson, scheme: Any, index: np.ndarray, scale: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Products `first`, `first` + 1, .. (cyclically) get new counts and new minibatches; counts belong to the auxiliaries."""
     products, batch, fixed = estimator.products, estimator.batch, estimator.pilot.size
-    first = min(int(rng.random() * products), products - 1)
-    new_counts, chosen = counts.copy(), np.zeros(products, np.bool_)
+    first = draw_number(rng, products)
+    new_counts, renewed = counts.copy(), np.zeros(products, np.bool_)
     for r in range(estimator.refreshed):
         l = (first + r) % products
-        chosen[l] = True
+        renewed[l] = True
         new_counts[l] = rng.poisson(1.0)
-    new_index, new_scale, origin = _moved(estimator, index, scale, counts, new_counts, chosen)
+    new_index, new_scale, origin = _kept_rows(estimator, index, scale, counts, new_counts, renewed)
     begin = fixed
     for l in range(products):
         end = begin + new_counts[l] * batch
-        if chosen[l]:
-            draw_rows(rng, scheme, new_index[begin:end], new_scale[begin:end])
+        if renewed[l]:
+            draw_rows(rng, scheme, 1, new_index[begin:end], new_scale[begin:end])
         begin = end
     return new_index, new_scale, new_counts, origin
 
 
 @leaf
-def _moved(estimator, index, scale, counts, new_counts, chosen):
+def _kept_rows(
+    estimator: BlockPoisson,
+    index: np.ndarray,
+    scale: np.ndarray,
+    counts: np.ndarray,
+    new_counts: np.ndarray,
+    renewed: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of the pilot and of the products that stay, at their new places; the others are left open, with origin -1."""
     batch, fixed = estimator.batch, estimator.pilot.size
     size = fixed + new_counts.sum() * batch
@@ -294,7 +245,7 @@ def _moved(estimator, index, scale, counts, new_counts, chosen):
     old, new = fixed, fixed
     for l in range(counts.size):
         length = new_counts[l] * batch
-        if chosen[l]:
+        if renewed[l]:
             origin[new : new + length] = -1
         else:
             for k in range(length):
@@ -308,7 +259,8 @@ def difference(mode: Mode, order: int, scheme: Any, radius: float) -> Difference
     """The difference estimator of a model at a reference: sums of the proxies from what the mode knows.
 
     >>> import numpy as np, tallbayes as tb
-    >>> from tallbayes.proxies.difference import UniformRows, difference, proxy_sum
+    >>> from tallbayes.engine.random_rows import UniformRows
+    >>> from tallbayes.proxies.difference import difference, proxy_sum
     >>> X = np.column_stack([np.ones(50), np.linspace(-1, 1, 50)])
     >>> model = tb.models.gaussian(tb.Dataset.from_arrays(X, X[:, 1]), tb.priors.flat(), sigma=1.0)
     >>> proxy = difference(tb.find_mode(model, progress=False), 2, UniformRows(50), np.inf)

@@ -7,6 +7,8 @@
 | Boehning | f(η*) + (e_y - p*)'δ - δ'Aδ/2, A = (I - 11'/K)/2, δ = η - η* | softmax |
 | Taylor-Lagrange | q_i - c_i |w|^3, c_i = m_i |a_i|^3 / 6 | any with sup |f'''| < inf |
 
+The first three are the `Tangent` of their families, and live in their files.
+
 The first two are tangents of functions that are convex in η^2 and in r^2 (ξ fixed, or tuned: its value at the mode, where the
 bound touches the likelihood); A dominates the curvature of every softmax. The last takes its remainder from `remainder.T6`;
 for Gaussian rows with unknown sigma the remainder is known in closed form and c_i |w|^3 becomes three such terms.
@@ -28,25 +30,21 @@ from tallbayes.compile import SUMS, inlinable, jit
 from tallbayes.engine import passes
 from tallbayes.engine.lower_gaps import Lower, add_gaps, add_log_odds_gradient
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.families.gaussian import GaussianScale
-from tallbayes.families.logistic import Logistic
-from tallbayes.families.softmax import Softmax
-from tallbayes.families.student_t import StudentT
 from tallbayes.mode.laplace import Mode
 from tallbayes.proxies.lower_penalties import (
     CubicPenalty,
     NoPenalty,
     ScalePenalty,
+    TaylorKind,
     add_penalty_gradient,
     penalty_coefficient,
     penalty_count,
     penalty_terms,
     penalty_totals,
 )
-from tallbayes.proxies.lower_tangents import Boehning, JaakkolaJordan, StudentTangent, TaylorKind
+from tallbayes.streams import Stream, generator
 
 MARGIN = 1e-10  # far above rounding of a gap, and n times it far below one bright row
-UNTUNED_XI = 1.5  # of the paper, for logistic rows
 NAMES = ("tuned", "untuned", "taylor", "taylor-uniform")
 
 
@@ -62,7 +60,7 @@ class LowerBound(NamedTuple):
 
 
 @inlinable(options=SUMS)
-def _quadratic(bound, change, slope):
+def _quadratic(bound: LowerBound, change: np.ndarray, slope: np.ndarray) -> float:
     """Value of the quadratic part; its gradient is written to `slope`."""
     total, d = bound.value, change.size
     for j in range(d):
@@ -75,7 +73,7 @@ def _quadratic(bound, change, slope):
 
 
 @inlinable
-def bound_value(bound, theta):
+def bound_value(bound: LowerBound, theta: np.ndarray) -> float:
     """sum_i log B_i(theta), up to the margin: reads no row."""
     change = theta - bound.reference
     total = _quadratic(bound, change, np.empty(theta.size))
@@ -89,7 +87,7 @@ def bound_value(bound, theta):
 
 
 @inlinable
-def bound_gradient(bound, theta, gradient):
+def bound_gradient(bound: LowerBound, theta: np.ndarray, gradient: np.ndarray) -> float:
     """The same; its gradient is added to `gradient`."""
     change, slope = theta - bound.reference, np.empty(theta.size)
     total = _quadratic(bound, change, slope)
@@ -106,14 +104,16 @@ def bound_gradient(bound, theta, gradient):
 
 
 @inlinable
-def gaps(rows, bound, index, theta, out):
+def gaps(rows: Any, bound: Any, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """out[j] = log L - log B of row index[j], the margin included; 0 for a row of zero weight."""
     _start_with_penalties(bound, index, theta, out)
     add_gaps(rows, bound.kind, bound.reference, index, theta, out)
 
 
 @inlinable
-def log_odds_gradient(rows, bound, index, sign, theta, out, gradient):
+def log_odds_gradient(
+    rows: Any, bound: Any, index: np.ndarray, sign: np.ndarray, theta: np.ndarray, out: np.ndarray, gradient: np.ndarray
+) -> None:
     """The same, and the gradient of sum_j sign[j] log(L/B - 1) added to `gradient`."""
     _start_with_penalties(bound, index, theta, out)
     add_log_odds_gradient(rows, bound.kind, bound.reference, index, sign, theta, out, gradient)
@@ -129,7 +129,7 @@ def log_odds_gradient(rows, bound, index, sign, theta, out, gradient):
 
 
 @inlinable
-def _start_with_penalties(bound, index, theta, out):
+def _start_with_penalties(bound: Any, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     out[:] = MARGIN
     count = penalty_count(bound.penalty)
     if count > 0:
@@ -141,7 +141,7 @@ def _start_with_penalties(bound, index, theta, out):
 
 
 @jit
-def _all_gaps(rows, bound, start, theta, out):
+def _all_gaps(rows: Any, bound: Any, start: int, theta: np.ndarray, out: np.ndarray) -> None:
     index = np.arange(start, start + out.size)
     gaps(rows, bound, index, theta, out)
 
@@ -150,14 +150,14 @@ def gaps_at(rows: Any, bound: LowerBound, theta: np.ndarray) -> np.ndarray:
     """Gaps of all rows: one pass."""
     out = np.empty(passes.row_count(rows))
     theta = np.ascontiguousarray(theta, np.float64)
-    passes.over_ranges(out.size, 1 << 14, lambda a, b: _all_gaps(rows, bound, a, theta, out[a:b]))
+    passes.over_chunks(out.size, 1 << 14, lambda a, b: _all_gaps(rows, bound, a, theta, out[a:b]))
     return out
 
 
 def brightness(mode: Mode, bound: LowerBound, draws: int = 16, seed: int = 0) -> np.ndarray:
     """Expected 1 - B_i/L_i of every row over draws from the Laplace fit: how often Firefly will find it bright."""
     total = np.zeros(mode.model.data.n)
-    for theta in mode.laplace().draw(np.random.default_rng(seed), draws):
+    for theta in mode.laplace().draw(generator(seed, Stream.BRIGHTNESS), draws):
         total -= np.expm1(-gaps_at(mode.model.rows, bound, theta))
     return total / draws
 
@@ -184,25 +184,20 @@ def lower_bound(mode: Mode, name: str = "tuned", xi: float | None = None) -> tup
     """
     if name not in NAMES:
         raise unknown("bound", name, NAMES)
-    model, member = mode.model, mode.model.member
-    if xi is not None and (name != "untuned" or not isinstance(member, Logistic | StudentT)):
+    model, tangent = mode.model, mode.model.family.tangent
+    if xi is not None and (name != "untuned" or tangent is None or tangent.xi is None):
         raise OptionError("xi belongs to bound='untuned' of logistic and Student-t models.")
     if xi is not None and not (xi >= 0.0 and math.isfinite(xi)):
         raise OptionError(f"xi is where all rows' bounds are tight, at least 0; got {xi}.")
-    tuned, word = name == "tuned", "tuned" if name == "tuned" else f"xi = {xi or 0.0:g}"
-    if name in ("tuned", "untuned"):
-        if isinstance(member, Logistic):
-            xi = UNTUNED_XI if xi is None else xi
-            label = f"Jaakkola-Jordan, {'tuned' if tuned else f'xi = {xi:g}'}"
-            return _collapsed(mode, JaakkolaJordan(-1.0 if tuned else float(xi)), mode.reference), label
-        if isinstance(member, StudentT):
-            kind = StudentTangent(-1.0 if tuned else float(xi or 0.0))
-            return _collapsed(mode, kind, mode.reference), f"Student-t tangent, {word}"
-        if isinstance(member, Softmax):
-            reference = mode.reference if tuned else np.zeros(model.dim)
-            return _collapsed(mode, Boehning(), reference), f"Boehning, {'tuned' if tuned else 'at equal probabilities'}"
-        if not tuned:
+    if name == "tuned" and tangent is not None:
+        return _collapsed(mode, tangent.kind(None), mode.reference), f"{tangent.name}, tuned"
+    if name == "untuned":
+        if tangent is None:
             raise ModelError(f"{model.family.name} has no untuned bound; use bound='taylor'.")
+        if tangent.xi is None:
+            return _collapsed(mode, tangent.kind(None), np.zeros(model.dim)), f"{tangent.name}, {tangent.origin}"
+        place = float(tangent.xi if xi is None else xi)
+        return _collapsed(mode, tangent.kind(place), mode.reference), f"{tangent.name}, xi = {place:g}"
     uniform = name == "taylor-uniform"
     return _taylor_lagrange(mode, uniform), "uniform Taylor-Lagrange" if uniform else "Taylor-Lagrange"
 
@@ -221,7 +216,7 @@ def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:
             "Firefly sums its bounds through the columns of a linear predictor, which a model written in JAX does not have; use "
             "'exact-minibatch' with a bound, or 'hmc-ecs'."
         )
-    if isinstance(model.member, GaussianScale):
+    if model.unit_scale_member is not None:
         penalty: Any = _scale_penalty(mode)
     else:
         try:
@@ -251,5 +246,5 @@ def _scale_penalty(mode: Mode) -> ScalePenalty:
         coefficient[start:stop] = weight[:, None] * np.column_stack([0.5 * z * z, z * norm, 0.5 * norm * norm])
         return coefficient[start:stop].sum(0)
 
-    total = np.sum(passes.over_ranges(model.data.n, 1 << 16, work), axis=0)
+    total = np.sum(passes.over_chunks(model.data.n, 1 << 16, work), axis=0)
     return ScalePenalty(factor, coefficient, total)

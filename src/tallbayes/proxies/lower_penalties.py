@@ -1,4 +1,8 @@
-"""What makes a Taylor expansion a lower bound: terms of theta alone, each multiplied by a number of the row that is summed once."""
+"""Taylor expansions as lower bounds: the expansion, and the penalties that make it one.
+
+Penalties are terms of theta alone, each multiplied by a number of the row that is summed once. Gaps are computed without
+cancellation, as the third-order residual of the family.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,20 @@ import numpy as np
 
 from tallbayes.compile import declared, generic, inlinable
 from tallbayes.engine.arithmetic import exp_remainder
+from tallbayes.engine.family_functions import jet2, residual, slope_residual
+from tallbayes.engine.lower_gaps import (
+    lower_gap,
+    lower_jet,
+    lower_slope,
+    vector_lower_gap,
+    vector_lower_jet,
+    vector_lower_slope,
+)
+from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual
+
+
+class TaylorKind(NamedTuple):
+    """Second-order Taylor expansion at the reference; a bound only with its penalties."""
 
 
 class NoPenalty(NamedTuple):
@@ -59,7 +77,7 @@ def penalty_coefficient(penalty: Any, row: int, term: int) -> float:
 
 
 @inlinable
-def _solve(factor, change, size):
+def _solve(factor: np.ndarray, change: np.ndarray, size: int) -> np.ndarray:
     """w with factor w = the first elements of change."""
     white = change[:size].copy()
     for j in range(size):
@@ -70,7 +88,7 @@ def _solve(factor, change, size):
 
 
 @inlinable
-def _solve_transposed(factor, vector):
+def _solve_transposed(factor: np.ndarray, vector: np.ndarray) -> None:
     """u with factor' u = vector, in place."""
     for j in range(vector.size - 1, -1, -1):
         for k in range(j + 1, vector.size):
@@ -79,7 +97,7 @@ def _solve_transposed(factor, vector):
 
 
 @inlinable
-def _square(vector):
+def _square(vector: np.ndarray) -> float:
     total = 0.0
     for j in range(vector.size):
         total += vector[j] * vector[j]
@@ -87,17 +105,17 @@ def _square(vector):
 
 
 @penalty_count.register(CubicPenalty)
-def _cubic_count(penalty):
+def _cubic_count(penalty: CubicPenalty) -> int:
     return 1
 
 
 @penalty_terms.register(CubicPenalty)
-def _cubic_terms(penalty, change, terms):
+def _cubic_terms(penalty: CubicPenalty, change: np.ndarray, terms: np.ndarray) -> None:
     terms[0] = _square(_solve(penalty.factor, change, change.size)) ** 1.5
 
 
 @add_penalty_gradient.register(CubicPenalty)
-def _cubic_gradient(penalty, change, factors, gradient):
+def _cubic_gradient(penalty: CubicPenalty, change: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
     white = _solve(penalty.factor, change, change.size)
     scale = 3.0 * math.sqrt(_square(white)) * factors[0]
     _solve_transposed(penalty.factor, white)
@@ -106,12 +124,12 @@ def _cubic_gradient(penalty, change, factors, gradient):
 
 
 @penalty_count.register(ScalePenalty)
-def _scale_count(penalty):
+def _scale_count(penalty: ScalePenalty) -> int:
     return 3
 
 
 @penalty_terms.register(ScalePenalty)
-def _scale_terms(penalty, change, terms):
+def _scale_terms(penalty: ScalePenalty, change: np.ndarray, terms: np.ndarray) -> None:
     d = change.size - 1
     b, square = change[d], _square(_solve(penalty.factor, change, d))
     second = exp_remainder(-2.0 * b)
@@ -121,7 +139,7 @@ def _scale_terms(penalty, change, terms):
 
 
 @add_penalty_gradient.register(ScalePenalty)
-def _scale_gradient(penalty, change, factors, gradient):
+def _scale_gradient(penalty: ScalePenalty, change: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
     d = change.size - 1
     b, white = change[d], _solve(penalty.factor, change, d)
     square = _square(white)
@@ -140,17 +158,17 @@ def _scale_gradient(penalty, change, factors, gradient):
 
 
 @penalty_coefficient.register(NoPenalty)
-def _no_coefficient(penalty, row, term):
+def _no_coefficient(penalty: NoPenalty, row: int, term: int) -> float:
     return 0.0
 
 
 @penalty_coefficient.register(CubicPenalty)
-def _cubic_coefficient(penalty, row, term):
+def _cubic_coefficient(penalty: CubicPenalty, row: int, term: int) -> float:
     return penalty.coefficient[row, term]
 
 
 @penalty_coefficient.register(ScalePenalty)
-def _scale_coefficient(penalty, row, term):
+def _scale_coefficient(penalty: ScalePenalty, row: int, term: int) -> float:
     return penalty.coefficient[row, term]
 
 
@@ -161,10 +179,51 @@ def penalty_totals(penalty: Any) -> np.ndarray:
 
 
 @penalty_totals.register(CubicPenalty)
-def _cubic_total(penalty):
+def _cubic_total(penalty: CubicPenalty) -> np.ndarray:
     return penalty.total
 
 
 @penalty_totals.register(ScalePenalty)
-def _scale_total(penalty):
+def _scale_total(penalty: ScalePenalty) -> np.ndarray:
     return penalty.total
+
+
+@lower_gap.register(TaylorKind)
+def _taylor_gap(kind: TaylorKind, family: Any, base: float, shift: float, y: float) -> float:
+    return residual(family, base, y, shift)
+
+
+@lower_slope.register(TaylorKind)
+def _taylor_slope(kind: TaylorKind, family: Any, base: float, shift: float, y: float) -> float:
+    return slope_residual(family, base, y, shift)
+
+
+@lower_jet.register(TaylorKind)
+def _taylor_jet(kind: TaylorKind, family: Any, base: float, y: float) -> tuple[float, float, float]:
+    return jet2(family, base, y)
+
+
+@vector_lower_gap.register(TaylorKind)
+def _taylor_vector_gap(kind: TaylorKind, family: Any, base: np.ndarray, shift: np.ndarray, y: float) -> float:
+    return vector_residual(family, base, shift, y)
+
+
+@vector_lower_slope.register(TaylorKind)
+def _taylor_vector_slope(
+    kind: TaylorKind, family: Any, base: np.ndarray, shift: np.ndarray, y: float, gradient: np.ndarray
+) -> None:
+    q = base.size
+    start, hessian = np.empty(q), np.empty((q, q))
+    vector_hessian(family, base, y, start, hessian)
+    vector_gradient(family, base + shift, y, gradient)
+    for k in range(q):
+        gradient[k] -= start[k]
+        for l in range(q):
+            gradient[k] -= hessian[k, l] * shift[l]
+
+
+@vector_lower_jet.register(TaylorKind)
+def _taylor_vector_jet(
+    kind: TaylorKind, family: Any, base: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray
+) -> float:
+    return vector_hessian(family, base, y, gradient, hessian)

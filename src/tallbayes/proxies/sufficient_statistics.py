@@ -12,7 +12,6 @@ import numpy as np
 
 from tallbayes.engine import passes
 from tallbayes.engine.rows import SingleIndex
-from tallbayes.families.gaussian import Gaussian, GaussianScale
 from tallbayes.mode.laplace import Mode
 from tallbayes.proxies.taylor import Whitening, proxy_value, unwhiten, whitening_of
 
@@ -28,7 +27,7 @@ class GaussianMoments(NamedTuple):
 
 
 @proxy_value.register(GaussianMoments)
-def _value(proxy, white):
+def _value(proxy: GaussianMoments, white: np.ndarray) -> float:
     theta = np.empty(white.size)
     unwhiten(proxy.whitening, white, theta)
     reference, d = proxy.whitening.reference, white.size - 1
@@ -46,7 +45,6 @@ def _value(proxy, white):
 def gaussian_moments(mode: Mode) -> GaussianMoments:
     """One pass over the rows of a Gaussian model with unknown sigma."""
     model = mode.model
-    assert isinstance(model.member, GaussianScale)
-    rows = SingleIndex(Gaussian(1.0), model.data.records, model.data.d)
+    rows = SingleIndex(model.unit_scale_member, model.data.records, model.data.d)
     value, gradient, hessian = passes.total_hessian(rows, mode.reference[:-1].copy())
     return GaussianMoments(whitening_of(mode), -2.0 * value, gradient, -hessian, model.data.total_weight)

@@ -37,7 +37,7 @@ def proxy_value(proxy: Any, white: np.ndarray) -> float:
 
 
 @proxy_value.register(Taylor)
-def _taylor_value(proxy, white):
+def _taylor_value(proxy: Taylor, white: np.ndarray) -> float:
     d = white.size
     linear, quadratic = 0.0, 0.0
     if proxy.order >= 1:
@@ -53,7 +53,7 @@ def _taylor_value(proxy, white):
 
 
 @leaf(options=SUMS)
-def unwhiten(whitening, white, theta):
+def unwhiten(whitening: Whitening, white: np.ndarray, theta: np.ndarray) -> None:
     """theta = reference + factor w, in place of `theta`."""
     for j in range(white.size):
         total = 0.0
@@ -63,7 +63,7 @@ def unwhiten(whitening, white, theta):
 
 
 @leaf
-def whiten(whitening, theta):
+def whiten(whitening: Whitening, theta: np.ndarray) -> np.ndarray:
     """w with reference + factor w = theta."""
     white = theta - whitening.reference
     for j in range(white.size):

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tallbayes import samplers
 from tallbayes.bounds.catalogue import certify
 from tallbayes.bounds.tables import Zero, rate_count, row_rates, total_rate
+from tallbayes.contract import Sampler
 from tallbayes.engine import passes
 from tallbayes.errors import StoreError
 from tallbayes.mode.laplace import Laplace, Mode
 from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
 from tallbayes.moves.proposals import propose
+from tallbayes.results.provenance import recorded_sampler
 from tallbayes.samplers import ExactMinibatch
 from tallbayes.schemes.poisson_minibatch import Tuna, dominating, replay
+from tallbayes.streams import Stream, generator
+from tallbayes.validation import require_instance, require_seed, require_whole
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -48,12 +51,16 @@ class Audit:
         return "\n".join(lines + [f"  PROBLEM: {p}" for p in self.problems])
 
 
-def audit(fit: Fit, model: Model, pairs: int, repeats: int, seed: int) -> Audit:
+def audit(fit: Fit, model: Model, pairs: int, repeats: int, seed: int, sampler: str | Sampler | None = None) -> Audit:
     """Replay a random few decisions or densities on the full data."""
+    require_instance("model", model, Model, "the model of the fit")
+    for name, value in (("pairs", pairs), ("repeats", repeats)):
+        require_whole(name, value, 1)
+    require_seed(seed, fresh=False)
     if model.data.fingerprint != fit.meta["fingerprint"]:
         raise StoreError("these are not the rows of the fit; audit it with the model it was made from.")
-    rng = np.random.default_rng(seed)
-    sampler = samplers.from_dict(fit.meta["sampler"])
+    rng = generator(seed, Stream.AUDIT)
+    sampler = recorded_sampler(fit.meta["sampler"], fit.meta.get("user_sampler", False), sampler, "the fit")
     facts: dict[str, Any] = {}
     problems: list[str] = []
     if isinstance(sampler, ExactMinibatch):
@@ -72,6 +79,9 @@ def audit(fit: Fit, model: Model, pairs: int, repeats: int, seed: int) -> Audit:
 
 
 def _density(fit: Fit, model: Model, count: int, rng: np.random.Generator, facts: dict[str, Any], problems: list[str]) -> None:
+    if "lp" not in fit.stats:
+        facts["log densities"] = "none: the sampler reports no 'lp' that could be recomputed"
+        return
     chains, draws, _ = fit.theta.shape
     worst = 0.0
     for _ in range(count):

@@ -87,12 +87,12 @@ def disagreement(theta: np.ndarray, names: Sequence[str]) -> str | None:
             f"{names[worst]!r} never moved in at least one chain of {draws:,} draws: the draws do not describe the posterior. Use "
             "another sampler such as 'nuts', or larger steps."
         )
-    found = r_hats(part)
-    worst = int(np.nanargmax(found))
-    if not found[worst] > DISAGREE:
+    sizes = r_hats(part)
+    worst = int(np.nanargmax(sizes))
+    if not sizes[worst] > DISAGREE:
         return None
     return (
-        f"the chains disagree about {names[worst]!r} (R-hat {found[worst]:.2f}): the draws do not describe the posterior yet. Run "
+        f"the chains disagree about {names[worst]!r} (R-hat {sizes[worst]:.2f}): the draws do not describe the posterior yet. Run "
         "longer, or use another sampler such as 'nuts'."
     )
 
@@ -130,7 +130,14 @@ def account(fit: Fit) -> dict[str, Any]:
         "IF": inefficiency,
         "CT": inefficiency * per_iteration,
         **signs,
+        **_oracle(fit),
     }
+
+
+def _oracle(fit: Fit) -> dict[str, Any]:
+    """For studies with an oracle: what it read to know the true range, which is in no other count."""
+    evals = float(fit.stats["oracle_evals"].sum()) if "oracle_evals" in fit.stats else 0.0
+    return {"oracle": {"evals": evals}} if evals else {}
 
 
 def _signs(fit: Fit) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Saved fits: netCDF files of arrays and JSON text. Nothing in them is ever executed."""
+"""Saved fits: netCDF files of arrays and JSON text, sealed by a digest that is checked first. Nothing in them is ever executed."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from pathlib import Path
 
 import numpy as np
 
+from tallbayes import digest
 from tallbayes.errors import StoreError
+from tallbayes.machine import sync_file
 from tallbayes.results.fit import Fit, from_attributes
 
 
 def save(fit: Fit, path: str | Path) -> Path:
-    """Write aside, sync and rename."""
+    """Write aside, seal, sync and rename."""
     path = Path(path)
     if path.suffix != ".nc":
         path = path.with_name(path.name + ".nc")
     aside = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        checked = {
-            f"/{group}": {name: {"fletcher32": True} for name in tree.data_vars} for group, tree in fit.idata.children.items()
-        }
-        fit.idata.to_netcdf(aside, engine="h5netcdf", encoding=checked)
-        with open(aside, "rb") as file:
-            os.fsync(file.fileno())
+        fit.idata.to_netcdf(aside, engine="h5netcdf")
+        digest.seal_file(aside)
+        sync_file(aside)
         os.replace(aside, path)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -35,7 +34,7 @@ def save(fit: Fit, path: str | Path) -> Path:
 
 
 def load(path: str | Path) -> Fit:
-    """Read a fit written by `Fit.save`.
+    """Read a fit written by `Fit.save`; a file that is not byte for byte as it was written is refused.
 
     >>> import numpy as np, tallbayes as tb, tempfile, pathlib
     >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))
@@ -49,6 +48,13 @@ def load(path: str | Path) -> Fit:
     path = Path(path)
     if not path.is_file():
         raise StoreError(f"{path} does not exist or is a folder.")
+    try:
+        digest.check_file(path)
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be read as a saved fit: it is truncated, damaged or not one ({error}). A fit that was saved "
+            "without a digest, by an early version or by other software, can still be opened with xarray."
+        ) from error
     try:
         with xarray.open_datatree(path, engine="h5netcdf", phony_dims="access") as tree:
             attributes = {str(k): v for k, v in tree.attrs.items()}

@@ -16,7 +16,7 @@ from tallbayes.errors import StoreError
 from tallbayes.models.transforms import Parameters
 from tallbayes.results import cost as costs
 
-FORMAT = "tallbayes-fit-1"
+FORMAT = "tallbayes-fit-2"
 DERIVED = {"log_sigma": "sigma"}  # parameters also reported after exp
 
 
@@ -144,8 +144,10 @@ class Fit:
 
         return summarise(self, prob)
 
-    def audit(self, model: Any, pairs: int = 20, repeats: int = 1000, seed: int = 0) -> Any:
+    def audit(self, model: Any, pairs: int = 20, repeats: int = 1000, seed: int = 0, *, sampler: Any = None) -> Any:
         """Check the run again on full data: replay random decisions, bounds on all rows, stored densities.
+
+        A sampler that is not part of the package has to be given as `sampler=`, with the options of the run.
 
         >>> import numpy as np, tallbayes as tb
         >>> rng = np.random.default_rng(0)
@@ -157,7 +159,7 @@ class Fit:
         """
         from tallbayes.results.audit import audit
 
-        return audit(self, model, pairs, repeats, seed)
+        return audit(self, model, pairs, repeats, seed, sampler)
 
     def predict(
         self,

@@ -11,17 +11,18 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 
 from tallbayes.engine import passes
 from tallbayes.errors import OptionError, StoreError
 from tallbayes.model import Model
+from tallbayes.streams import Stream, generator
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
 _BLOCK = 1 << 18  # rows of the full pass at a time
-_MOST_DRAWS = 2000  # draws at which the chosen rows are evaluated
+_MOST_DRAWS = 2000  # draws at which the rows of S are evaluated
 
 
 def loo(fit: Fit, model: Model, rows: int, seed: int) -> Any:
@@ -31,19 +32,20 @@ def loo(fit: Fit, model: Model, rows: int, seed: int) -> Any:
 
     if model.data.fingerprint != fit.meta["fingerprint"] or model.describe() != fit.meta["model"]:
         raise StoreError("this is not the model of the fit, or not its rows; give the model it was made from.")
-    if not model.independent_rows:
+    if not model.exchangeable:
         raise OptionError("leave-one-out needs rows that are independent given theta; those of a series are not.")
     if "weight" in fit.stats:
         raise OptionError("the draws of this fit have weights, which leave-one-out cannot use; use an unweighted sampler.")
     if not isinstance(rows, int | np.integer) or rows < 2:
         raise OptionError(f"rows must be a whole number of at least 2; got {rows!r}.")
+    model.log_normaliser(np.zeros(1, np.int64))  # refused before any pass
     chains, draws, _ = fit.theta.shape
     if chains * draws < 100:
         raise OptionError(f"leave-one-out needs at least 100 draws, better 1000; the fit has {chains * draws}.")
     n, m = model.data.n, min(int(rows), model.data.n)
     theta = fit.theta[:, :: -(-chains * draws // _MOST_DRAWS)]
     flat = np.ascontiguousarray(theta.reshape(-1, theta.shape[2]))
-    index = np.sort(np.random.default_rng(seed).choice(n, m, replace=False))
+    index = np.sort(generator(seed, Stream.LEAVE_ONE_OUT).choice(n, m, replace=False))
     total, squares, center = _full_pass(model, flat.mean(0))
     approximate = pointwise(model, index, flat.mean(0))
     table = np.stack([pointwise(model, index, t) for t in flat], axis=1)  # rows x draws
@@ -74,29 +76,8 @@ def loo(fit: Fit, model: Model, rows: int, seed: int) -> Any:
 
 def pointwise(model: Model, index: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Normalised log-likelihood of the indexed rows, weights included."""
-    values = passes.values_at(model.rows, index, theta)
-    d = model.data.d
-    chosen = model.data.records[index]
-    return values + chosen[:, d + 2].astype(float) * constants(model, chosen[:, d].astype(float))
-
-
-def constants(model: Model, y: np.ndarray) -> np.ndarray:
-    """What the row functions leave out because it does not depend on theta, so that families can be compared."""
-    options, family = model.options, model.family.name
-    if family == "poisson":
-        return -gammaln(y + 1.0)
-    if family == "negbin":
-        return gammaln(y + options["size"]) - gammaln(options["size"]) - gammaln(y + 1.0)
-    if family == "gamma":
-        shape = options["shape"]
-        return shape * math.log(shape) - gammaln(shape) + (shape - 1.0) * np.log(y)
-    if family in ("gaussian", "normal"):
-        return np.full(y.size, -0.5 * math.log(2.0 * math.pi) - math.log(options.get("sigma") or 1.0))
-    if family == "student_t":
-        nu = options["nu"]
-        level = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * math.log(nu * math.pi) - math.log(options["scale"])
-        return np.full(y.size, level)
-    return np.zeros(y.size)
+    weight = np.asarray(model.data.records[index, model.data.d + 2], float)
+    return passes.values_at(model.rows, index, theta) + weight * model.log_normaliser(index)
 
 
 def _full_pass(model: Model, theta: np.ndarray) -> tuple[float, float, float]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tallbayes.data import arrow
 from tallbayes.data.dataset import Dataset
-from tallbayes.data.design import Matrices, design
+from tallbayes.data.design import DesignMatrices, design
 from tallbayes.data.packed_store import open_store
 from tallbayes.data.sources import open_source
 from tallbayes.errors import DataError, unknown
@@ -102,7 +102,7 @@ def _from_source(fit: Fit, source: arrow.Source) -> Iterator[Rows]:
     first = 0
     if not wanted:  # an intercept alone: any column tells how many rows there are
         wanted = list(source.names[:1])
-    matrix = Matrices(plan).matrix if "design" in plan else partial(design, plan)
+    matrix = DesignMatrices(plan).matrix if "design" in plan else partial(design, plan)
     for batch in source.batches(wanted):
         yield from_batch(plan, batch, first, matrix)
         first += batch.num_rows

@@ -13,6 +13,7 @@ from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
 from tallbayes.samplers import ZigZag
 from tallbayes.schemes.paths import Info, integrate
+from tallbayes.streams import Stream, generator
 from tallbayes.target import EVALS, STATUS
 
 
@@ -43,7 +44,7 @@ def path_moments(
     mode = find_mode(model, progress=False) if mode is None else mode
     setup = (sampler or ZigZag()).setup(model, mode, seed, False)
     options, target, d = setup.policy.options(setup.policy.begin(), True), setup.target(), model.dim
-    rng, first, second = np.random.default_rng(seed), np.zeros(d), np.zeros((d, d))
+    rng, first, second = generator(seed, Stream.PATH), np.zeros(d), np.zeros((d, d))
     start = mode.laplace().draw(rng, 1)[0]
     integrate(rng, target, options, start, time, first, second, np.zeros(len(Info._fields)))
     if target.counters[STATUS] != 0:

@@ -8,7 +8,6 @@ response a draw and row; its mean is that of mu, which has no noise of simulatio
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import os
 from collections.abc import Callable, Iterator
@@ -20,8 +19,12 @@ import pandas as pd
 
 from tallbayes.engine.jax_rows import Program, import_jax
 from tallbayes.errors import ModelError, OptionError, StoreError, unknown
+from tallbayes.machine import sync_file
+from tallbayes.model import Family
+from tallbayes.models import family_of
 from tallbayes.models.transforms import Parameters
 from tallbayes.results.new_rows import BLOCK, design_blocks
+from tallbayes.streams import Stream, generator
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -30,59 +33,11 @@ KINDS = ("mean", "response")
 
 
 class Draws(NamedTuple):
-    """Some draws of a fit, taken apart: coefficients, weights, scale of each draw, and options of the family."""
+    """Some draws of a fit, taken apart: coefficients, weights, and nuisances such as log sigma."""
 
     coefficients: np.ndarray  # (draws, predictors, columns)
     weights: np.ndarray
-    scale: np.ndarray | None  # e^log_sigma, or e^log_scale of an expression
-    options: dict[str, Any]
-
-
-Simulate = Callable[[np.random.Generator, np.ndarray, Draws], np.ndarray]
-
-
-def _gaussian(rng: np.random.Generator, mean: np.ndarray, draws: Draws) -> np.ndarray:
-    sigma = draws.options["sigma"] if draws.scale is None else draws.scale
-    return mean + sigma * rng.standard_normal(mean.shape)
-
-
-def _student_t(rng: np.random.Generator, mean: np.ndarray, draws: Draws) -> np.ndarray:
-    return mean + draws.options["scale"] * rng.standard_t(draws.options["nu"], mean.shape)
-
-
-def _gamma(rng: np.random.Generator, mean: np.ndarray, draws: Draws) -> np.ndarray:
-    return mean * rng.standard_gamma(draws.options["shape"], mean.shape) / draws.options["shape"]
-
-
-def _poisson(rng: np.random.Generator, mean: np.ndarray, draws: Draws) -> np.ndarray:
-    return rng.poisson(_countable(mean)).astype(float)
-
-
-def _negbin(rng: np.random.Generator, mean: np.ndarray, draws: Draws) -> np.ndarray:
-    size = draws.options["size"]
-    return rng.poisson(_countable(mean * rng.standard_gamma(size, mean.shape) / size)).astype(float)
-
-
-def _countable(rate: np.ndarray) -> np.ndarray:
-    if not (rate < 1e18).all():
-        raise ModelError("a predicted count exceeds 1e18: a new row is far outside the rows of the fit; check its units.")
-    return rate
-
-
-SIMULATE: dict[str, Simulate] = {
-    "gamma": _gamma,
-    "gaussian": _gaussian,
-    "negbin": _negbin,
-    "normal": _gaussian,
-    "poisson": _poisson,
-    "student_t": _student_t,
-}
-BERNOULLI = ("logistic", "probit")
-REFUSED = {
-    "arma": "predict is for rows that are independent given theta; the next values of a series depend on the last ones. "
-    "Simulate them from fit.theta.",
-    "class_gaussian": "a class_gaussian model describes the columns given the class; classify with the densities at fit.theta.",
-}
+    nuisances: np.ndarray  # (draws, count)
 
 
 def predict(
@@ -91,8 +46,9 @@ def predict(
     """The table of `Fit.predict`, or the path it was written to."""
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
-    if fit.meta["model"]["family"] in REFUSED:
-        raise ModelError(REFUSED[fit.meta["model"]["family"]])
+    family = family_of(fit.meta["model"])
+    if family.prediction_refusal:
+        raise ModelError(family.prediction_refusal)
     if not 0.0 < prob < 1.0:
         raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")
     if not isinstance(draws, int | np.integer) or draws < 1:
@@ -100,10 +56,10 @@ def predict(
     wanted = "(theta, row)" if kind == "mean" else "(key, theta, row)"
     if function is not None and not _takes(function, wanted.count(",") + 1):
         raise OptionError(f"function= of kind={kind!r} is a function of {wanted} in JAX; got {function!r}.")
-    if function is None and fit.meta["model"]["family"] == "jax":
+    if function is None and not family.mean_known and family.simulate is None:
         raise OptionError(f"the {kind} of a model written in JAX is not known: give function=, a function of {wanted}.")
     if function is None:
-        blocks = _predicted(fit, new, kind, prob, int(draws), seed, offset)
+        blocks = _predicted(fit, family, new, kind, prob, int(draws), seed, offset)
     else:
         blocks = _by_function(fit, new, function, kind, prob, int(draws), seed, offset)
     if out is not None:
@@ -124,65 +80,44 @@ def _takes(function: Any, count: int) -> bool:
 def _some(fit: Fit, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     flat, weights = fit.theta.reshape(-1, len(fit.names)), fit.weights.reshape(-1)
     if count < flat.shape[0]:
-        index = np.sort(np.random.default_rng(seed).choice(flat.shape[0], count, replace=False))
+        index = np.sort(generator(seed, Stream.PREDICTION_DRAWS).choice(flat.shape[0], count, replace=False))
         flat, weights = flat[index], weights[index]
     return flat, weights
 
 
-def chosen(fit: Fit, count: int, seed: int) -> Draws:
+def some_draws(fit: Fit, predictors: int, count: int, seed: int) -> Draws:
     """At most `count` draws of the fit, at random without replacement, with their weights."""
     flat, weights = _some(fit, count, seed)
     d = len(fit.meta["columns"])
-    options = fit.meta["model"]["options"]
-    predictors = int(options.get("classes", 1)) if fit.meta["model"]["family"] == "softmax" else 1
-    logs = [k for k in range(predictors * d, len(fit.names)) if fit.names[k] in ("log_sigma", "log_scale")]
-    scale = np.exp(flat[:, logs[0]]) if logs else None
-    return Draws(flat[:, : predictors * d].reshape(-1, predictors, d), weights, scale, options)
+    return Draws(flat[:, : predictors * d].reshape(-1, predictors, d), weights, flat[:, predictors * d :])
 
 
-def _predicted(fit: Fit, new: Any, kind: str, prob: float, count: int, seed: int, offset: Any) -> Iterator[pd.DataFrame]:
-    family = fit.meta["model"]["family"]
-    mean_of = mean_function(family, fit.meta["model"]["options"])
-    draws = chosen(fit, count, seed)
-    if kind == "response" and family == "expression" and draws.options.get("support") != "binary":
-        yield from _responses(fit, new, prob, draws, seed, offset)
-        return
-    if kind == "response" and family not in (*SIMULATE, *BERNOULLI, "softmax", "expression"):
-        raise ModelError(f"responses of the family {family!r} cannot be simulated; use kind='mean'.")
-    levels = (0.5 - prob / 2, 0.5 + prob / 2)
+def _predicted(
+    fit: Fit, family: Family, new: Any, kind: str, prob: float, count: int, seed: int, offset: Any
+) -> Iterator[pd.DataFrame]:
+    member = family.member_of(**fit.meta["model"]["options"])
+    draws, levels = some_draws(fit, family.predictors(member), count, seed), (0.5 - prob / 2, 0.5 + prob / 2)
+    simulated = kind == "response" and family.response not in ("binary", "class")
+    if simulated and family.simulate is None:
+        raise ModelError(f"responses of the family {family.name!r} cannot be simulated; use kind='mean'.")
     for k, (x, shift) in enumerate(design_blocks(fit, new, offset)):
-        if family == "softmax":
-            yield _classes(x, shift, draws, mean_of, kind, levels)
+        if family.response == "class":
+            yield _classes(x, draws, family.mean, kind, levels)
             continue
         eta = x @ draws.coefficients[:, 0].T
+        eta = eta if shift is None else eta + shift[:, None]
+        values: Any = None
         with np.errstate(over="ignore"):
-            mean = mean_of(eta if shift is None else eta + shift[:, None])
+            if simulated and family.simulate is not None:
+                rng = generator(seed, Stream.RESPONSES, k)
+                values = family.simulate(rng, member, eta, draws.nuisances)
+            mean = values if simulated and not family.mean_known else family.mean(eta)
         center = mean @ draws.weights / draws.weights.sum()
-        if kind == "mean":
-            ends = intervals(mean, draws.weights, levels)
-        elif family in (*BERNOULLI, "expression"):
+        if kind == "response" and not simulated:
             ends = np.stack([np.asarray(1.0 - center < level, float) for level in levels])
         else:
-            rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,)))
-            ends = intervals(SIMULATE[family](rng, mean, draws), draws.weights, levels)
+            ends = intervals(values if simulated else mean, draws.weights, levels)
         yield pd.DataFrame({"mean": center, "lower": ends[0], "upper": ends[1]})
-
-
-def _responses(fit: Fit, new: Any, prob: float, draws: Draws, seed: int, offset: Any) -> Iterator[pd.DataFrame]:
-    """Responses of a family from an expression, which is their log density; their mean is its `mean`, or else their average."""
-    from tallbayes.models import expressions
-
-    draw, levels = expressions.simulator(draws.options), (0.5 - prob / 2, 0.5 + prob / 2)
-    mean_of = mean_function("expression", draws.options) if draws.options.get("mean") else None
-    scale = np.zeros(draws.weights.size) if draws.scale is None else np.log(draws.scale)
-    for k, (x, shift) in enumerate(design_blocks(fit, new, offset)):
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,)))
-        eta = x @ draws.coefficients[:, 0].T
-        eta = eta if shift is None else eta + shift[:, None]
-        made = draw(rng, eta, np.broadcast_to(scale, eta.shape))
-        centre = (made if mean_of is None else mean_of(eta)) @ draws.weights / draws.weights.sum()
-        ends = intervals(made, draws.weights, levels)
-        yield pd.DataFrame({"mean": centre, "lower": ends[0], "upper": ends[1]})
 
 
 def _by_function(
@@ -196,10 +131,10 @@ def _by_function(
     unpack = (lambda theta: theta) if named is None else (lambda theta: Parameters.from_list(named).unpack(theta, jnp))
     program = Program(lambda theta, row: function(unpack(theta), row), tuple(fit.meta["columns"]), fit.meta["response"])
 
-    def drawn(keys: Any, theta: Any, records: Any) -> Any:
+    def draw_rows(keys: Any, theta: Any, records: Any) -> Any:
         return jax.vmap(lambda key, record: function(key, unpack(theta), program.row(record)))(keys, records)
 
-    simulate = jax.jit(drawn)
+    simulate = jax.jit(draw_rows)
     flat, weights = _some(fit, count, seed)
     levels = (0.5 - prob / 2, 0.5 + prob / 2)
     for k, (x, shift) in enumerate(design_blocks(fit, new, offset)):
@@ -222,7 +157,7 @@ def _by_function(
 
 
 def _classes(
-    x: np.ndarray, shift: np.ndarray | None, draws: Draws, mean_of: Callable, kind: str, levels: tuple[float, float]
+    x: np.ndarray, draws: Draws, mean_of: Callable[[np.ndarray], np.ndarray], kind: str, levels: tuple[float, float]
 ) -> pd.DataFrame:
     """Probabilities of the classes of a softmax model; an offset is common to all classes and changes nothing."""
     p = mean_of(np.einsum("nd,skd->nsk", x, draws.coefficients))
@@ -234,17 +169,6 @@ def _classes(
     for at, name in enumerate(("lower", "upper")):
         table |= {f"{name}[{k}]": ends[k][at] for k in range(mean.shape[1])}
     return pd.DataFrame(table)
-
-
-def mean_function(family: str, options: dict[str, Any] | None = None) -> Callable[[np.ndarray], np.ndarray]:
-    """E[y | eta] of a family by name; one from an expression has its mean among its options."""
-    from tallbayes.models import FAMILIES, expressions
-
-    if family not in FAMILIES:
-        raise unknown("family of the fit", family, FAMILIES)
-    if family == "expression":
-        return expressions.mean_function(options or {})
-    return importlib.import_module(FAMILIES[family].__module__).FAMILY.mean
 
 
 def intervals(values: np.ndarray, weights: np.ndarray, levels: tuple[float, float]) -> np.ndarray:
@@ -275,8 +199,7 @@ def _write(blocks: Iterator[pd.DataFrame], path: Path) -> Path:
             writer.write_table(table)
         if writer is not None:
             writer.close()
-        with open(aside, "rb") as file:
-            os.fsync(file.fileno())
+        sync_file(aside)
         os.replace(aside, path)
     except BaseException as error:
         if writer is not None:

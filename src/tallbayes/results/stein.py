@@ -20,6 +20,7 @@ from tallbayes.errors import OptionError, StoreError
 from tallbayes.mode.laplace import Laplace
 from tallbayes.model import Model
 from tallbayes.progress import Progress
+from tallbayes.streams import Stream, generator
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -110,7 +111,7 @@ def stein(fit: Fit, model: Model, candidates: int, keep: int | None, seed: int, 
     picked = thin(kernel, int(keep))
     w = weights / weights.sum()
     observed = _without_diagonal(kernel, w)
-    signs = np.random.default_rng(seed).choice([-1.0, 1.0], (_RESAMPLES, w.size)) * w
+    signs = generator(seed, Stream.STEIN).choice([-1.0, 1.0], (_RESAMPLES, w.size)) * w
     resampled = ((signs @ kernel) * signs).sum(1) - (np.diag(kernel) * w**2).sum()
     return Stein(
         ksd=discrepancy(kernel, weights),

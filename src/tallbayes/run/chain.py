@@ -14,6 +14,7 @@ import numpy as np
 
 from tallbayes.contract import Sampler, Setup, advance
 from tallbayes.run.flattening import flatten, unflatten
+from tallbayes.run.thinning import thinned
 from tallbayes.target import EVALS, RUNNING, STATUS
 
 CHUNK_SECONDS = 0.2  # so that progress, Ctrl-C and checkpoints are prompt
@@ -79,22 +80,23 @@ class Chain:
         else:
             rows, thin = min(max(1, limit // self.thin), goal - self.draws), self.thin
         theta = np.empty((rows, self.state.theta.size))
-        info = np.zeros((rows, len(self.sampler.columns)))
+        info = np.zeros((rows * thin, len(self.sampler.columns)))
         read, begun = int(self.target.counters[EVALS]), time.perf_counter()
         self.state, made = advance(self.rng, self.target, self.options, self.state, self.fresh, theta, info, thin)
         elapsed = time.perf_counter() - begun
+        info = thinned(info[: made * thin], self.sampler.columns, thin)
         self.fresh = False
         self.per_second = max(made, 1) * thin / max(elapsed, 1e-9)
         read = int(self.target.counters[EVALS]) - read
         if self.warming:
             self.seconds["warmup"] += elapsed
             self.warmup_evaluations += read
-            self._warmed(theta[:made], info[:made])
+            self._warmed(theta[:made], info)
         else:
             self.seconds["draws"] += elapsed
-            self.warmup_evaluations += read - float(info[:made, 0].sum())  # what `init` read, without warm-up
+            self.warmup_evaluations += read - float(info[:, 0].sum())  # what `init` read, without warm-up
             self.theta.append(theta[:made])
-            self.info.append(info[:made])
+            self.info.append(info)
             self.draws += made
         return made * thin
 

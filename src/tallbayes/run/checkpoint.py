@@ -1,16 +1,16 @@
 """Checkpoints: a folder with a description of the run and, for each chain, its state and its draws.
 
 Draws are appended and synced before the state that counts them is written aside, synced and renamed; so after a kill at any
-moment the state names a number of draws that are on disk, and what follows them is cut off on resuming.
+moment the state names a number of draws that are on disk, and what follows them is cut off on resuming. The state ends in its
+digest and holds that of the draws; the description holds its own. All are checked before anything is used.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ import numpy as np
 
 from tallbayes.compile import source_stamp
 from tallbayes.data.packed_store import write_synced
+from tallbayes.digest import seal, unseal
 from tallbayes.errors import StoreError
 from tallbayes.run.chain import Chain
 from tallbayes.version import __version__
 
-FORMAT = "tallbayes-run-1"
+FORMAT = "tallbayes-run-2"
 
 
 class Checkpoint:
@@ -31,7 +32,7 @@ class Checkpoint:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._saved: dict[int, int] = {}  # draws of each chain on disk
-        self._sums: dict[int, int] = {}  # and their checksums
+        self._digests: dict[int, Any] = {}  # and their running digests
 
     def require_vacant(self) -> None:
         """Refuse a folder that already holds a run."""
@@ -48,18 +49,22 @@ class Checkpoint:
         self._describe({**description, "format": FORMAT, "version": __version__, "sources": source_stamp()})
 
     def _describe(self, description: dict[str, Any]) -> None:
-        write_synced(self.folder / "run.json", json.dumps(description, indent=1).encode())
+        content = {**description, "digest": _digest(description)}
+        write_synced(self.folder / "run.json", json.dumps(content, indent=1).encode())
 
     def read(self) -> dict[str, Any]:
         """The description; refuses another version."""
+        path = self.folder / "run.json"
         try:
-            description = json.loads((self.folder / "run.json").read_text())
+            description = json.loads(path.read_bytes())
         except FileNotFoundError:
             raise StoreError(f"{self.folder} holds no run (no run.json).") from None
-        except ValueError as error:
-            raise StoreError(f"{self.folder}/run.json is damaged ({error}); the run cannot be resumed.") from error
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"{path} is damaged ({error}); the run cannot be resumed.") from error
         if not isinstance(description, dict) or description.get("format") != FORMAT:
-            raise StoreError(f"{self.folder}/run.json is not a description of a run in the format of this version.")
+            raise StoreError(f"{path} is not a description of a run in the format of this version.")
+        if description.pop("digest", None) != _digest(description):
+            raise StoreError(f"{path} is damaged: it is not what was written; the run cannot be resumed.")
         if (description["version"], description["sources"]) != (__version__, source_stamp()):
             raise StoreError(
                 f"the run in {self.folder} was made by tallbayes {description['version']} (sources {description['sources'][:8]}), "
@@ -78,6 +83,7 @@ class Checkpoint:
         """Append the new draws of a chain, then its state."""
         theta, info = chain.collected()
         done = self._saved.get(chain.number, 0)
+        digest = self._digests.get(chain.number, _running())
         if theta.shape[0] > done:
             table = np.ascontiguousarray(np.hstack([theta[done:], info[done:]]))
             path = self._draws(chain.number)
@@ -88,12 +94,12 @@ class Checkpoint:
                 file.truncate()
                 file.flush()
                 os.fsync(file.fileno())
-            self._saved[chain.number] = theta.shape[0]
-            self._sums[chain.number] = zlib.crc32(content, self._sums.get(chain.number, 0))
+            digest = digest.copy()
+            digest.update(content)
+            self._saved[chain.number], self._digests[chain.number] = theta.shape[0], digest
         buffer = io.BytesIO()
-        checksum = np.int64(self._sums.get(chain.number, 0))
-        np.savez(buffer, allow_pickle=False, checksum=checksum, **chain.save())
-        write_synced(self._state(chain.number), buffer.getvalue())
+        np.savez(buffer, allow_pickle=False, digest=np.array(digest.hexdigest()), **chain.save())
+        write_synced(self._state(chain.number), seal(buffer.getvalue()))
 
     def restore(self, chain: Chain) -> None:
         """Bring a chain back to its last saved state, if it has one."""
@@ -101,33 +107,45 @@ class Checkpoint:
             if self._draws(chain.number).exists():
                 self._draws(chain.number).unlink()
             return
-        damage = (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError)
         try:
-            with np.load(io.BytesIO(self._state(chain.number).read_bytes()), allow_pickle=False) as file:
-                saved = {k: file[k] for k in file.files}
-            draws = json.loads(str(saved["meta"]))["draws"]
-        except damage as error:
-            raise StoreError(f"{self._state(chain.number)} is damaged ({error}); the run cannot be resumed.") from error
+            sealed = unseal(self._state(chain.number).read_bytes())
+        except StoreError as error:
+            raise StoreError(f"{self._state(chain.number)} is damaged: {error}; the run cannot be resumed.") from error
+        with np.load(io.BytesIO(sealed), allow_pickle=False) as file:
+            saved = {k: file[k] for k in file.files}
+        draws = json.loads(str(saved["meta"]))["draws"]
         d, k = chain.state.theta.size, len(chain.sampler.columns)
-        size = draws * (d + k) * 8
-        path = self._draws(chain.number)
+        digest, content = _running(), self._content(chain.number, draws * (d + k) * 8)
+        digest.update(content)
+        if digest.hexdigest() != str(saved["digest"]):
+            raise StoreError(
+                f"{self._draws(chain.number)} is damaged: its draws are not those that were saved; the run cannot be resumed."
+            )
+        table = np.frombuffer(content, np.float64).reshape(draws, d + k)
+        chain.restore(saved, table[:, :d].copy(), table[:, d:].copy())
+        self._saved[chain.number], self._digests[chain.number] = draws, digest
+
+    def _content(self, number: int, size: int) -> bytes:
+        """The draws that the state counts; what follows them is cut off."""
+        path = self._draws(number)
         actual = path.stat().st_size if path.exists() else 0
         if actual < size:
             raise StoreError(f"{path} is truncated: {actual:,} of {size:,} bytes; the run cannot be resumed.")
         if actual > size:
             os.truncate(path, size)
-        content = path.read_bytes() if size else b""
-        if zlib.crc32(content) != int(saved.get("checksum", -1)):
-            raise StoreError(f"{path} is damaged: its draws are not those that were saved; the run cannot be resumed.")
-        table = np.frombuffer(content, np.float64).reshape(draws, d + k)
-        try:
-            chain.restore(saved, table[:, :d].copy(), table[:, d:].copy())
-        except damage as error:
-            raise StoreError(f"{self._state(chain.number)} is damaged ({error}); the run cannot be resumed.") from error
-        self._saved[chain.number], self._sums[chain.number] = draws, zlib.crc32(content)
+        return path.read_bytes() if size else b""
 
     def _state(self, number: int) -> Path:
         return self.folder / f"chain-{number}.npz"
 
     def _draws(self, number: int) -> Path:
         return self.folder / f"chain-{number}.draws"
+
+
+def _running() -> Any:
+    return hashlib.blake2b(digest_size=32)
+
+
+def _digest(description: dict[str, Any]) -> str:
+    """Of the description without its digest."""
+    return hashlib.blake2b(json.dumps(description, sort_keys=True).encode(), digest_size=32).hexdigest()

@@ -23,7 +23,7 @@ from tallbayes.diagnostics.pair_pilot import normality, not_normal, pilot
 from tallbayes.errors import OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
-from tallbayes.schemes.acceptance import SubsampledAcceptance, check_looks, decide, looks, read_more
+from tallbayes.schemes.acceptance import Pair, SubsampledAcceptance, check_looks, decide, looks, read_more
 from tallbayes.target import row_total
 
 
@@ -48,7 +48,7 @@ AT = positions(Info)
 
 
 @decide.register(TTest)
-def _decide(rng, target, rule, pair, info):
+def _decide(rng: np.random.Generator, target: Any, rule: TTest, pair: Pair, info: np.ndarray) -> tuple[bool, int]:
     n = row_total(target)
     psi = (pair.level - pair.known) / n
     sums, t = np.zeros(3), 0

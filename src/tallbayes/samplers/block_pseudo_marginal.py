@@ -26,13 +26,14 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence
 from tallbayes.moves.proposals import ProposalMove, propose
-from tallbayes.proxies.difference import Penalty, combine, difference, fresh_rows, proxy_sum, refreshed_rows
+from tallbayes.proxies.difference import PenaltyEstimator, combine, difference, fresh_rows, proxy_sum, refreshed_rows
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes import learned_rows
-from tallbayes.schemes.estimates import AT, Info, at_wall, inside, pulled_in
+from tallbayes.schemes.estimates import AT, Info, at_wall, control_values, inside, pulled_in
 from tallbayes.schemes.learned_rows import LearnedOptions, LearnedState
 from tallbayes.schemes.proposal_policy import ProposalPolicy
-from tallbayes.target import NOT_FINITE, control_values, log_prior, stop_run
+from tallbayes.streams import Stream, generator
+from tallbayes.target import NOT_FINITE, Target, log_prior, stop_run
 
 
 class State(NamedTuple):
@@ -51,11 +52,11 @@ class BlockOptions(NamedTuple):
     """Compiled options."""
 
     kernel: Any
-    estimator: Penalty
+    estimator: PenaltyEstimator
 
 
 @init.register(BlockOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: BlockOptions, theta: np.ndarray) -> Any:
     theta = pulled_in(target, theta)
     indices, scale, _ = fresh_rows(rng, options.estimator, target.proxy.scheme)
     values = np.empty(indices.size)
@@ -70,7 +71,7 @@ def _init(rng, target, options, theta):
 
 
 @step.register(BlockOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: BlockOptions, state: Any, info: np.ndarray) -> Any:
     d = state.theta.size
     white, theta = np.empty(d), np.empty(d)
     ratio, component = propose(rng, options.kernel, state.white, white)
@@ -103,7 +104,7 @@ def _step(rng, target, options, state, info):
 class BlockPolicy(ProposalPolicy):
     """Warm-up of the proposal; estimator and rows are fixed before it."""
 
-    def __init__(self, move: ProposalMove, dim: int, estimator: Penalty, pilot: pilots.Pilot) -> None:
+    def __init__(self, move: ProposalMove, dim: int, estimator: PenaltyEstimator, pilot: pilots.SubsamplePilot) -> None:
         super().__init__(move, dim)
         self.estimator, self.pilot = estimator, pilot
 
@@ -201,7 +202,7 @@ class BlockPseudoMarginal(Sampler):
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Rows to draw, and a pilot that chooses how many."""
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
+        rng = generator(seed, Stream.LIKELIHOOD_ESTIMATES)
         pilots.require_proxies(model)
         if self.rows == "learned":
             return self._learned(model, mode, rng)
@@ -217,18 +218,18 @@ class BlockPseudoMarginal(Sampler):
             self.blocks,
         )
         notes.update(order=order, rows=self.rows, radius=radius, reference=mode.reference.tolist())
-        policy = BlockPolicy(as_proposal(self.move), model.dim, Penalty(m, blocks), pilot)
+        policy = BlockPolicy(as_proposal(self.move), model.dim, PenaltyEstimator(m, blocks), pilot)
         why = (
             f"block pseudo-marginal, {m} of {model.data.n:,} rows in {blocks} blocks, predicted Var log L-hat "
             f"{notes['variance_predicted']:.2g}"
         )
         proxy = difference(mode, order, scheme, radius)
-        return Setup(model, policy, proxy, model.data.n + pilot.evaluations, why, notes)
+        return Setup(model, policy, proxy, why, notes)
 
     def _learned(self, model: Model, mode: Mode, rng: np.random.Generator) -> Setup:
         radius = math.sqrt(model.dim) + 5.0
         groups = learned_rows.group(mode, radius)
-        m, gamma, spent = learned_rows.needed(mode, groups, self.variance, rng)
+        m, gamma = learned_rows.needed(mode, groups, self.variance, rng)
         least = 2 * (model.dim + 1)
         size = max(least, m) if self.subsample is None else int(self.subsample)
         if size < least:
@@ -244,7 +245,7 @@ class BlockPseudoMarginal(Sampler):
         notes.update(rows=self.rows, radius=radius, reference=mode.reference.tolist())
         policy = LearnedPolicy(as_proposal(self.move), model.dim, size, max(least, size // 8), blocks, self.variance)
         why = f"block pseudo-marginal, at most {size:,} of {model.data.n:,} rows drawn by a likelihood learned in {notes['groups']} groups"
-        return Setup(model, policy, groups, spent, why, notes)
+        return Setup(model, policy, groups, why, notes)
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Variance and bias of the estimate at draws, and the wall."""

@@ -33,9 +33,8 @@ from tallbayes.bounds.uniform_ranges import (
     published_gamma,
 )
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Setup
-from tallbayes.engine.rows import rounding
+from tallbayes.engine.rounding import rounding
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.families.gaussian import GaussianScale
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves.proposals import as_proposal
@@ -174,7 +173,7 @@ class Confidence(SubsampledAcceptance):
     def _rows(self, model: Model) -> str:
         if self.rows != "auto":
             return self.rows
-        one_range = self.bound in ("extremes", "oracle", "published") or isinstance(model.member, GaussianScale)
+        one_range = self.bound in ("extremes", "oracle", "published") or model.unit_scale_member is not None
         return "uniform" if one_range else "weighted"
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
@@ -186,7 +185,7 @@ class Confidence(SubsampledAcceptance):
             bound = collapse(bound)
         elif isinstance(bound, Extremes):
             raise ModelError("a normal sample has one range for all rows; use rows='uniform'.")
-        whitening, shuffled, evaluations = whitening_of(mode), rows == "uniform", model.data.n
+        whitening, shuffled = whitening_of(mode), rows == "uniform"
         policy: AcceptancePolicy
         if self.moving:
             if not isinstance(bound, FREE_OF_REFERENCE):
@@ -197,33 +196,32 @@ class Confidence(SubsampledAcceptance):
             if any(p.size != model.dim for p in points):
                 raise OptionError(f"references have {points[0].size} coordinates; the model has {model.dim}.")
             starts = references_at(model, points, whitening.factor, self.order, bound)
-            evaluations += len(points) * model.data.n
             policy = MovingPolicy(self.move, rule, model, shuffled, self.refresh or 0, starts)
         else:
             policy = AcceptancePolicy(self.move, rule, model, shuffled)
         why = (
             f"confidence sampler: {self.test} at delta = {self.delta:g}, {rows} rows, bound {name}, proxy of order {self.order}"
         )
-        return Setup(model, policy, Certified(whitening, taylor(mode, self.order), bound), evaluations, why, {"bound": name})
+        return Setup(model, policy, Certified(whitening, taylor(mode, self.order), bound), why, {"bound": name})
 
     def _certificate(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str]:
         if self.bound == "oracle":
             return Oracle(), "oracle"
-        if self.bound == "extremes" or (self.bound == "auto" and isinstance(model.member, GaussianScale)):
-            if model.family.name != "normal":
+        if self.bound == "extremes" or (self.bound == "auto" and model.unit_scale_member is not None):
+            if not model.family.plain_sample:
                 raise ModelError(
                     f"{model.family.name} with unknown sigma has no certificate here; use sampler='exact-minibatch', which knows it "
                     "from sufficient statistics, or sigma= a number."
                 )
             return extremes(mode), "extremes"
         if self.bound == "published":
-            if model.family.name == "gamma":
+            if model.family.published_bound == "exponential":
                 return published_gamma(mode), "published"
-            if model.family.name != "logistic":
+            if not model.family.published_bound:
                 raise ModelError(
                     f"the paper has bounds for logistic and gamma models, not {model.family.name}; use bound='auto'."
                 )
-            return certify(mode, "T1", seed=seed)
+            return certify(mode, model.family.published_bound, seed=seed)
         if self.order < 2:
             return lipschitz(mode, self.order), "lipschitz"
         choice = "T6" if self.bound == "auto" and self.moving else self.bound

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -27,7 +28,6 @@ from tallbayes.bounds.catalogue import NAMES, certify
 from tallbayes.bounds.tables import Zero
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup, init, step
 from tallbayes.errors import OptionError, unknown
-from tallbayes.families.gaussian import GaussianScale
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence
@@ -38,6 +38,7 @@ from tallbayes.schemes.poisson_minibatch import AT, RATES, Info, residual_ratio,
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import (
     Certified,
+    Target,
     log_prior,
 )
 
@@ -59,13 +60,13 @@ class MinibatchOptions(NamedTuple):
 
 
 @init.register(MinibatchOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: MinibatchOptions, theta: np.ndarray) -> Any:
     white = whiten(target.proxy.whitening, theta)
     return State(theta.copy(), white, proxy_value(target.proxy.proxy, white) + log_prior(target, theta))
 
 
 @step.register(MinibatchOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: MinibatchOptions, state: Any, info: np.ndarray) -> Any:
     d = state.theta.size
     white, theta = np.empty(d), np.empty(d)
     ratio, component = propose(rng, options.kernel, state.white, white)
@@ -151,27 +152,21 @@ class ExactMinibatch(Sampler):
         """Tails that proposals and first stage rarely reach."""
         from tallbayes.diagnostics.tails import heavy_tails
 
-        setup, spent = outcome.setup, [0]
+        setup = outcome.setup
         remedy = "Use 'nuts', or ExactMinibatch(move=random_walk(), two_stage=False) and many draws."
-
-        def excess(white: np.ndarray) -> tuple[float, float]:
-            value, error, evaluations = tail_excess(setup, white)
-            spent[0] += evaluations
-            return value, error
-
-        warnings = heavy_tails(setup.proxy.whitening, outcome.theta, excess, remedy)
-        return Diagnosis(warnings=tuple(warnings), evaluations=spent[0])
+        excess = partial(tail_excess, setup)
+        return Diagnosis(warnings=tuple(heavy_tails(setup.proxy.whitening, outcome.theta, excess, remedy)))
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Whiten, certify all rows (one pass), build the tables."""
         move, rate = as_proposal(self.move), RATES[self.rate](0.1 if self.chi is None else self.chi)
         policy = MinibatchPolicy(move, rate, self.two_stage, model.dim)
         whitening = whitening_of(mode)
-        if isinstance(model.member, GaussianScale):
+        if model.unit_scale_member is not None:
             certified = Certified(whitening, gaussian_moments(mode), Zero())
             why = "a Gaussian likelihood is known from its sufficient statistics: no rows are read"
         else:
             bound, name = certify(mode, self.bound, seed=seed)
             certified = Certified(whitening, taylor(mode), bound)
             why = f"exact minibatch ({self.rate}) with bound {name}"
-        return Setup(model, policy, certified, model.data.n, why)
+        return Setup(model, policy, certified, why)

@@ -36,8 +36,8 @@ from tallbayes.samplers.full_data import MovePolicy
 from tallbayes.schemes import lights
 from tallbayes.schemes.bright_posterior import BrightPosterior, sum_of_odds
 from tallbayes.schemes.estimates import same
-from tallbayes.schemes.lights import Lights, first_lights, log_odds, no_lights, renew_gaps, resample, shuffles
-from tallbayes.target import NOT_FINITE, changed_gradient, log_prior, stop_run
+from tallbayes.schemes.lights import Lights, changed_gradient, first_lights, log_odds, no_lights, renew_gaps, resample, shuffles
+from tallbayes.target import NOT_FINITE, Target, log_prior, stop_run
 
 RESAMPLE = ("implicit", "explicit", "explicit-without", "sweep")
 GRADIENT_MOVES = ("mala", "hmc", "nuts")
@@ -83,7 +83,7 @@ class FireflyOptions(NamedTuple):
 
 
 @init.register(FireflyOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: FireflyOptions, theta: np.ndarray) -> Any:
     lights = first_lights(rng, target, theta, shuffles(options.scheme))
     gap, gradient = lights.gap[: lights.tally[0]], np.zeros(theta.size)
     value = log_prior(target, theta) + bound_value(target.proxy, theta) + sum_of_odds(gap)
@@ -97,7 +97,7 @@ def _init(rng, target, options, theta):
 
 
 @step.register(FireflyOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: FireflyOptions, state: Any, info: np.ndarray) -> Any:
     theta, count = state.theta, state.lights.tally[0]
     density = BrightPosterior(target, state.lights.order[:count], np.empty(count), np.full(theta.size, np.nan))
     point = move(rng, options.kernel, density, Point(theta, state.log_density, state.gradient), info)
@@ -228,7 +228,7 @@ class Firefly(Sampler):
             scheme = lights.classes_of(np.clip(excess * share, min(floor, 1.0), 1.0))
         why = f"Firefly with {label} bounds, {expected:.3g} of {n:,} rows expected bright"
         notes = {"bound": label, "expected_bright": expected}
-        return Setup(model, FireflyPolicy(self.move, mode, scheme), bound, (_DRAWS + 1) * n, why, notes)
+        return Setup(model, FireflyPolicy(self.move, mode, scheme), bound, why, notes)
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Bright share, rows never looked at and autocorrelation of the bright count; sentences where they are bad."""
@@ -245,11 +245,11 @@ class Firefly(Sampler):
             return Diagnosis(notes, tuple(warnings))
         from arviz_stats.base import array_stats
 
-        factor = draws * theta.shape[0] / float(array_stats.ess(stats["bright"], chain_axis=0, draw_axis=1))
+        factor = draws * theta.shape[0] * outcome.thin / float(array_stats.ess(stats["bright"], chain_axis=0, draw_axis=1))
         stays = float(stats["bright"].sum() / max(stats["darkened"].sum(), 1.0))
         notes |= {"bright_count_IF": factor, "iterations_bright": stays}
         remedy = "rate" if self.rate is not None else "excess" if self.resample == "implicit" else "fraction"
-        if stays > _STICKY and stays > 0.02 * draws:
+        if stays > _STICKY and stays > 0.02 * draws * outcome.thin:
             warnings.append(
                 f"a bright row stays bright for {stays:.0f} iterations on average, and the bright count has an inefficiency of "
                 f"{factor:.0f}: theta follows the few rows that are lit. Raise {remedy}, or use 'exact-minibatch' or 'nuts'."

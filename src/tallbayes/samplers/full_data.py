@@ -34,17 +34,17 @@ class FullDataOptions(NamedTuple):
 
 
 @log_density.register(FullPosterior)
-def _log_density(density, theta):
+def _log_density(density: FullPosterior, theta: np.ndarray) -> float:
     return log_posterior(density.target, theta)
 
 
 @log_density_gradient.register(FullPosterior)
-def _log_density_gradient(density, theta, gradient):
+def _log_density_gradient(density: FullPosterior, theta: np.ndarray, gradient: np.ndarray) -> float:
     return log_posterior_gradient(density.target, theta, gradient)
 
 
 @init.register(FullDataOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: FullDataOptions, theta: np.ndarray) -> Any:
     point = start(options.kernel, FullPosterior(target), theta)
     if not abs(point.log_density) < np.inf:
         stop_run(target, NOT_FINITE, 0)
@@ -52,7 +52,7 @@ def _init(rng, target, options, theta):
 
 
 @step.register(FullDataOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: FullDataOptions, state: Any, info: np.ndarray) -> Any:
     return move(rng, options.kernel, FullPosterior(target), state, info)
 
 

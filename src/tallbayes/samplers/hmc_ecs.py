@@ -30,7 +30,7 @@ from tallbayes.compile import inlinable
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Policy, Sampler, Setup, advance, init, positions, step
 from tallbayes.diagnostics import likelihood_estimates
 from tallbayes.diagnostics import subsample_pilot as pilots
-from tallbayes.engine.residuals import slope_count
+from tallbayes.engine.random_rows import UniformRows, draw_rows
 from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import mode_at
@@ -39,7 +39,7 @@ from tallbayes.moves import Move, hmc, tuning
 from tallbayes.moves.hmc import with_factor
 from tallbayes.moves.linear import inverse_factor
 from tallbayes.moves.move import Point, move
-from tallbayes.proxies.difference import BlockPoisson, Penalty, UniformRows, difference, draw_rows
+from tallbayes.proxies.difference import BlockPoisson, PenaltyEstimator, difference
 from tallbayes.schemes.estimates import (
     BEYOND,
     LIKELIHOOD,
@@ -47,15 +47,18 @@ from tallbayes.schemes.estimates import (
     VARIANCE,
     EstimatedPosterior,
     Rows,
+    add_reference_curvature,
     assemble,
     blank_rows,
+    control_slopes,
     empty_like,
     first_rows,
     pulled_in,
     renewed_rows,
     same,
 )
-from tallbayes.target import NOT_FINITE, add_reference_curvature, control_slopes, stop_run
+from tallbayes.streams import Stream, generator
+from tallbayes.target import NOT_FINITE, Target, charge, stop_run
 
 PERTURBED, SIGNED = ("subsample", "blocks", "variance"), ("products", "batch", "refreshed", "shift", "pilot")  # options of each
 _ABORT = 0.2  # share of iterations at the wall at which warm-up gives up
@@ -101,7 +104,7 @@ class SubsamplingOptions(NamedTuple):
 
 
 @inlinable
-def _kernel(target, options, rows):
+def _kernel(target: Target, options: SubsamplingOptions, rows: Rows) -> Any:
     """The kernel as it is, or with the mass matrix of the conditional posterior given u: its curvature at the reference."""
     if options.precision.size == 0:
         return options.kernel
@@ -115,7 +118,7 @@ def _kernel(target, options, rows):
 
 
 @init.register(SubsamplingOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: SubsamplingOptions, theta: np.ndarray) -> Any:
     theta = pulled_in(target, theta)
     rows = first_rows(rng, target, options.estimator, theta)
     gradient, marks = np.empty(theta.size), np.zeros(4)
@@ -126,7 +129,7 @@ def _init(rng, target, options, theta):
 
 
 @inlinable
-def _renew(rng, target, options, state, info):
+def _renew(rng: np.random.Generator, target: Target, options: SubsamplingOptions, state: State, info: np.ndarray) -> State:
     """A part of u anew, accepted on the ratio of estimates; energy and gradient follow."""
     rows = renewed_rows(rng, target, options.estimator, state.rows, state.theta)
     gradient, marks = np.empty(state.theta.size), np.zeros(4)
@@ -139,7 +142,7 @@ def _renew(rng, target, options, state, info):
 
 
 @step.register(SubsamplingOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: SubsamplingOptions, state: Any, info: np.ndarray) -> Any:
     state = _renew(rng, target, options, state, info)
     sign = state.sign
     density = EstimatedPosterior(
@@ -165,7 +168,9 @@ def _step(rng, target, options, state, info):
 class SubsamplingPolicy(Policy):
     """Warm-up tunes the step size by dual averaging; reference, sizes and mass matrix are fixed before it."""
 
-    def __init__(self, move: Move, covariance: np.ndarray, estimator: Any, precision: np.ndarray, pilot: pilots.Pilot) -> None:
+    def __init__(
+        self, move: Move, covariance: np.ndarray, estimator: Any, precision: np.ndarray, pilot: pilots.SubsamplePilot
+    ) -> None:
         self.move, self.covariance, self.estimator, self.precision = move, covariance, estimator, precision
         self.pilot = pilot
 
@@ -201,9 +206,7 @@ class SubsamplingPolicy(Policy):
 
     def blank(self, theta: np.ndarray) -> State:
         """A state without rows."""
-        return State(
-            theta.copy(), 0.0, np.zeros(theta.size), blank_rows(int(slope_count(self.pilot.mode.model.rows))), 0.0, 1.0, 0.0
-        )
+        return State(theta.copy(), 0.0, np.zeros(theta.size), blank_rows(self.pilot.mode.model.rows), 0.0, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -250,7 +253,7 @@ class HMCECS(Sampler):
     )
     EXACT_SIGNED: ClassVar[Guarantee] = Guarantee(
         "EXACT-SIGNED",
-        "averages weighted by the sign of the likelihood estimate are consistent",
+        "averages weighted by the sign of the likelihood estimate are consistent for the posterior within a wall far from the mode",
         assumed=("signs are mostly positive, so that averages have a finite variance in practice",),
         checked=("share of positive signs",),
     )
@@ -310,14 +313,12 @@ class HMCECS(Sampler):
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Reference, rows to draw, and a pilot that chooses what was left open; further stages move the reference."""
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
+        rng = generator(seed, Stream.LIKELIHOOD_ESTIMATES)
         setup = self._at(model, mode, rng)
-        spent = setup.evaluations
         for stage in range(self.recentre):
-            mode, read = self._recentred(setup, mode, rng, 0.5 if stage == 0 else 0.7)
+            mode = self._recentred(setup, mode, rng, 0.5 if stage == 0 else 0.7)
             setup = self._at(model, mode, rng)
-            spent += read + model.data.n + setup.evaluations
-        return replace(setup, evaluations=spent, notes={**setup.notes, "recentred": self.recentre})
+        return replace(setup, notes={**setup.notes, "recentred": self.recentre})
 
     def _at(self, model: Model, mode: Mode, rng: np.random.Generator) -> Setup:
         pilot, scheme, samples, radius = pilots.prepare(mode, self.order, self.rows, rng)
@@ -327,7 +328,7 @@ class HMCECS(Sampler):
             m, blocks, notes = pilots.choose_size(
                 samples, guards, model.dim, model.data.n, self.variance or 1.0, self.subsample, self.blocks or 100
             )
-            estimator = Penalty(m, blocks)
+            estimator = PenaltyEstimator(m, blocks)
             why = f"{m} of {model.data.n:,} rows in {blocks} blocks, predicted Var log L-hat {notes['variance_predicted']:.2g}"
         else:
             estimator, notes = self._signed(samples, scheme, rng, model.data.n)
@@ -341,7 +342,7 @@ class HMCECS(Sampler):
             precision = np.ascontiguousarray(mode.precision + mode.hessian)  # the prior's: the rows in use add theirs
         policy = SubsamplingPolicy(self.move, mode.covariance, estimator, precision, pilot)
         proxy = difference(mode, self.order, scheme, radius)
-        return Setup(model, policy, proxy, model.data.n + pilot.evaluations, f"HMC-ECS ({self.estimator}), {why}", notes)
+        return Setup(model, policy, proxy, f"HMC-ECS ({self.estimator}), {why}", notes)
 
     def _signed(self, samples: list[Any], scheme: Any, rng: np.random.Generator, n: int) -> tuple[BlockPoisson, dict[str, Any]]:
         size, batch, shift = min(self.pilot or 200, n), self.batch or 30, 1.0 if self.shift is None else float(self.shift)
@@ -349,7 +350,7 @@ class HMCECS(Sampler):
         if isinstance(scheme, UniformRows):
             index[:] = np.sort(rng.choice(n, size, replace=False))
         else:
-            draw_rows(rng, scheme, index, scale)
+            draw_rows(rng, scheme, 1, index, scale)
         gamma = float(np.quantile([s.cumulants()[0] for s in samples], 0.95))
         products = pilots.choose_products(gamma, batch, size) if self.products is None else self.products
         refreshed = pilots.refreshed_products(products) if self.refreshed is None else self.refreshed
@@ -364,14 +365,15 @@ class HMCECS(Sampler):
         }
         return BlockPoisson(index, products, batch, refreshed, shift), notes
 
-    def _recentred(self, setup: Setup, mode: Mode, rng: np.random.Generator, skip: float) -> tuple[Mode, int]:
-        """A mode at the mean of the later draws of a pilot chain of 200 iterations, and what it read."""
+    def _recentred(self, setup: Setup, mode: Mode, rng: np.random.Generator, skip: float) -> Mode:
+        """A mode at the mean of the later draws of a pilot chain of 200 iterations."""
         options, target = setup.policy.options(setup.policy.begin(), True), setup.target()
         theta, info = np.empty((200, setup.model.dim)), np.zeros((200, len(self.columns)))
         _, made = advance(rng, target, options, setup.policy.blank(mode.reference), True, theta, info, 1)
+        charge(target)
         if made < 200:
             raise ModelError("the pilot chain of recentre= met a density that is not finite; use the mode (recentre=0).")
-        return mode_at(setup.model, theta[int(skip * 200) :].mean(0)), int(target.counters[0])
+        return mode_at(setup.model, theta[int(skip * 200) :].mean(0))
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Variance and bias of the estimate at draws, the wall, and signs."""

@@ -24,7 +24,6 @@ import numpy as np
 
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup, init, positions, step
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.families.arma import SeriesModel
 from tallbayes.mode.laplace import Laplace, Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, from_dict, random_walk
@@ -32,7 +31,7 @@ from tallbayes.moves.move import Point, move, start
 from tallbayes.samplers.full_data import MovePolicy
 from tallbayes.schemes import subset_statistics
 from tallbayes.schemes.subsets import Swap, Windows, blank_subset, choose, density_of, distance, refresh
-from tallbayes.target import NOT_FINITE, stop_run
+from tallbayes.target import NOT_FINITE, Target, stop_run
 
 FIXED, INFORMED, FREE = 0, 1, 2
 SUBSETS = {"fixed": FIXED, "informed": INFORMED, "free": FREE}
@@ -82,7 +81,7 @@ class InformedOptions(NamedTuple):
 
 
 @init.register(InformedOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: InformedOptions, theta: np.ndarray) -> Any:
     subset = choose(rng, options.scheme, target)
     squared = distance(options.scheme, target, subset)
     if options.kind == INFORMED:
@@ -95,7 +94,7 @@ def _init(rng, target, options, theta):
 
 
 @step.register(InformedOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: InformedOptions, state: Any, info: np.ndarray) -> Any:
     subset, squared, moved = state.subset, state.squared, False
     if options.kind == INFORMED:
         subset, squared, moved = refresh(rng, options.scheme, target, options.penalty, subset, squared)
@@ -185,7 +184,7 @@ class Informed(Sampler):
 
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""
-        if not (callable(self.statistics) or isinstance(self.statistics, Lost)) and (
+        if not (callable(self.statistics) or isinstance(self.statistics, MissingStatistics)) and (
             self.statistics != "score" and self.statistics not in subset_statistics.SUMMARIES
         ):
             raise unknown("statistics", self.statistics, ["score", *subset_statistics.SUMMARIES])
@@ -224,7 +223,7 @@ class Informed(Sampler):
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Compute the statistics of every row or window."""
-        window = self.rows == "window" or not model.independent_rows
+        window = self.rows == "window" or not model.exchangeable
         if self.rows == "swap" and window:
             raise OptionError(
                 f"rows='swap' needs independent rows, which a {model.family.name} model has not; use rows='window'."
@@ -236,7 +235,7 @@ class Informed(Sampler):
                     f"{'windows' if window else 'swapped'}. Leave it out."
                 )
         local, rate = 0.9 if self.local is None else self.local, 0.1 if self.rate is None else self.rate
-        first = model.member.p if isinstance(model, SeriesModel) else 0
+        first = model.conditioned_rows
         n = model.data.n - first
         m = self._size(n, model.dim)
         scheme: Any = Windows(first, n - m + 1, m, local, rate) if window else Swap(m, min(self.swaps or 1, m, n - m))
@@ -253,14 +252,15 @@ class Informed(Sampler):
         if self.statistics == "score" and self.scaled and self.subset != "fixed":
             notes["predicted_variance_ratio"] = 1.0 + squared / model.dim
         notes["inverse_temperature"] = penalty
-        if isinstance(model, SeriesModel):
-            notes["startup"] = model.startup(mode.reference)
+        startup = model.startup(mode.reference)
+        if startup is not None:
+            notes["startup"] = startup
         power = n / m if self.scaled else 1.0
         settle = 1000 + 20 * math.isqrt(m)  # about sqrt(m) accepted swaps bring Delta from a uniform subset's to its law
         fixed = InformedOptions(0, scheme, SUBSETS[self.subset], penalty, power, self.repeats, settle)
         policy = InformedPolicy(self.move, mode, power * m / n, fixed, blank_subset(scheme, table))
         why = f"{self.name} with {m:,} of {n:,} rows, {self.subset} {notes['rows']} subsets, as asked"
-        return Setup(model, policy, table, model.data.n if self.statistics == "score" else 0, why, notes)
+        return Setup(model, policy, table, why, notes)
 
     def _size(self, n: int, dim: int) -> int:
         m = min(max(100, math.ceil(math.sqrt(2.0 * n * dim))), n // 2) if self.subsample is None else int(self.subsample)
@@ -276,7 +276,7 @@ class Informed(Sampler):
         return subset_statistics.row_features(model, self.statistics)
 
     def _windows(self, model: Model, mode: Mode, first: int, m: int) -> subset_statistics.WindowDistances:
-        if model.independent_rows:
+        if model.exchangeable:
             return subset_statistics.feature_windows(self._features(model, mode), 0, m)
         if self.statistics == "score":
             return subset_statistics.feature_windows(subset_statistics.score_features(mode, first), first, m)
@@ -363,12 +363,12 @@ class Informed(Sampler):
         """The inverse of `as_dict`; a function that was stored by name cannot be called."""
         statistics = options["statistics"]
         if isinstance(statistics, dict):
-            statistics = Lost(statistics["function"])
+            statistics = MissingStatistics(statistics["function"])
         return cls(**{**options, "statistics": statistics, "move": from_dict(options["move"])})
 
 
 @dataclass(frozen=True)
-class Lost:
+class MissingStatistics:
     """Statistics of a saved run that were a function of the user's."""
 
     name: str
@@ -382,7 +382,11 @@ class Lost:
 
 
 def _name(function: Any) -> str:
-    return function.name if isinstance(function, Lost) else str(getattr(function, "__name__", type(function).__name__))
+    return (
+        function.name
+        if isinstance(function, MissingStatistics)
+        else str(getattr(function, "__name__", type(function).__name__))
+    )
 
 
 def spread(laplace: Laplace, theta: np.ndarray) -> float:

@@ -93,7 +93,7 @@ class MHSubLhd(SubsampledAcceptance):
         return Uniform(test, True, False, _ROUNDING), self._range(model), {}
 
     def _range(self, model: Model) -> str:
-        return self.range if self.range != "auto" else "extremes" if model.family.name == "normal" else "lipschitz"
+        return self.range if self.range != "auto" else "extremes" if model.family.plain_sample else "lipschitz"
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """The range of a row: one pass, none for the oracle."""
@@ -105,8 +105,7 @@ class MHSubLhd(SubsampledAcceptance):
             bound = extremes(mode) if name == "extremes" else collapse(lipschitz(mode, 0, euclidean=True))
         certified = Certified(whitening_of(mode), taylor(mode, 0), bound)
         why = f"MHSubLhd: {self.bound} at delta = {self.delta:g}, range {name}"
-        evaluations = 0 if name == "oracle" else model.data.n
-        return Setup(model, AcceptancePolicy(self.move, rule, model), certified, evaluations, why, {"range": name})
+        return Setup(model, AcceptancePolicy(self.move, rule, model), certified, why, {"range": name})
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """What a decision cost, kept in the notes; warnings if the test does not pay."""

@@ -18,7 +18,7 @@ import numpy as np
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, positions
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
-from tallbayes.schemes.acceptance import SubsampledAcceptance, check_looks, decide, looks, read_until
+from tallbayes.schemes.acceptance import Pair, SubsampledAcceptance, check_looks, decide, looks, read_until
 from tallbayes.target import row_total
 
 BERRY_ESSEEN = 0.4748  # Shevtsova's constant: sup |F - Phi| <= 0.4748 rho_3 / (sigma^3 sqrt(b)) for independent summands
@@ -69,15 +69,15 @@ AT = positions(Info)
 
 
 @decide.register(Barker)
-def _decide(rng, target, rule, pair, info):
+def _decide(rng: np.random.Generator, target: Any, rule: Barker, pair: Pair, info: np.ndarray) -> tuple[bool, int]:
     n, sums = row_total(target), np.zeros(4)
     t, variance = read_until(rng, target, pair, rule.sizes, 1.0, sums)
     spread = math.sqrt(max(0.0, sums[2] / t - (sums[1] / t) ** 2))
     info[AT.noise_variance] = variance
     if spread > 0.0 and t < n:
         info[AT.berry_esseen] = min(1.0, BERRY_ESSEEN * sums[3] / t / (spread * spread * spread * math.sqrt(t)))
-    chosen = np.searchsorted(rule.cumulative, math.exp(pair.level))
-    correct = rule.atoms[min(chosen, rule.atoms.size - 1)]
+    atom = int(np.searchsorted(rule.cumulative, math.exp(pair.level)))
+    correct = rule.atoms[min(atom, rule.atoms.size - 1)]
     noise = math.sqrt(max(0.0, 1.0 - variance)) * rng.standard_normal()
     return pair.known + n * sums[1] / t + noise + correct > 0.0, t
 

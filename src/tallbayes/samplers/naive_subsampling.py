@@ -20,14 +20,15 @@ import numpy as np
 from tallbayes.compile import inlinable
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup, init, positions, step
 from tallbayes.diagnostics.pair_pilot import values_at_mode
+from tallbayes.engine.random_rows import draw_distinct_rows
 from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import unwhiten, whiten
-from tallbayes.schemes.acceptance import OptionsPolicy, check_rows, costs_more, draw_rows, proxy_at
-from tallbayes.target import log_prior, row_total, subsample_values
+from tallbayes.schemes.acceptance import OptionsPolicy, check_rows, costs_more, proxy_at
+from tallbayes.target import Target, log_prior, row_total, subsample_values
 
 ESTIMATORS = ("biased", "unbiased")
 
@@ -63,24 +64,26 @@ class NaiveOptions(NamedTuple):
 
 
 @inlinable
-def _estimate(rng, target, options, theta, order):
+def _estimate(
+    rng: np.random.Generator, target: Target, options: NaiveOptions, theta: np.ndarray, order: np.ndarray
+) -> tuple[Any, int]:
     """Estimated log posterior, and the number of rows in the sample."""
     m = rng.binomial(row_total(target), options.share)
     values = np.empty(m)
-    draw_rows(rng, order, 0, m)
+    draw_distinct_rows(rng, order, 0, m)
     subsample_values(target, order[:m], theta, values)
     return options.power * values.sum() + log_prior(target, theta), m
 
 
 @init.register(NaiveOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: NaiveOptions, theta: np.ndarray) -> Any:
     order = np.arange(row_total(target)).astype(np.int32)
     estimate, _ = _estimate(rng, target, options, theta, order)
     return State(theta.copy(), whiten(target.proxy.whitening, theta), estimate, order)
 
 
 @step.register(NaiveOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: NaiveOptions, state: Any, info: np.ndarray) -> Any:
     d = state.theta.size
     white, theta = np.empty(d), np.empty(d)
     ratio, component = propose(rng, options.kernel, state.white, white)
@@ -140,7 +143,7 @@ class NaiveSubsampling(Sampler):
             self.move, options, model, lambda theta, order: State(theta, np.zeros_like(theta), 0.0, order), True
         )
         why = f"a share of {self.share:g} of the rows, as asked"
-        return Setup(model, policy, proxy_at(mode, 0), values.size, why, {"estimate_variance": variance})
+        return Setup(model, policy, proxy_at(mode, 0), why, {"estimate_variance": variance})
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Cost, and noise that stops the chain."""

@@ -26,6 +26,7 @@ from tallbayes.moves import tuning
 from tallbayes.schemes.acceptance import (
     AcceptanceOptions,
     AcceptancePolicy,
+    Pair,
     SubsampledAcceptance,
     check_rows,
     decide,
@@ -68,7 +69,7 @@ AT = positions(Info)
 
 
 @decide.register(Exchange)
-def _decide(rng, target, rule, pair, info):
+def _decide(rng: np.random.Generator, target: Any, rule: Exchange, pair: Pair, info: np.ndarray) -> tuple[bool, int]:
     n, t = row_total(target), rule.subsample
     index, gaps = np.empty(min(t, BLOCK), np.int32), np.empty(min(t, BLOCK))
     total, squares, start = 0.0, 0.0, 0
@@ -168,7 +169,7 @@ class NoiseExchange(SubsampledAcceptance):
         check_rows(model)
         _, why, notes = self.rule(model, mode, seed)
         policy = ExchangePolicy(self, model, notes.get("pilot_sigma", 0.0))
-        return Setup(model, policy, proxy_at(mode, self.order), int(notes.get("pilot_evaluations", 0)), why, notes)
+        return Setup(model, policy, proxy_at(mode, self.order), why, notes)
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Cost, and a temperature that is not one."""

@@ -24,7 +24,7 @@ from tallbayes.diagnostics.pair_pilot import normality, not_normal, pilot
 from tallbayes.errors import OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
-from tallbayes.schemes.acceptance import SubsampledAcceptance, check_looks, decide, looks, read_until
+from tallbayes.schemes.acceptance import Pair, SubsampledAcceptance, check_looks, decide, looks, read_until
 from tallbayes.target import row_total
 
 NOISY = 0.05  # mean variance of the noise above which its law matters
@@ -38,7 +38,7 @@ class Penalty(NamedTuple):
 
 
 @inlinable
-def penalty_of(variance, count):
+def penalty_of(variance: float, count: int) -> float:
     """What is taken off the log ratio for noise of a variance that was estimated from `count` rows."""
     series = variance * variance * (0.25 + variance / (3.0 * (count + 3.0))) / (count + 1.0)
     return 0.5 * variance + series
@@ -58,7 +58,7 @@ AT = positions(Info)
 
 
 @decide.register(Penalty)
-def _decide(rng, target, rule, pair, info):
+def _decide(rng: np.random.Generator, target: Any, rule: Penalty, pair: Pair, info: np.ndarray) -> tuple[bool, int]:
     sums = np.zeros(3)
     t, variance = read_until(rng, target, pair, rule.sizes, rule.variance, sums)
     info[AT.noise_variance] = variance

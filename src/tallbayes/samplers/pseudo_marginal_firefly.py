@@ -33,9 +33,10 @@ from tallbayes.moves.proposals import ProposalMove, propose
 from tallbayes.proxies import lower_bounds
 from tallbayes.proxies.lower_bounds import LowerBound, bound_value, gaps_at
 from tallbayes.proxies.taylor import Whitening, unwhiten, whiten, whitening_of
-from tallbayes.schemes.lights import Implicit, classes_of, log_odds, marked_rows
+from tallbayes.schemes.lights import Implicit, classes_of, log_odds, lower_gaps, marked_rows
 from tallbayes.schemes.proposal_policy import ProposalPolicy
-from tallbayes.target import NOT_FINITE, log_prior, lower_gaps, row_total, stop_run
+from tallbayes.streams import Stream, generator
+from tallbayes.target import NOT_FINITE, Target, log_prior, row_total, stop_run
 
 LARGEST_VARIANCE = 10.0
 _DRAWS = 32  # of the Laplace fit, for expected brightness and variance
@@ -71,18 +72,18 @@ class PseudoMarginalOptions(NamedTuple):
 
 
 @inlinable
-def lit_value(gap, chance):
+def lit_value(gap: float, chance: float) -> float:
     """What a lit row adds to the log estimate: log[I / (1 - I) (L/B - 1)]; unlit rows together add a constant."""
     return log_odds(gap) + math.log1p(-chance) - math.log(chance)
 
 
 @inlinable
-def _chance(options, row):
+def _chance(options: PseudoMarginalOptions, row: int) -> float:
     return options.chance.rate[row] if options.chance.rate.size > 1 else options.chance.rate[0]
 
 
 @inlinable
-def _estimate(target, options, theta, rows, gap):
+def _estimate(target: Target, options: PseudoMarginalOptions, theta: np.ndarray, rows: Any, gap: np.ndarray) -> float:
     value = log_prior(target, theta) + bound_value(target.proxy, theta)
     for k in range(rows.size):
         value += lit_value(gap[k], _chance(options, rows[k]))
@@ -90,7 +91,7 @@ def _estimate(target, options, theta, rows, gap):
 
 
 @init.register(PseudoMarginalOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: PseudoMarginalOptions, theta: np.ndarray) -> Any:
     """z from its law given theta under the extended target, in which z_i = 1 has probability 1 - B_i/L_i: n evaluations."""
     n, value = row_total(target), log_prior(target, theta) + bound_value(target.proxy, theta)
     gap = np.empty(_BLOCK)
@@ -106,7 +107,7 @@ def _init(rng, target, options, theta):
 
 
 @step.register(PseudoMarginalOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: PseudoMarginalOptions, state: Any, info: np.ndarray) -> Any:
     white, theta = np.empty(state.white.size), np.empty(state.white.size)
     ratio, component = propose(rng, options.kernel, state.white, white)
     unwhiten(options.whitening, white, theta)
@@ -202,7 +203,7 @@ class PseudoMarginalFirefly(Sampler):
         policy = PseudoMarginalPolicy(as_proposal(self.move), whitening_of(mode), classes_of(chance))
         why = f"pseudo-marginal Firefly with {label} bounds, {chance.sum():.3g} rows an iteration, log variance {variance:.3g}"
         notes = {"bound": label, "log_variance": variance, "expected_rows": float(chance.sum())}
-        return Setup(model, policy, bound, (2 * _DRAWS + 1) * model.data.n, why, notes)
+        return Setup(model, policy, bound, why, notes)
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
@@ -212,5 +213,5 @@ class PseudoMarginalFirefly(Sampler):
 
 
 def _expected_variance(mode: Mode, bound: LowerBound, chance: np.ndarray, seed: int) -> float:
-    draws = mode.laplace().draw(np.random.default_rng(seed + 1), _DRAWS)
+    draws = mode.laplace().draw(generator(seed, Stream.ESTIMATE_VARIANCE), _DRAWS)
     return float(np.mean([log_variance(gaps_at(mode.model.rows, bound, theta), chance) for theta in draws]))

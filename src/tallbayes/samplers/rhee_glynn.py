@@ -23,16 +23,18 @@ import numpy as np
 
 from tallbayes.contract import Guarantee, Sampler, Setup, init, positions, step
 from tallbayes.diagnostics import subsample_pilot as pilots
+from tallbayes.engine.random_rows import UniformRows
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence
 from tallbayes.moves.proposals import ProposalMove, propose
-from tallbayes.proxies.difference import UniformRows, difference
+from tallbayes.proxies.difference import difference
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.schemes.unbiased_series import log_likelihood_estimate
-from tallbayes.target import NOT_FINITE, log_prior, stop_run
+from tallbayes.streams import Stream, generator
+from tallbayes.target import NOT_FINITE, Target, log_prior, stop_run
 
 LARGEST_VARIANCE = 10.0  # of one D_j; beyond, the relative variance of Y is hopeless
 SETTLING = 30  # estimates tried at the start
@@ -72,7 +74,7 @@ class SeriesOptions(NamedTuple):
 
 
 @init.register(SeriesOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: SeriesOptions, theta: np.ndarray) -> Any:
     estimate, _ = log_likelihood_estimate(rng, target, options, theta)
     for _ in range(SETTLING):  # towards the law of the estimate given theta, which is that of a fresh one weighted by itself
         other, _ = log_likelihood_estimate(rng, target, options, theta)
@@ -85,7 +87,7 @@ def _init(rng, target, options, theta):
 
 
 @step.register(SeriesOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: SeriesOptions, state: Any, info: np.ndarray) -> Any:
     d = state.theta.size
     white, theta = np.empty(d), np.empty(d)
     ratio, component = propose(rng, options.kernel, state.white, white)
@@ -164,9 +166,9 @@ class RheeGlynn(Sampler):
         """Variance of a term from a pilot; refuses what cannot mix."""
         pilots.require_proxies(model)
         n = model.data.n
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 22,)))
+        rng = generator(seed, Stream.LIKELIHOOD_ESTIMATES)
         order = 0 if self.order is None else self.order
-        samples = self._samples(model, mode, rng, order)
+        samples = pilots.all_residuals(mode, self.order, mode.laplace().draw(rng, pilots.POINTS))
         gamma = float(np.quantile([n * n * d.var() for d in samples], 0.95))
         batch = max(10, math.ceil(gamma)) if self.batch is None else int(self.batch)
         if gamma / batch > LARGEST_VARIANCE or batch > MOST_BATCH * n:
@@ -181,13 +183,4 @@ class RheeGlynn(Sampler):
         notes = {"gamma": gamma, "batch": batch, "epsilon": epsilon, "room": room, "order": self.order}
         why = f"Rhee-Glynn, {batch} rows a term and {1 / epsilon:.3g} terms on average, beside all {n:,} rows for the bound"
         proxy = difference(mode, order, UniformRows(n), math.inf)
-        return Setup(model, policy, proxy, n * len(samples), why, notes)
-
-    def _samples(self, model: Model, mode: Mode, rng: np.random.Generator, order: int) -> list[np.ndarray]:
-        from tallbayes.engine import passes
-        from tallbayes.engine.residuals import control_residuals
-
-        everything, points = np.arange(model.data.n), mode.laplace().draw(rng, pilots.POINTS)
-        if self.order is None:
-            return [passes.values_at(model.rows, everything, t) for t in points]
-        return [control_residuals(model.rows, everything, t, mode.reference, order) for t in points]
+        return Setup(model, policy, proxy, why, notes)

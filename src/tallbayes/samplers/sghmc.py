@@ -35,7 +35,7 @@ from tallbayes.schemes.stochastic_gradient import (
     near,
     present_step,
 )
-from tallbayes.target import DIVERGED, stop_run
+from tallbayes.target import DIVERGED, Target, stop_run
 
 MOST_STEPS = 200  # of one iteration, where the step is so small that the time asked for would take more
 
@@ -79,12 +79,12 @@ class FrictionOptions(NamedTuple):
 
 
 @init.register(FrictionOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: FrictionOptions, theta: np.ndarray) -> Any:
     return State(theta.copy(), whiten(target.proxy.whitening, theta), normal_vector(rng, theta.size), 0)
 
 
 @step.register(FrictionOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: FrictionOptions, state: Any, info: np.ndarray) -> Any:
     d = state.white.size
     length = present_step(options, state.iteration)
     white, theta, gradient = state.white.copy(), np.empty(d), np.empty(d)

@@ -30,7 +30,7 @@ from tallbayes.schemes.stochastic_gradient import (
     near,
     present_step,
 )
-from tallbayes.target import DIVERGED, stop_run
+from tallbayes.target import DIVERGED, Target, stop_run
 
 DRIFT = 0.5  # of the step: with noise of variance `step`, a drift of the whole step would target the posterior's square
 
@@ -69,12 +69,12 @@ class LangevinOptions(NamedTuple):
 
 
 @init.register(LangevinOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: LangevinOptions, theta: np.ndarray) -> Any:
     return State(theta.copy(), whiten(target.proxy.whitening, theta), 0)
 
 
 @step.register(LangevinOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: LangevinOptions, state: Any, info: np.ndarray) -> Any:
     d = state.white.size
     length = present_step(options, state.iteration)
     gradient, white, theta = np.empty(d), np.empty(d), np.empty(d)

@@ -25,7 +25,7 @@ from tallbayes.moves.linear import dot, normal_vector
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes.minibatch_gradient import noisy_gradient
 from tallbayes.schemes.stochastic_gradient import StochasticGradient, near, present_step
-from tallbayes.target import DIVERGED, stop_run
+from tallbayes.target import DIVERGED, Target, stop_run
 
 
 class Info(NamedTuple):
@@ -63,13 +63,13 @@ class ThermostatOptions(NamedTuple):
 
 
 @init.register(ThermostatOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: ThermostatOptions, theta: np.ndarray) -> Any:
     white = whiten(target.proxy.whitening, theta)
     return State(theta.copy(), white, normal_vector(rng, theta.size), options.injected, 0)
 
 
 @step.register(ThermostatOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: ThermostatOptions, state: Any, info: np.ndarray) -> Any:
     d = state.white.size
     length = present_step(options, state.iteration)
     gradient, white, momentum, theta = np.empty(d), np.empty(d), np.empty(d), np.empty(d)

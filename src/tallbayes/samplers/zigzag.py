@@ -87,7 +87,7 @@ class ZigZag(Sampler):
         rates = np.zeros(rate_count(bound))
         rate = 3.0 * math.sqrt(model.dim) * model.dim * slope_rate(bound, math.sqrt(model.dim) + 1.0, rates)
         why = f"Zig-Zag process with bound {name}, about {rate:.3g} candidate rows in a unit of time"
-        return Setup(model, policy, certified, model.data.n, why, {"candidate rows in a unit of time": float(rate)})
+        return Setup(model, policy, certified, why, {"candidate rows in a unit of time": float(rate)})
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator

@@ -21,6 +21,7 @@ import numpy as np
 
 from tallbayes.compile import INLINED, STRICT, declared, generic, inlinable, jit
 from tallbayes.contract import Diagnosis, Outcome, Sampler, Setup, init, positions, step
+from tallbayes.engine.random_rows import draw_distinct_rows
 from tallbayes.errors import OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import mode_at
@@ -29,7 +30,7 @@ from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import ProposalMove, propose
 from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
 from tallbayes.schemes.proposal_policy import ProposalPolicy
-from tallbayes.target import PAPER, Certified, NoProxy, Seen, log_prior, row_total, subsample_gaps
+from tallbayes.target import PAPER, Cache, Certified, NoProxy, Target, log_prior, row_total, subsample_gaps
 
 MOST_ROWS = 2**31 - 1  # the permutation is int32
 BARKER = 0.158 / 0.234  # optimal acceptance rates of Barker's rule and of Metropolis-Hastings (Agrawal et al. 2023)
@@ -57,7 +58,7 @@ class State(NamedTuple):
     white: np.ndarray
     surrogate: float
     order: np.ndarray
-    seen: Seen
+    seen: Cache
 
 
 class Pair(NamedTuple):
@@ -70,7 +71,7 @@ class Pair(NamedTuple):
     known: float
     level: float  # log u
     order: np.ndarray
-    seen: Seen
+    seen: Cache
 
 
 class AcceptanceOptions(NamedTuple):
@@ -92,22 +93,15 @@ def decide(rng: np.random.Generator, target: Any, rule: Any, pair: Pair, info: n
 
 
 @inlinable
-def draw_rows(rng, order, start, stop):
-    """Make order[start:stop] a uniform draw without replacement of the rows that are not in order[:start]."""
-    n = order.size
-    for k in range(start, stop):
-        j = k + int((n - k) * rng.random())
-        order[k], order[j] = order[j], order[k]
-
-
-@inlinable
-def read_more(rng, target, pair, start, stop, shift, sums):
+def read_more(
+    rng: np.random.Generator, target: Target, pair: Pair, start: int, stop: int, shift: float, sums: np.ndarray
+) -> None:
     """Read rows start to stop of a draw without replacement; adds count, sum, sum of squares of gaps less `shift` to `sums`.
 
     With room for a fourth number, sums[3] gets the sum of absolute cubes.
     """
     gaps = np.empty(stop - start)
-    draw_rows(rng, pair.order, start, stop)
+    draw_distinct_rows(rng, pair.order, start, stop)
     subsample_gaps(target, pair.order[start:stop], pair.theta, pair.other, pair.seen, gaps)
     sums[0] += gaps.size
     for k in range(gaps.size):
@@ -120,7 +114,7 @@ def read_more(rng, target, pair, start, stop, shift, sums):
 
 
 @inlinable
-def noise_variance(sums, n):
+def noise_variance(sums: np.ndarray, n: int) -> float:
     """Estimated variance of n times the mean of rows drawn without replacement, from `sums`; 0 when all were read."""
     t = sums[0]
     mean = sums[1] / t
@@ -128,7 +122,9 @@ def noise_variance(sums, n):
 
 
 @inlinable(options={**STRICT, **INLINED})
-def read_until(rng, target, pair, sizes, limit, sums):
+def read_until(
+    rng: np.random.Generator, target: Target, pair: Pair, sizes: np.ndarray, limit: float, sums: np.ndarray
+) -> tuple[int, float]:
     """Look by look, until the estimated noise of the log ratio has at most the variance `limit`; rows read, and that variance."""
     start, variance = 0, 0.0
     for look in range(sizes.size):
@@ -164,15 +160,15 @@ def check_looks(batch: int, growth: float, least: int) -> None:
 
 
 @init.register(AcceptanceOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: AcceptanceOptions, theta: np.ndarray) -> Any:
     white = whiten(target.proxy.whitening, theta)
     surrogate = proxy_value(target.proxy.proxy, white) + log_prior(target, theta)
     order = np.arange(row_total(target) if options.shuffled else 0).astype(np.int32)
-    return State(theta.copy(), white, surrogate, order, Seen(False, False))
+    return State(theta.copy(), white, surrogate, order, Cache(False, False))
 
 
 @inlinable
-def iterate(rng, target, kernel, rule, state, info):
+def iterate(rng: np.random.Generator, target: Target, kernel: Any, rule: Any, state: State, info: np.ndarray) -> State:
     """Propose, let the rule decide, account for what is cached then."""
     d = state.theta.size
     white, theta = np.empty(d), np.empty(d)
@@ -189,7 +185,7 @@ def iterate(rng, target, kernel, rule, state, info):
         accepted, rows = decide(rng, target, rule, pair, info)
     n = row_total(target)
     charged = target.counters[PAPER] - charged
-    seen = Seen(rows >= n or (state.seen.ours and not accepted), rows >= n and charged == 2 * n)
+    seen = Cache(rows >= n or (state.seen.ours and not accepted), rows >= n and charged == 2 * n)
     info[SHARED.rows] = max(info[SHARED.rows], rows)
     info[SHARED.full_read] = 1.0 if rows >= n else 0.0
     if accepted:
@@ -199,7 +195,7 @@ def iterate(rng, target, kernel, rule, state, info):
 
 
 @step.register(AcceptanceOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target, options: AcceptanceOptions, state: Any, info: np.ndarray) -> Any:
     return iterate(rng, target, options.kernel, options.rule, state, info)
 
 
@@ -220,7 +216,7 @@ class AcceptancePolicy(ProposalPolicy):
     def blank(self, theta: np.ndarray) -> Any:
         """A state without surrogate."""
         order = np.arange(self.rows, dtype=np.int32)
-        return State(theta.copy(), np.zeros(theta.size), 0.0, order, Seen(False, False))
+        return State(theta.copy(), np.zeros(theta.size), 0.0, order, Cache(False, False))
 
 
 class OptionsPolicy(AcceptancePolicy):
@@ -275,14 +271,14 @@ class SubsampledAcceptance(Sampler):
 
     @abstractmethod
     def rule(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str, dict[str, Any]]:
-        """The compiled rule, why it is as it is, and notes to keep with the fit; `pilot_evaluations` among them count as setup."""
+        """The compiled rule, why it is as it is, and notes to keep with the fit."""
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Proxy at the mode, rule, policy; reads no row unless the rule does."""
         check_rows(model)
         rule, why, notes = self.rule(model, mode, seed)
         policy = AcceptancePolicy(self.move, rule, model, self.shuffled, self.barker)
-        return Setup(model, policy, proxy_at(mode, self.order), int(notes.get("pilot_evaluations", 0)), why, notes)
+        return Setup(model, policy, proxy_at(mode, self.order), why, notes)
 
     def exact_probability(self, ratio: np.ndarray) -> np.ndarray:
         """Acceptance probability of the full-data kernel that the rule stands for, given log ratios."""
@@ -325,10 +321,12 @@ def costs_more(outcome: Outcome) -> list[str]:
 
 
 @jit
-def replay(rng, target, rule, pair, levels, accepted, info):
+def replay(
+    rng: np.random.Generator, target: Target, rule: Any, pair: Pair, levels: np.ndarray, accepted: np.ndarray, info: np.ndarray
+) -> None:
     """Independent decisions of a rule on one pair, a level each; nothing is cached."""
     for k in range(levels.size):
-        seen = Seen(False, False)
+        seen = Cache(False, False)
         one = Pair(pair.theta, pair.other, pair.white, pair.other_white, pair.known, levels[k], pair.order, seen)
         info[:] = 0.0
         accepted[k] = decide(rng, target, rule, one, info)[0]
@@ -344,7 +342,7 @@ def replayed_decisions(
     setup = sampler.setup(model, mode, fit.meta["seed"], False)
     options, target = setup.policy.options(setup.policy.begin(), True), setup.target()
     order = setup.policy.blank(fit.theta[0, 0]).order
-    whitening, info, nothing = target.proxy.whitening, np.zeros(len(sampler.info)), Seen(False, False)
+    whitening, info, nothing = target.proxy.whitening, np.zeros(len(sampler.info)), Cache(False, False)
     flips, excess = 0, []
     for _ in range(pairs):
         theta = np.ascontiguousarray(fit.theta[rng.integers(fit.theta.shape[0]), rng.integers(fit.theta.shape[1])])

@@ -13,11 +13,13 @@ from tallbayes.bounds.tables import draw_row, rate_count, total_rate
 from tallbayes.bounds.uniform_ranges import Oracle, gap_range
 from tallbayes.compile import generic
 from tallbayes.contract import Diagnosis, Outcome, positions
+from tallbayes.engine.random_rows import draw_distinct_rows
 from tallbayes.errors import OptionError, unknown
 from tallbayes.schemes import sequential_tests
-from tallbayes.schemes.acceptance import decide, draw_rows
+from tallbayes.schemes.acceptance import Pair, decide
+from tallbayes.schemes.oracle import oracle_range
 from tallbayes.schemes.sequential_tests import ACCEPT, EVIDENCE, EXHAUSTED, UNDECIDED, begin_test, feed, next_draws, open_test
-from tallbayes.target import BOUND_EXCEEDED, ORACLE, oracle_range, row_total, stop_run, subsample_gaps, total_residual_gap
+from tallbayes.target import BOUND_EXCEEDED, ORACLE, row_total, stop_run, subsample_gaps, total_residual_gap
 
 
 class Info(NamedTuple):
@@ -61,12 +63,12 @@ def row_range(bound: Any, target: Any, pair: Any) -> Any:
 
 
 @row_range.register(Oracle)
-def _oracle_row_range(bound, target, pair):
+def _oracle_row_range(bound: Oracle, target: Any, pair: Any) -> Any:
     return oracle_range(target, pair.theta, pair.other)
 
 
 @decide.register(Uniform)
-def _decide_uniform(rng, target, rule, pair, info):
+def _decide_uniform(rng: np.random.Generator, target: Any, rule: Uniform, pair: Pair, info: np.ndarray) -> tuple[bool, int]:
     n, asked = row_total(target), target.counters[ORACLE]
     low, high = row_range(target.proxy.bound, target, pair)
     if rule.symmetric:
@@ -87,7 +89,7 @@ def _decide_uniform(rng, target, rule, pair, info):
     drawn, slack = 0, 1e-9 * limit + rule.slack
     while verdict == UNDECIDED:
         stop = drawn + next_draws(rule.test, evidence)
-        draw_rows(rng, pair.order, drawn, stop)
+        draw_distinct_rows(rng, pair.order, drawn, stop)
         gaps = np.empty(stop - drawn)
         subsample_gaps(target, pair.order[drawn:stop], pair.theta, pair.other, pair.seen, gaps)
         for k in range(gaps.size):
@@ -101,7 +103,7 @@ def _decide_uniform(rng, target, rule, pair, info):
 
 
 @decide.register(Weighted)
-def _decide_weighted(rng, target, rule, pair, info):
+def _decide_weighted(rng: np.random.Generator, target: Any, rule: Weighted, pair: Pair, info: np.ndarray) -> tuple[bool, int]:
     n, bound = row_total(target), target.proxy.bound
     rates = np.zeros(rate_count(bound))
     total = total_rate(bound, pair.white, pair.other_white, rates)

@@ -10,8 +10,8 @@ from tallbayes.compile import inlinable
 from tallbayes.moves.move import log_density, log_density_gradient
 from tallbayes.priors import prior_gradient
 from tallbayes.proxies.lower_bounds import bound_gradient, bound_value
-from tallbayes.schemes.lights import log_odds
-from tallbayes.target import Target, bright_gradient, log_prior, lower_gaps
+from tallbayes.schemes.lights import bright_gradient, log_odds, lower_gaps
+from tallbayes.target import Target, log_prior
 
 
 class BrightPosterior(NamedTuple):
@@ -33,7 +33,7 @@ def sum_of_odds(gap: np.ndarray) -> float:
 
 
 @log_density.register(BrightPosterior)
-def _log_density(density, theta):
+def _log_density(density: BrightPosterior, theta: np.ndarray) -> float:
     lower_gaps(density.target, density.lit, theta, density.gap)
     density.at[:] = theta
     value = log_prior(density.target, theta) + bound_value(density.target.proxy, theta) + sum_of_odds(density.gap)
@@ -41,7 +41,7 @@ def _log_density(density, theta):
 
 
 @log_density_gradient.register(BrightPosterior)
-def _log_density_gradient(density, theta, gradient):
+def _log_density_gradient(density: BrightPosterior, theta: np.ndarray, gradient: np.ndarray) -> float:
     gradient[:] = 0.0
     bright_gradient(density.target, density.lit, theta, density.gap, gradient)
     density.at[:] = theta

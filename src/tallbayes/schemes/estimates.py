@@ -13,12 +13,13 @@ import numpy as np
 
 from tallbayes.compile import generic, inlinable, leaf
 from tallbayes.contract import positions
-from tallbayes.engine.residuals import slope_count
+from tallbayes.engine.residuals import add_curvatures, add_slopes, residual_slopes, residual_values, slope_count
 from tallbayes.moves.move import log_density_gradient
 from tallbayes.priors import PriorTerms, prior_gradient, prior_value
+from tallbayes.proxies.capabilities import HasDifference, HasWall
 from tallbayes.proxies.difference import combine, fresh_rows, proxy_sum, proxy_sum_gradient, refreshed_rows
-from tallbayes.proxies.taylor import whiten
-from tallbayes.target import Target, add_control_gradient, control_slopes
+from tallbayes.proxies.taylor import Whitening, whiten
+from tallbayes.target import Target, count
 
 LIKELIHOOD, SIGN, VARIANCE, BEYOND = 0, 1, 2, 3
 
@@ -60,7 +61,39 @@ class EstimatedPosterior(NamedTuple):
 
 
 @inlinable
-def assemble(target, estimator, rows, theta, gradient, marks):
+def control_values(target: Target[HasDifference], index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
+    """Residuals l_i - q_i of the indexed rows: one evaluation a row."""
+    count(target, index.size, 0, index.size)
+    residual_values(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out)
+
+
+@inlinable
+def control_slopes(
+    target: Target[HasDifference], index: np.ndarray, theta: np.ndarray, out: np.ndarray, slopes: np.ndarray
+) -> None:
+    """The same with gradients, as derivatives in the linear predictors: one evaluation a row."""
+    count(target, index.size, index.size, index.size)
+    residual_slopes(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out, slopes)
+
+
+@inlinable
+def add_control_gradient(
+    target: Target, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray
+) -> None:
+    """Add gradients that `control_slopes` has evaluated, times factors: no new evaluation."""
+    add_slopes(target.rows, index, slopes, factors, gradient)
+
+
+@inlinable
+def add_reference_curvature(target: Target[HasDifference], index: np.ndarray, factors: np.ndarray, hessian: np.ndarray) -> None:
+    """Add Hessians of the indexed rows at the reference, times factors: scalars at the reference are not counted."""
+    add_curvatures(target.rows, index, factors, target.proxy.whitening.reference, hessian)
+
+
+@inlinable
+def assemble(
+    target: Target[HasDifference], estimator: Any, rows: Rows, theta: np.ndarray, gradient: np.ndarray, marks: np.ndarray
+) -> float:
     """Log-density and its gradient from evaluated residuals."""
     factors = np.empty(rows.values.size)
     log_likelihood = _estimate(target.proxy, estimator, rows, theta, gradient, factors, marks)
@@ -69,18 +102,20 @@ def assemble(target, estimator, rows, theta, gradient, marks):
 
 
 @generic(leaf=True)
-def _add_prior(prior, theta, gradient):
+def _add_prior(prior: Any, theta: np.ndarray, gradient: np.ndarray) -> float:
     """`prior_gradient`, compiled for interpreted callers where it can be: set-up calls it too seldom to pay for that."""
     return prior_gradient(prior, theta, gradient)
 
 
 @_add_prior.register(PriorTerms)
-def _add_terms(prior, theta, gradient):
+def _add_terms(prior: PriorTerms, theta: np.ndarray, gradient: np.ndarray) -> float:
     return prior_gradient(prior, theta, gradient)
 
 
 @leaf
-def _estimate(proxy, estimator, rows, theta, gradient, factors, marks):
+def _estimate(
+    proxy: Any, estimator: Any, rows: Rows, theta: np.ndarray, gradient: np.ndarray, factors: np.ndarray, marks: np.ndarray
+) -> float:
     """log |L-hat|, with the gradient of the proxies and the factors by which slopes are to be added to it."""
     total, sign, variance = combine(estimator, rows.counts, rows.values * rows.scale, factors)
     for k in range(factors.size):
@@ -91,13 +126,13 @@ def _estimate(proxy, estimator, rows, theta, gradient, factors, marks):
 
 
 @inlinable
-def inside(target, theta):
+def inside(target: Target[HasWall], theta: np.ndarray) -> bool:
     """Whether theta is within the radius of the proxy (F.1, guard iii)."""
     return within(target.proxy.whitening, target.proxy.radius, theta)
 
 
 @leaf
-def within(whitening, radius, theta):
+def within(whitening: Whitening, radius: float, theta: np.ndarray) -> bool:
     """Whether theta is at most `radius` from the reference, in whitened coordinates."""
     white = whiten(whitening, theta)
     square = 0.0
@@ -107,13 +142,13 @@ def within(whitening, radius, theta):
 
 
 @inlinable
-def at_wall(target, white):
+def at_wall(target: Target[HasWall], white: np.ndarray) -> float:
     """1 if a state is in the outer tenth before the wall, where a posterior has no mass: proposals may well go beyond it."""
     return 1.0 if math.sqrt((white * white).sum()) > 0.9 * target.proxy.radius else 0.0
 
 
 @inlinable
-def pulled_in(target, theta):
+def pulled_in(target: Target[HasWall], theta: np.ndarray) -> np.ndarray:
     """theta, or the point of the segment to the reference that lies just inside the wall: chains may start far away."""
     white = whiten(target.proxy.whitening, theta)
     norm = math.sqrt((white * white).sum())
@@ -124,7 +159,7 @@ def pulled_in(target, theta):
 
 
 @log_density_gradient.register(EstimatedPosterior)
-def _log_density_gradient(density, theta, gradient):
+def _log_density_gradient(density: EstimatedPosterior, theta: np.ndarray, gradient: np.ndarray) -> float:
     rows = density.rows
     control_slopes(density.target, rows.indices, theta, rows.values, rows.slopes)
     density.at[:] = theta
@@ -136,7 +171,7 @@ def _log_density_gradient(density, theta, gradient):
 
 
 @leaf
-def same(first, second):
+def same(first: np.ndarray, second: np.ndarray) -> bool:
     """Whether two points are equal to the bit."""
     different = 0
     for j in range(first.size):
@@ -146,7 +181,7 @@ def same(first, second):
 
 
 @inlinable
-def first_rows(rng, target, estimator, theta):
+def first_rows(rng: np.random.Generator, target: Target[HasDifference], estimator: Any, theta: np.ndarray) -> Rows:
     """u from its law, evaluated at theta."""
     index, scale, counts = fresh_rows(rng, estimator, target.proxy.scheme)
     values, slopes = np.empty(index.size), np.empty((index.size, slope_count(target.rows)))
@@ -155,7 +190,9 @@ def first_rows(rng, target, estimator, theta):
 
 
 @inlinable
-def renewed_rows(rng, target, estimator, rows, theta):
+def renewed_rows(
+    rng: np.random.Generator, target: Target[HasDifference], estimator: Any, rows: Rows, theta: np.ndarray
+) -> Rows:
     """u with a part drawn anew: only that part is evaluated, at the same theta."""
     index, scale, counts, origin = refreshed_rows(rng, estimator, target.proxy.scheme, rows.indices, rows.scale, rows.counts)
     values, slopes, place = _kept(rows, origin)
@@ -166,7 +203,7 @@ def renewed_rows(rng, target, estimator, rows, theta):
 
 
 @leaf
-def _kept(rows, origin):
+def _kept(rows: Rows, origin: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Values and slopes of the rows that stay, each moved from its old place, and the places of the others."""
     width = rows.slopes.shape[1]
     values, slopes = np.empty(origin.size), np.empty((origin.size, width))
@@ -184,7 +221,7 @@ def _kept(rows, origin):
 
 
 @leaf
-def _put(values, slopes, place, fresh_values, fresh_slopes):
+def _put(values: np.ndarray, slopes: np.ndarray, place: np.ndarray, fresh_values: np.ndarray, fresh_slopes: np.ndarray) -> None:
     for r in range(place.size):
         values[place[r]] = fresh_values[r]
         for j in range(slopes.shape[1]):
@@ -192,24 +229,25 @@ def _put(values, slopes, place, fresh_values, fresh_slopes):
 
 
 @inlinable
-def empty_like(rows):
+def empty_like(rows: Rows) -> Rows:
     """The same u without values."""
     return Rows(rows.indices, rows.scale, rows.counts, np.empty(rows.values.size), np.empty(rows.slopes.shape))
 
 
 @inlinable
-def log_estimate(target, estimator, rows, theta):
+def log_estimate(target: Target[HasDifference], estimator: Any, rows: Rows, theta: np.ndarray) -> tuple[float, float]:
     """log |L-hat| from evaluated residuals, and its sign."""
     total, sign, _ = combine(estimator, rows.counts, rows.values * rows.scale, np.empty(rows.values.size))
     return proxy_sum(target.proxy, theta) + total, sign
 
 
 @inlinable
-def log_prior_at(target, theta):
+def log_prior_at(target: Target, theta: np.ndarray) -> float:
     """Log prior density."""
     return prior_value(target.prior, theta)
 
 
-def blank_rows(width: int) -> Rows:
-    """No rows, with the right types."""
+def blank_rows(rows: Any) -> Rows:
+    """No rows of this kind, with the right types."""
+    width = int(slope_count(rows))
     return Rows(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0), np.zeros((0, width)))

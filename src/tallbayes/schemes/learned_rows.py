@@ -20,15 +20,18 @@ import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.contract import init, step
+from tallbayes.engine.ledger import record
 from tallbayes.engine.multi_index import MultiIndex
 from tallbayes.engine.passes import values_at
-from tallbayes.engine.rows import SingleIndex
+from tallbayes.engine.random_rows import draw_number
+from tallbayes.engine.rows import SingleIndex, row_values
 from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
 from tallbayes.moves.proposals import propose
+from tallbayes.proxies.capabilities import HasGroups
 from tallbayes.proxies.taylor import Whitening, unwhiten, whiten, whitening_of
 from tallbayes.schemes.estimates import AT, at_wall, inside, pulled_in
-from tallbayes.target import NOT_FINITE, centre_log_likelihoods, log_prior, stop_run, subsample_values
+from tallbayes.target import NOT_FINITE, Target, count, log_prior, stop_run, subsample_values
 
 FLOOR = 0.1  # of the mean |l|, added to that of each group: bounds 1/p
 GROUPS = 512  # at most; a group has at least 20 rows
@@ -67,29 +70,38 @@ class LearnedOptions(NamedTuple):
 
 
 @inlinable
-def estimate(target, options, theta, numbers):
+def centre_log_likelihoods(target: Target[HasGroups], theta: np.ndarray, out: np.ndarray) -> None:
+    """l at the centres of groups of rows, which the proxy holds: one evaluation a centre."""
+    count(target, out.size, 0, out.size)
+    row_values(target.proxy.centres, np.arange(out.size), theta, out)
+
+
+@inlinable
+def estimate(
+    target: Target[HasGroups], options: LearnedOptions, theta: np.ndarray, numbers: np.ndarray
+) -> tuple[float, float, int]:
     """log L-hat, its variance and the rows used."""
     groups = target.proxy
-    count = groups.start.size - 1
-    level, cumulative = np.empty(count), np.zeros(count + 1)
+    last = groups.start.size - 1
+    level, cumulative = np.empty(last), np.zeros(last + 1)
     centre_log_likelihoods(target, theta, level)
     total = 0.0
-    for g in range(count):
+    for g in range(last):
         level[g] = abs(level[g])
         total += level[g] * (groups.start[g + 1] - groups.start[g])
     floor = FLOOR * total / groups.members.size + 1e-300
-    for g in range(count):
+    for g in range(last):
         level[g] += floor
         cumulative[g + 1] = cumulative[g] + level[g] * (groups.start[g + 1] - groups.start[g])
     index, values = np.empty(options.size, np.int64), np.empty(options.size)
     done, m = 0, min(options.least, options.size)
     while True:
         for k in range(done, m):
-            g = np.searchsorted(cumulative, numbers[0, k] * cumulative[count], side="right") - 1
-            g = min(max(g, 0), count - 1)
+            g = np.searchsorted(cumulative, numbers[0, k] * cumulative[last], side="right") - 1
+            g = min(max(g, 0), last - 1)
             size = groups.start[g + 1] - groups.start[g]
             index[k] = groups.members[groups.start[g] + min(int(numbers[1, k] * size), size - 1)]
-            values[k] = cumulative[count] / level[g]
+            values[k] = cumulative[last] / level[g]
         drawn = np.empty(m - done)
         subsample_values(target, index[done:m], theta, drawn)
         for k in range(done, m):
@@ -107,7 +119,7 @@ def estimate(target, options, theta, numbers):
 
 
 @init.register(LearnedOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target[HasGroups], options: LearnedOptions, theta: np.ndarray) -> LearnedState:
     theta = pulled_in(target, theta)
     numbers = np.empty((2, options.size))
     for k in range(options.size):
@@ -120,13 +132,15 @@ def _init(rng, target, options, theta):
 
 
 @step.register(LearnedOptions)
-def _step(rng, target, options, state, info):
+def _step(
+    rng: np.random.Generator, target: Target[HasGroups], options: LearnedOptions, state: LearnedState, info: np.ndarray
+) -> LearnedState:
     d = state.theta.size
     white, theta = np.empty(d), np.empty(d)
     ratio, component = propose(rng, options.kernel, state.white, white)
     unwhiten(target.proxy.whitening, white, theta)
     numbers = state.numbers.copy()
-    block = min(int(rng.random() * options.blocks), options.blocks - 1)
+    block = draw_number(rng, options.blocks)
     for k in range(block, options.size, options.blocks):  # every block has its share of the first numbers
         numbers[0, k], numbers[1, k] = rng.random(), rng.random()
     threshold = math.log(1.0 - rng.random())
@@ -153,6 +167,7 @@ def group(mode: Mode, radius: float, most: int = GROUPS) -> Groups:
     """Median splits of the widest of the whitened columns and the response, until groups are small or many."""
     model = mode.model
     rows, n, d = model.rows, model.data.n, model.data.d
+    record(n)
     records = np.asarray(rows.records[:, : d + 3], np.float64)
     scale = np.sqrt(np.maximum(np.diag(mode.covariance)[:d], 1e-300))  # a column counts by what it moves the predictor
     features = np.column_stack([records[:, :d] * scale, records[:, d] * np.median(scale) * 10.0])
@@ -177,18 +192,18 @@ def group(mode: Mode, radius: float, most: int = GROUPS) -> Groups:
     centres = np.zeros((len(leaves), width))
     for g, part in enumerate(leaves):
         centres[g, : d + 3] = records[part].mean(0)
-    made = (
+    points = (
         SingleIndex(rows.family, centres, d)
         if isinstance(rows, SingleIndex)
         else MultiIndex(rows.family, centres, d, rows.predictors, rows.nuisances)
     )
     start = np.concatenate([[0], np.cumsum([part.size for part in leaves])])
-    return Groups(whitening_of(mode), float(radius), made, np.concatenate(leaves), start.astype(np.int64))
+    return Groups(whitening_of(mode), float(radius), points, np.concatenate(leaves), start.astype(np.int64))
 
 
-def needed(mode: Mode, groups: Groups, variance: float, rng: np.random.Generator, points: int = 10) -> tuple[int, float, int]:
-    """Rows for a variance of l-hat, on 95 % of Laplace draws; the variance of one Z there; evaluations spent."""
-    n, spent, gammas = mode.model.data.n, 0, []
+def needed(mode: Mode, groups: Groups, variance: float, rng: np.random.Generator, points: int = 10) -> tuple[int, float]:
+    """Rows for a variance of l-hat, on 95 % of Laplace draws, and the variance of one Z there."""
+    n, gammas = mode.model.data.n, []
     index = groups.members if n <= 20_000 else np.sort(rng.choice(n, 20_000, replace=False))
     of_row = np.empty(n, np.int64)
     of_row[groups.members] = np.repeat(np.arange(groups.start.size - 1), np.diff(groups.start))
@@ -200,11 +215,10 @@ def needed(mode: Mode, groups: Groups, variance: float, rng: np.random.Generator
         z = values_at(mode.model.rows, index, theta) / p
         weight = p / p.sum()
         gammas.append(float(weight @ (z - weight @ z) ** 2))
-        spent += index.size + sizes.size
     gamma = float(np.quantile(gammas, 0.95))
     if gamma / variance > 100.0 * n:
         raise ModelError(
             f"the learned likelihood is too coarse: {gamma / variance:,.0f} rows would be needed for a variance of {variance:g}, and there "
             f"are {n:,}. Use rows='uniform' with control variates, or another sampler."
         )
-    return max(1, math.ceil(gamma / variance)), gamma, spent
+    return max(1, math.ceil(gamma / variance)), gamma

@@ -15,10 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import declared, generic, inlinable
-from tallbayes.target import known_gaps, lower_gaps, row_total
+from tallbayes.engine.random_rows import draw_distinct_rows, draw_number
+from tallbayes.proxies.capabilities import HasLowerBound
+from tallbayes.proxies.lower_bounds import gaps, log_odds_gradient
+from tallbayes.target import BOUND_EXCEEDED, Target, count, count_again, row_total, stop_run
 
 BLOCK = 4096  # rows evaluated at a time by the first draw of z
-WITH, WITHOUT, SWEEP = 0, 1, 2  # how explicit resampling chooses its rows
+WITH, WITHOUT, SWEEP = 0, 1, 2  # how explicit resampling picks its rows
 
 
 class Lights(NamedTuple):
@@ -60,6 +63,46 @@ class Explicit(NamedTuple):
     scheme: int
 
 
+@inlinable
+def lower_gaps(target: Target[HasLowerBound], index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
+    """Gaps log L - log B of the indexed rows to their lower bounds: one evaluation a row. A negative one ends the run."""
+    count(target, index.size, 0, index.size)
+    known_gaps(target, index, theta, out)
+
+
+@inlinable
+def known_gaps(target: Target[HasLowerBound], index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
+    """The same for rows that were already evaluated at theta and not kept: the pair counts once."""
+    gaps(target.rows, target.proxy, index, theta, out)
+    _require_bounds(target, index, out)
+
+
+@inlinable
+def _require_bounds(target: Target, index: np.ndarray, gap: np.ndarray) -> None:
+    for j in range(index.size):
+        if gap[j] < 0.0:
+            stop_run(target, BOUND_EXCEEDED, index[j])
+
+
+@inlinable
+def bright_gradient(
+    target: Target[HasLowerBound], index: np.ndarray, theta: np.ndarray, out: np.ndarray, gradient: np.ndarray
+) -> None:
+    """Gaps of the indexed rows; the gradient of sum_j log(L/B - 1) is added to `gradient`: one evaluation a row."""
+    count(target, index.size, index.size, index.size)
+    log_odds_gradient(target.rows, target.proxy, index, np.ones(index.size), theta, out, gradient)
+    _require_bounds(target, index, out)
+
+
+@inlinable
+def changed_gradient(
+    target: Target[HasLowerBound], index: np.ndarray, sign: np.ndarray, theta: np.ndarray, gradient: np.ndarray
+) -> None:
+    """Add sign[j] times the gradient of log(L/B - 1) of rows already evaluated at theta: counted as gradients alone."""
+    count_again(target, index.size)
+    log_odds_gradient(target.rows, target.proxy, index, sign, theta, np.empty(index.size), gradient)
+
+
 def no_lights() -> Lights:
     """Before the first draw of z: the right types."""
     index, flags = np.zeros(0, np.int32), np.zeros(0, np.uint8)
@@ -67,24 +110,24 @@ def no_lights() -> Lights:
 
 
 @inlinable
-def log_odds(gap):
+def log_odds(gap: float) -> float:
     """log(L/B - 1) = log(e^gap - 1)."""
     return gap + math.log(-math.expm1(-gap)) if gap > 0.0 else -np.inf
 
 
 @inlinable
-def brighten(lights, row, gap):
+def brighten(lights: Lights, row: int, gap: float) -> None:
     """Make a dark row bright. `gap` must have room."""
-    count = lights.tally[0]
-    at, other = lights.place[row], lights.order[count]
-    lights.order[at], lights.order[count] = other, row
-    lights.place[other], lights.place[row] = at, count
-    lights.gap[count] = gap
-    lights.tally[0] = count + 1
+    bright = lights.tally[0]
+    at, other = lights.place[row], lights.order[bright]
+    lights.order[at], lights.order[bright] = other, row
+    lights.place[other], lights.place[row] = at, bright
+    lights.gap[bright] = gap
+    lights.tally[0] = bright + 1
 
 
 @inlinable
-def darken(lights, at):
+def darken(lights: Lights, at: int) -> None:
     """Make the bright row at a position dark; the last bright row takes its place."""
     last = lights.tally[0] - 1
     row, other = lights.order[at], lights.order[last]
@@ -95,7 +138,7 @@ def darken(lights, at):
 
 
 @inlinable
-def with_room(lights, extra):
+def with_room(lights: Lights, extra: int) -> Lights:
     """The same with room for the gaps of `extra` more bright rows."""
     need = lights.tally[0] + extra
     if need <= lights.gap.size:
@@ -106,14 +149,14 @@ def with_room(lights, extra):
 
 
 @inlinable
-def _look(lights, row):
+def _look(lights: Lights, row: int) -> None:
     if lights.seen[row] == 0:
         lights.seen[row] = 1
         lights.tally[2] += 1
 
 
 @inlinable
-def first_lights(rng, target, theta, shuffled):
+def first_lights(rng: np.random.Generator, target: Target[HasLowerBound], theta: np.ndarray, shuffled: bool) -> Lights:
     """z drawn from its law given theta: n evaluations."""
     n = row_total(target)
     order = np.arange(n).astype(np.int32)
@@ -132,7 +175,7 @@ def first_lights(rng, target, theta, shuffled):
 
 
 @inlinable
-def skip(rng, rate):
+def skip(rng: np.random.Generator, rate: float) -> int:
     """A geometric number of at least 1: how far to the next success of trials at this rate. Large where it would overflow."""
     if rate >= 1.0:
         return 1
@@ -140,9 +183,9 @@ def skip(rng, rate):
 
 
 @inlinable
-def marked_rows(rng, rates):
+def marked_rows(rng: np.random.Generator, rates: Implicit) -> np.ndarray:
     """Rows each marked independently at its own rate, in time proportional to their number: skips, then thinning."""
-    found, count = np.empty(64, np.int32), 0
+    rows, total = np.empty(64, np.int32), 0
     several = rates.rate.size > 1
     for k in range(rates.top.size):
         first = rates.start[k]
@@ -151,14 +194,14 @@ def marked_rows(rng, rates):
         while at < size:
             row = rates.member[first + at] if several else first + at
             if not several or rng.random() * rates.top[k] < rates.rate[row]:
-                if count == found.size:
-                    larger = np.empty(2 * count, np.int32)
-                    larger[:count] = found
-                    found = larger
-                found[count] = row
-                count += 1
+                if total == rows.size:
+                    larger = np.empty(2 * total, np.int32)
+                    larger[:total] = rows
+                    rows = larger
+                rows[total] = row
+                total += 1
             at += skip(rng, rates.top[k])
-    return found[:count]
+    return rows[:total]
 
 
 @generic
@@ -168,8 +211,8 @@ def shuffles(scheme: Any) -> bool:
 
 
 @shuffles.register(Explicit)
-def _shuffles(scheme):
-    return scheme.scheme == 1
+def _shuffles(scheme: Explicit) -> bool:
+    return scheme.scheme == WITHOUT
 
 
 @generic(argument=2)
@@ -180,63 +223,63 @@ def resample(rng: np.random.Generator, target: Any, scheme: Any, theta: np.ndarr
 
 
 @resample.register(Implicit)
-def _implicit(rng, target, scheme, theta, lights):
+def _implicit(
+    rng: np.random.Generator, target: Target, scheme: Implicit, theta: np.ndarray, lights: Lights
+) -> tuple[Lights, Changes]:
     """Dark rows are proposed before any bright one is darkened: a row just darkened must not be tried again."""
     bright = lights.tally[0]
     marked = marked_rows(rng, scheme)
-    dark, count = np.empty(marked.size, np.int32), 0
+    dark, tried = np.empty(marked.size, np.int32), 0
     for k in range(marked.size):
         if lights.place[marked[k]] >= bright:
-            dark[count] = marked[k]
-            count += 1
-    dark, gap = dark[:count], np.empty(count)
+            dark[tried] = marked[k]
+            tried += 1
+    dark, gap = dark[:tried], np.empty(tried)
     lower_gaps(target, dark, theta, gap)
-    row, sign, change = np.empty(count + bright, np.int32), np.empty(count + bright), np.empty(count + bright)
-    several, made = scheme.rate.size > 1, 0
-    for k in range(count):
+    row, sign, change = np.empty(tried + bright, np.int32), np.empty(tried + bright), np.empty(tried + bright)
+    several, changes = scheme.rate.size > 1, 0
+    for k in range(tried):
         _look(lights, dark[k])
         rate = scheme.rate[dark[k]] if several else scheme.rate[0]
         if rng.random() * rate < math.expm1(gap[k]):
-            row[made], sign[made], change[made] = dark[k], 1.0, gap[k]
-            made += 1
-    brightened = made
+            row[changes], sign[changes], change[changes] = dark[k], 1.0, gap[k]
+            changes += 1
+    brightened = changes
     for at in range(bright - 1, -1, -1):
         rate = scheme.rate[lights.order[at]] if several else scheme.rate[0]
         if rng.random() * math.expm1(lights.gap[at]) < rate:
-            row[made], sign[made], change[made] = lights.order[at], -1.0, lights.gap[at]
-            made += 1
+            row[changes], sign[changes], change[changes] = lights.order[at], -1.0, lights.gap[at]
+            changes += 1
             darken(lights, at)
     lights = with_room(lights, brightened)
     for k in range(brightened):
         brighten(lights, row[k], change[k])
-    return lights, Changes(row[:made], sign[:made], change[:made], count)
+    return lights, Changes(row[:changes], sign[:changes], change[:changes], tried)
 
 
 @inlinable
-def _chosen(rng, scheme, lights):
+def _rows_to_redraw(rng: np.random.Generator, scheme: Explicit, lights: Lights) -> np.ndarray:
     n, size = lights.order.size, scheme.size
     rows = np.empty(size, np.int32)
+    if scheme.scheme == WITHOUT:
+        draw_distinct_rows(rng, lights.shuffle, 0, size)
+        rows[:] = lights.shuffle[:size]
+        return rows
     for k in range(size):
-        if scheme.scheme == 0:
-            rows[k] = min(int(rng.random() * n), n - 1)
-        elif scheme.scheme == 1:
-            other = k + min(int(rng.random() * (n - k)), n - k - 1)
-            rows[k] = lights.shuffle[other]
-            lights.shuffle[other] = lights.shuffle[k]
-            lights.shuffle[k] = rows[k]
-        else:
-            rows[k] = (lights.tally[1] + k) % n
-    if scheme.scheme == 2:
+        rows[k] = draw_number(rng, n) if scheme.scheme == WITH else (lights.tally[1] + k) % n
+    if scheme.scheme == SWEEP:
         lights.tally[1] = (lights.tally[1] + size) % n
     return rows
 
 
 @resample.register(Explicit)
-def _explicit(rng, target, scheme, theta, lights):
-    rows = _chosen(rng, scheme, lights)
+def _explicit(
+    rng: np.random.Generator, target: Target, scheme: Explicit, theta: np.ndarray, lights: Lights
+) -> tuple[Lights, Changes]:
+    rows = _rows_to_redraw(rng, scheme, lights)
     gap = np.empty(rows.size)
     lower_gaps(target, rows, theta, gap)
-    row, sign, change, made = np.empty(rows.size, np.int32), np.empty(rows.size), np.empty(rows.size), 0
+    row, sign, change, changes = np.empty(rows.size, np.int32), np.empty(rows.size), np.empty(rows.size), 0
     lights = with_room(lights, rows.size)
     for k in range(rows.size):
         _look(lights, rows[k])
@@ -245,22 +288,22 @@ def _explicit(rng, target, scheme, theta, lights):
         shines = rng.random() < -math.expm1(-gap[k])
         if shines == bright:
             continue
-        row[made], sign[made], change[made] = rows[k], 1.0 if shines else -1.0, gap[k]
-        made += 1
+        row[changes], sign[changes], change[changes] = rows[k], 1.0 if shines else -1.0, gap[k]
+        changes += 1
         if shines:
             brighten(lights, rows[k], gap[k])
         else:
             darken(lights, at)
-    return lights, Changes(row[:made], sign[:made], change[:made], rows.size)
+    return lights, Changes(row[:changes], sign[:changes], change[:changes], rows.size)
 
 
 @inlinable
-def renew_gaps(target, theta, lights, buffer, computed):
+def renew_gaps(target: Target[HasLowerBound], theta: np.ndarray, lights: Lights, buffer: np.ndarray, computed: bool) -> None:
     """Keep the gaps of bright rows at a new theta: from `buffer` if they were computed there, else anew."""
-    count = lights.tally[0]
+    bright = lights.tally[0]
     if not computed:
-        known_gaps(target, lights.order[:count], theta, buffer)
-    lights.gap[:count] = buffer
+        known_gaps(target, lights.order[:bright], theta, buffer)
+    lights.gap[:bright] = buffer
 
 
 def classes_of(rate: np.ndarray, most: int = 8) -> Implicit:

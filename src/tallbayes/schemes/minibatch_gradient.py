@@ -15,27 +15,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import declared, generic, inlinable, jit
+from tallbayes.compile import inlinable, jit
 from tallbayes.engine import passes
-from tallbayes.engine.random_rows import CHUNK, AliasTable, allocate, build, draw_item
+from tallbayes.engine.gradients import control_gradient
+from tallbayes.engine.random_rows import CHUNK, ProportionalRows, UniformRows, allocate, build, draw_rows
 from tallbayes.mode.laplace import Mode
 from tallbayes.moves.linear import dot, upper_times
+from tallbayes.proxies.capabilities import HasProxy, HasScheme
 from tallbayes.proxies.taylor import Taylor, Whitening, taylor, whitening_of
-from tallbayes.target import Target, log_prior_gradient, residual_gradient
+from tallbayes.target import Target, charge, count, log_prior_gradient
 
 MOST_ROWS = 2000  # read at each point where noise is measured
-
-
-class UniformRows(NamedTuple):
-    """Every row with probability 1/n."""
-
-    total_rows: int
-
-
-class WeightedRows(NamedTuple):
-    """Rows in proportion to the weights of a table."""
-
-    table: AliasTable
 
 
 class Controls(NamedTuple):
@@ -46,33 +36,18 @@ class Controls(NamedTuple):
     scheme: Any
 
 
-@generic(argument=1)
-@declared
-def draw_rows(rng: np.random.Generator, scheme: Any, index: np.ndarray, factors: np.ndarray) -> None:
-    """Fill `index` with rows drawn with replacement, `factors` with 1 / (m p_i)."""
-    raise TypeError
-
-
-@draw_rows.register(UniformRows)
-def _draw_uniform(rng, scheme, index, factors):
-    factor = scheme.total_rows / index.size
-    for k in range(index.size):
-        index[k] = min(int(rng.random() * scheme.total_rows), scheme.total_rows - 1)
-        factors[k] = factor
-
-
-@draw_rows.register(WeightedRows)
-def _draw_weighted(rng, scheme, index, factors):
-    table = scheme.table
-    total = table.cumulative[-1]
-    for k in range(index.size):
-        row = draw_item(rng, table, 0, table.start.size - 1)
-        index[k] = row
-        factors[k] = total / (table.weight[row] * index.size)
+@inlinable
+def residual_gradient(
+    target: Target[HasProxy], index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray
+) -> None:
+    """Add factors times gradients of l_i - q_i of the indexed rows, q_i of the proxy's order: one evaluation a row."""
+    count(target, 0, index.size, index.size)
+    reference, order = target.proxy.whitening.reference, target.proxy.proxy.order
+    control_gradient(target.rows, index, factors, theta, reference, order, gradient)
 
 
 @inlinable
-def add_proxy_gradient(proxy, white, gradient):
+def add_proxy_gradient(proxy: Taylor, white: np.ndarray, gradient: np.ndarray) -> None:
     """Add the gradient in w of the sum of proxies: reads no row."""
     d = white.size
     if proxy.order >= 1:
@@ -87,7 +62,14 @@ def add_proxy_gradient(proxy, white, gradient):
 
 
 @inlinable
-def noisy_gradient(rng, target, subsample, white, theta, gradient):
+def noisy_gradient(
+    rng: np.random.Generator,
+    target: Target[HasScheme],
+    subsample: int,
+    white: np.ndarray,
+    theta: np.ndarray,
+    gradient: np.ndarray,
+) -> float:
     """Write the estimate g(w) to `gradient`; returns an unbiased estimate of tr V / d.
 
     The noise is estimated from the difference of the two halves of the minibatch: no row is read for it.
@@ -95,7 +77,7 @@ def noisy_gradient(rng, target, subsample, white, theta, gradient):
     d = white.size
     controls = target.proxy
     index, factors = np.empty(subsample, np.int64), np.empty(subsample)
-    draw_rows(rng, controls.scheme, index, factors)
+    draw_rows(rng, controls.scheme, subsample, index, factors)
     half = subsample // 2
     first, second = np.zeros(d), np.zeros(d)
     residual_gradient(target, index[:half], factors[:half], theta, first)
@@ -112,18 +94,20 @@ def noisy_gradient(rng, target, subsample, white, theta, gradient):
 
 
 @jit
-def _single_rows(rng, target, theta, out):
+def _single_rows(rng: np.random.Generator, target: Target[HasScheme], theta: np.ndarray, out: np.ndarray) -> None:
     """Whitened terms of the estimator at one theta, as if m were 1, in the rows of `out`."""
     index, factors, raw = np.empty(1, np.int64), np.empty(1), np.empty(theta.size)
     for k in range(out.shape[0]):
-        draw_rows(rng, target.proxy.scheme, index, factors)
+        draw_rows(rng, target.proxy.scheme, 1, index, factors)
         raw[:] = 0.0
         residual_gradient(target, index, factors, theta, raw)
         upper_times(target.proxy.whitening.factor, raw, out[k])
 
 
 @jit
-def minibatch_gradients(rng, target, subsample, white, theta, out):
+def minibatch_gradients(
+    rng: np.random.Generator, target: Target[HasScheme], subsample: int, white: np.ndarray, theta: np.ndarray, out: np.ndarray
+) -> None:
     """Independent estimates of the gradient at one point, in the rows of `out`."""
     for k in range(out.shape[0]):
         noisy_gradient(rng, target, subsample, white, theta, out[k])
@@ -137,7 +121,7 @@ class Noise(NamedTuple):
     levels: np.ndarray
 
 
-def measure_noise(target: Target, points: np.ndarray, subsample: int, rng: np.random.Generator) -> Noise:
+def measure_noise(target: Target[HasScheme], points: np.ndarray, subsample: int, rng: np.random.Generator) -> Noise:
     """V at given points (theta), averaged: minibatches of m rows drawn with replacement have 1/m of the variance of one row."""
     d = points.shape[1]
     rows = min(MOST_ROWS, max(subsample, 10 * d))
@@ -149,6 +133,7 @@ def measure_noise(target: Target, points: np.ndarray, subsample: int, rng: np.ra
         covariance = centred.T @ centred / ((rows - 1.0) * subsample)
         average += covariance / points.shape[0]
         levels.append(np.trace(covariance) / d)
+    charge(target)
     values, vectors = np.linalg.eigh(average)
     return Noise(np.maximum(values, 0.0), np.ascontiguousarray(vectors), np.asarray(levels))
 
@@ -167,5 +152,5 @@ def make_controls(mode: Mode, order: int, rows: str) -> Controls:
             weight[start:stop] = omega * norms[start:stop] ** (order + 1)
 
         passes.over_ranges(model.data.n, CHUNK, work)
-        scheme = WeightedRows(build(weight, folder=folder))
+        scheme = ProportionalRows(build(weight, folder=folder))
     return Controls(whitening_of(mode), taylor(mode, order), scheme)

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.contract import Policy
-from tallbayes.engine.family_functions import third_supremum
+from tallbayes.engine.student_density import student_third_supremum
 from tallbayes.errors import ModelError
-from tallbayes.families.student_t import StudentT
 from tallbayes.mode.laplace import Mode
 from tallbayes.moves import tuning as windows
 from tallbayes.priors import LAPLACE, STUDENT
@@ -19,7 +18,7 @@ from tallbayes.schemes.paths import PriorRows, State, ZigZagOptions
 CORRELATION = 0.5  # of successive draws that warm-up aims at
 
 
-class PathTuning(NamedTuple):
+class IntervalTuning(NamedTuple):
     """What warm-up knows: sums of products of successive draws, and the time between draws."""
 
     products: np.ndarray
@@ -33,16 +32,16 @@ class PathPolicy(Policy):
     def __init__(self, mode: Mode, centre: np.ndarray, prior: PriorRows, interval: float | None) -> None:
         self.laplace, self.centre, self.prior, self.interval = mode.laplace(), centre, prior, interval
 
-    def begin(self) -> PathTuning:
+    def begin(self) -> IntervalTuning:
         """Time 1 in units of the posterior standard deviation."""
         zeros = np.zeros(self.centre.size)
-        return PathTuning(zeros, zeros.copy(), 1.0 if self.interval is None else self.interval)
+        return IntervalTuning(zeros, zeros.copy(), 1.0 if self.interval is None else self.interval)
 
     def window_ends(self, warmup: int) -> list[int]:
         """As for moves."""
         return windows.window_ends(warmup)
 
-    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> PathTuning:
+    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> IntervalTuning:
         """Half-way and at the end, from the largest lag-one correlation."""
         if self.interval is not None:
             return state
@@ -55,7 +54,7 @@ class PathPolicy(Policy):
         largest = min(max(float(ratio.max()), 0.05), 0.95)
         change = min(max(math.log(CORRELATION) / math.log(largest), 0.25), 4.0)
         zeros = np.zeros(white.shape[1])
-        return PathTuning(zeros, zeros.copy(), state.interval * change)
+        return IntervalTuning(zeros, zeros.copy(), state.interval * change)
 
     def options(self, state: Any, final: bool) -> ZigZagOptions:
         """The interval, and what is fixed."""
@@ -77,7 +76,7 @@ def prior_rows(mode: Mode) -> PriorRows:
     chosen = np.flatnonzero(terms.kind == STUDENT)
     direction = np.array([terms.centre if j == terms.intercept else np.eye(d)[j] for j in chosen]).reshape(-1, d)
     white = np.ascontiguousarray(direction @ mode.factor)
-    supremum = [third_supremum(StudentT(float(terms.df[j]), float(terms.scale[j])), 0.0) for j in chosen]
+    supremum = [student_third_supremum(float(terms.df[j]), float(terms.scale[j])) for j in chosen]
     weight = np.asarray(supremum) * np.linalg.norm(white, axis=1) ** 3 / 6.0
     location, scale, df = (
         np.ascontiguousarray(values[chosen], np.float64) for values in (terms.location, terms.scale, terms.df)

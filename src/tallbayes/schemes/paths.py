@@ -11,11 +11,12 @@ from tallbayes.bounds.slopes import slope_rate
 from tallbayes.bounds.tables import draw_row, rate_count
 from tallbayes.compile import inlinable, jit
 from tallbayes.contract import init, positions, step
-from tallbayes.engine.family_functions import jet1, jet2
-from tallbayes.families.student_t import StudentT
+from tallbayes.engine.student_density import student_jet
 from tallbayes.moves.linear import dot, upper_times
+from tallbayes.proxies.capabilities import HasBound
 from tallbayes.proxies.taylor import unwhiten, whiten
-from tallbayes.target import BOUND_EXCEEDED, DIVERGED, STATUS, residual_gradient, stop_run
+from tallbayes.schemes.minibatch_gradient import residual_gradient
+from tallbayes.target import BOUND_EXCEEDED, DIVERGED, STATUS, Target, stop_run
 
 HORIZON = 0.25  # time after which bounds that grow with |w| are renewed
 
@@ -62,7 +63,7 @@ AT = positions(Info)
 
 
 @init.register(ZigZagOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target[HasBound], options: ZigZagOptions, theta: np.ndarray) -> State:
     velocity = np.empty(theta.size)
     for j in range(theta.size):
         velocity[j] = 1.0 if rng.random() < 0.5 else -1.0
@@ -70,25 +71,25 @@ def _init(rng, target, options, theta):
 
 
 @inlinable
-def squared_radius(square, cross, d, time):
+def squared_radius(square: float, cross: float, d: int, time: float) -> float:
     """|w + v t|^2 from |w|^2 and w.v; |v|^2 = d."""
     return square + time * (2.0 * cross + d * time)
 
 
 @inlinable
-def spread(d):
+def spread(d: int) -> float:
     """sum_k |c_k| <= spread |c|: candidates must be as frequent as the turns of all coordinates together."""
     return math.sqrt(d)
 
 
 @inlinable
-def path_square(square, cross, d, time):
+def path_square(square: float, cross: float, d: int, time: float) -> float:
     """Integral of |w + v u|^2 over u from 0 to t."""
     return time * (square + time * (cross + d * time / 3.0))
 
 
 @inlinable
-def candidate_time(level, square, cross, d, horizon):
+def candidate_time(level: float, square: float, cross: float, d: int, horizon: float) -> float:
     """t with integral_0^t |w + v u|^2 du = level, or the horizon if that is sooner."""
     low, high = 0.0, horizon
     if path_square(square, cross, d, high) <= level:
@@ -111,18 +112,27 @@ def candidate_time(level, square, cross, d, horizon):
 
 
 @inlinable
-def prior_residual(prior, row, theta, out):
+def prior_residual(prior: PriorRows, row: int, theta: np.ndarray, out: np.ndarray) -> None:
     """Gradient in w of the residual of one prior term."""
-    family = StudentT(prior.df[row], prior.scale[row])
+    nu, scale = prior.df[row], prior.scale[row]
     place, y = dot(prior.direction[row], theta), prior.location[row]
-    _, slope, curvature = jet2(family, prior.start[row], y)
-    change = jet1(family, place, y)[1] - slope - curvature * (place - prior.start[row])
+    _, slope, curvature = student_jet(nu, scale, (y - prior.start[row]) / scale)
+    change = student_jet(nu, scale, (y - place) / scale)[1] - slope - curvature * (place - prior.start[row])
     for j in range(out.size):
         out[j] = change * prior.white[row, j]
 
 
 @inlinable
-def draw_residual(rng, target, options, rates, data_rate, prior_rate, white, out):
+def draw_residual(
+    rng: np.random.Generator,
+    target: Target[HasBound],
+    options: ZigZagOptions,
+    rates: np.ndarray,
+    data_rate: float,
+    prior_rate: float,
+    white: np.ndarray,
+    out: np.ndarray,
+) -> tuple[int, float]:
     """A candidate (row, or -1 for the prior), its lambda; the gradient in w of its residual is written to `out`."""
     theta = np.empty(white.size)
     unwhiten(target.proxy.whitening, white, theta)
@@ -142,7 +152,17 @@ def draw_residual(rng, target, options, rates, data_rate, prior_rate, white, out
 
 
 @inlinable
-def turn(rng, target, options, rates, data_rate, prior_rate, white, velocity, info):
+def turn(
+    rng: np.random.Generator,
+    target: Target[HasBound],
+    options: ZigZagOptions,
+    rates: np.ndarray,
+    data_rate: float,
+    prior_rate: float,
+    white: np.ndarray,
+    velocity: np.ndarray,
+    info: np.ndarray,
+) -> float:
     """Draw a row and turn a coordinate or none; 1 if one turned."""
     d = white.size
     gradient = np.empty(d)
@@ -165,7 +185,7 @@ def turn(rng, target, options, rates, data_rate, prior_rate, white, velocity, in
 
 
 @inlinable
-def _add_segment(white, velocity, time, first, second):
+def _add_segment(white: np.ndarray, velocity: np.ndarray, time: float, first: np.ndarray, second: np.ndarray) -> None:
     """Add the integrals of w and w w' over a straight piece."""
     half, third = 0.5 * time * time, time * time * time / 3.0
     for j in range(first.size):
@@ -176,7 +196,17 @@ def _add_segment(white, velocity, time, first, second):
 
 
 @inlinable
-def travel(rng, target, options, white, velocity, time, first, second, info):
+def travel(
+    rng: np.random.Generator,
+    target: Target[HasBound],
+    options: ZigZagOptions,
+    white: np.ndarray,
+    velocity: np.ndarray,
+    time: float,
+    first: np.ndarray,
+    second: np.ndarray,
+    info: np.ndarray,
+) -> None:
     """Move (w, v) for a time in place; `first` and `second` receive integrals of the path unless they are empty."""
     d = white.size
     bound, centre = target.proxy.bound, options.centre
@@ -221,7 +251,7 @@ def travel(rng, target, options, white, velocity, time, first, second, info):
 
 
 @step.register(ZigZagOptions)
-def _step(rng, target, options, state, info):
+def _step(rng: np.random.Generator, target: Target[HasBound], options: ZigZagOptions, state: State, info: np.ndarray) -> State:
     white, velocity, theta = state.white.copy(), state.velocity.copy(), np.empty(state.white.size)
     info[:] = 0.0
     none = np.empty(0)
@@ -233,7 +263,16 @@ def _step(rng, target, options, state, info):
 
 
 @jit
-def integrate(rng, target, options, theta, time, first, second, info):
+def integrate(
+    rng: np.random.Generator,
+    target: Target[HasBound],
+    options: ZigZagOptions,
+    theta: np.ndarray,
+    time: float,
+    first: np.ndarray,
+    second: np.ndarray,
+    info: np.ndarray,
+) -> None:
     """Integrals of w and w w' over a path from theta, after ten units of time that are not counted."""
     state = init(rng, target, options, theta)
     white, velocity = state.white.copy(), state.velocity.copy()
@@ -243,7 +282,14 @@ def integrate(rng, target, options, theta, time, first, second, info):
 
 
 @jit
-def candidates(rng, target, options, white, gradients, limits):
+def candidates(
+    rng: np.random.Generator,
+    target: Target[HasBound],
+    options: ZigZagOptions,
+    white: np.ndarray,
+    gradients: np.ndarray,
+    limits: np.ndarray,
+) -> float:
     """Residual gradients of rows drawn as candidates at one point, and their lambda; returns the sum of all lambda."""
     rates = np.zeros(rate_count(target.proxy.bound))
     total = slope_rate(target.proxy.bound, math.sqrt(dot(white, white)), rates)

@@ -16,9 +16,9 @@ from tallbayes.bounds.tables import draw_row, rate_count, total_rate
 from tallbayes.compile import declared, generic, inlinable, jit
 from tallbayes.contract import Setup, positions
 from tallbayes.engine import passes
-from tallbayes.engine.rows import rounding
+from tallbayes.engine.rounding import rounding
 from tallbayes.proxies.taylor import proxy_value, unwhiten
-from tallbayes.target import BOUND_EXCEEDED, EVALS, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
+from tallbayes.target import BOUND_EXCEEDED, Target, charge, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
 
 
 class Info(NamedTuple):
@@ -66,34 +66,34 @@ def thin(rate: Any, share: float, total: float) -> tuple[float, float]:
 
 
 @dominating.register(MHSS)
-def _mhss_dominating(rate, total):
+def _mhss_dominating(rate: MHSS, total: float) -> float:
     return total
 
 
 @thin.register(MHSS)
-def _mhss_thin(rate, share, total):
+def _mhss_thin(rate: MHSS, share: float, total: float) -> tuple[float, float]:
     forward, backward = 1.0 + min(0.0, share), 1.0 - max(0.0, share)
     ratio = -np.inf if backward <= 0.0 else math.log(backward) - math.log(max(forward, 1e-300))
     return forward, ratio
 
 
 @dominating.register(SMH)
-def _smh_dominating(rate, total):
+def _smh_dominating(rate: SMH, total: float) -> float:
     return total
 
 
 @thin.register(SMH)
-def _smh_thin(rate, share, total):
+def _smh_thin(rate: SMH, share: float, total: float) -> tuple[float, float]:
     return max(0.0, share), -np.inf
 
 
 @dominating.register(Tuna)
-def _tuna_dominating(rate, total):
+def _tuna_dominating(rate: Tuna, total: float) -> float:
     return total * (1.0 + rate.chi * total)
 
 
 @thin.register(Tuna)
-def _tuna_thin(rate, share, total):
+def _tuna_thin(rate: Tuna, share: float, total: float) -> tuple[float, float]:
     extra = rate.chi * total
     forward, backward = extra + 0.5 * (1.0 + share), extra + 0.5 * (1.0 - share)
     ratio = -np.inf if backward <= 0.0 else math.log(backward) - math.log(max(forward, 1e-300))
@@ -105,7 +105,16 @@ RATES: dict[str, Any] = {"mh-ss": lambda chi: MHSS(), "smh": lambda chi: SMH(), 
 
 
 @inlinable
-def residual_ratio(rng, target, options, theta, other, white, other_white, info):
+def residual_ratio(
+    rng: np.random.Generator,
+    target: Target,
+    options: Any,
+    theta: np.ndarray,
+    other: np.ndarray,
+    white: np.ndarray,
+    other_white: np.ndarray,
+    info: np.ndarray,
+) -> float:
     """Log of the product over kept rows, or the residual ratio on all rows where the rate exceeds their number."""
     bound = target.proxy.bound
     rates = np.zeros(rate_count(bound))
@@ -139,7 +148,9 @@ def residual_ratio(rng, target, options, theta, other, white, other_white, info)
 
 
 @jit
-def replay(rng, target, options, white, other_white, out):
+def replay(
+    rng: np.random.Generator, target: Target, options: Any, white: np.ndarray, other_white: np.ndarray, out: np.ndarray
+) -> None:
     """Fill `out` with independent log ratios of one pair of whitened positions: what a decision would have used."""
     d = white.size
     theta, other, info = np.empty(d), np.empty(d), np.zeros(len(Info._fields))
@@ -149,8 +160,8 @@ def replay(rng, target, options, white, other_white, out):
         out[k] = residual_ratio(rng, target, options, theta, other, white, other_white, info)
 
 
-def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[float, float, int]:
-    """Log of the posterior over the Laplace fit, both 1 at the reference, its standard error, and the evaluations it took.
+def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[float, float]:
+    """Log of the posterior over the Laplace fit, both 1 at the reference, and its standard error.
 
     From rows drawn under the bound: the residuals of all rows add up to Lambda E[residual / lambda] for a row drawn with probability
     lambda / Lambda.
@@ -166,7 +177,6 @@ def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[floa
     if not total < row_total(target) or row_total(target) <= rows:
         rows_at = [passes.total_value(setup.model.rows, at) for at in (theta, reference)]  # compiled, unlike this function
         residual = rows_at[0] - rows_at[1] - proxies
-        target.counters[EVALS] += 2 * row_total(target)
     elif total > 0.0:
         rng = np.random.default_rng(0)
         drawn = [draw_row(rng, certified.bound, rates, total) for _ in range(rows)]
@@ -174,4 +184,5 @@ def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[floa
         residual_gaps(target, np.array([i for i, _ in drawn], np.int64), reference, theta, gaps)
         ratios = gaps / np.array([limit for _, limit in drawn])
         residual, error = total * float(ratios.mean()), total * float(ratios.std()) / math.sqrt(rows)
-    return known + residual, error, int(target.counters[EVALS])
+    charge(target)
+    return known + residual, error

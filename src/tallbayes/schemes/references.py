@@ -13,15 +13,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.bounds.uniform_ranges import moved, reference_scale
+from tallbayes.bounds.uniform_ranges import moved, reference_passes, reference_scale
 from tallbayes.compile import inlinable
 from tallbayes.contract import init, step
 from tallbayes.engine import passes
+from tallbayes.engine.ledger import record
+from tallbayes.engine.rows import range_hessian
 from tallbayes.model import Model
 from tallbayes.moves import Move
+from tallbayes.proxies.capabilities import HasBound, HasWhitening
 from tallbayes.proxies.taylor import Taylor, Whitening, proxy_value, whiten
-from tallbayes.schemes.acceptance import AcceptancePolicy, State, decide, iterate
-from tallbayes.target import Certified, Seen, Target, expand, log_prior, row_total, total_residual_gap
+from tallbayes.schemes.acceptance import AcceptancePolicy, Pair, State, decide, iterate
+from tallbayes.target import Cache, Certified, Target, count, log_prior, row_total, total_residual_gap
 
 
 class References(NamedTuple):
@@ -39,7 +42,7 @@ class MovingState(NamedTuple):
 
     theta: np.ndarray
     order: np.ndarray
-    seen: Seen
+    seen: Cache
     references: References
     age: int
 
@@ -59,13 +62,13 @@ class FullRead(NamedTuple):
 
 
 @decide.register(FullRead)
-def _decide(rng, target, rule, pair, info):
+def _decide(rng: np.random.Generator, target: Target, rule: FullRead, pair: Pair, info: np.ndarray) -> tuple[bool, int]:
     gap = total_residual_gap(target, pair.theta, pair.other, pair.white, pair.other_white, pair.seen)
     return pair.level < pair.known + gap, row_total(target)
 
 
 @inlinable
-def _copied(references):
+def _copied(references: References) -> References:
     return References(
         references.points.copy(),
         references.gradients.copy(),
@@ -76,7 +79,7 @@ def _copied(references):
 
 
 @inlinable
-def _at(target, references, k):
+def _at(target: Target[HasBound], references: References, k: int) -> Target[Certified]:
     """The target with its proxy at reference k."""
     whitening = Whitening(references.points[k], target.proxy.whitening.factor)
     proxy = Taylor(references.gradients[k], references.hessians[k], references.order)
@@ -85,7 +88,7 @@ def _at(target, references, k):
 
 
 @inlinable
-def nearest(target, references, theta):
+def nearest(target: Target[HasWhitening], references: References, theta: np.ndarray) -> int:
     """The reference nearest to theta in whitened coordinates; the first of equals."""
     best, least = 0, np.inf
     for k in range(references.points.shape[0]):
@@ -99,7 +102,17 @@ def nearest(target, references, theta):
 
 
 @inlinable
-def _renewed(target, theta, order):
+def expand(target: Target, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
+    """Gradient and lower triangle of the Hessian of the log-likelihood, written: n evaluations; papers do not count them."""
+    n = row_total(target)
+    count(target, n, n, 0)
+    gradient[:] = 0.0
+    hessian[:] = 0.0
+    return range_hessian(target.rows, 0, n, theta, gradient, hessian)
+
+
+@inlinable
+def _renewed(target: Target[HasBound], theta: np.ndarray, order: int) -> References:
     """The reference at theta: one pass, and one more if the bound asks for it."""
     d, factor = theta.size, target.proxy.whitening.factor
     gradient, hessian = np.empty(d), np.empty((d, d))
@@ -117,28 +130,31 @@ def _renewed(target, theta, order):
         for b in range(d):
             for c in range(d):
                 white_hessian[a, b] += half[a, c] * factor[c, b]
+    count(target, reference_passes(target.proxy.bound) * row_total(target), 0, 0)
     scales = np.full(1, reference_scale(target.proxy.bound, target.rows, theta))
     points = theta.copy().reshape((1, d))
     return References(points, white_gradient.reshape((1, d)), white_hessian.reshape((1, d, d)), scales, order)
 
 
 @init.register(MovingOptions)
-def _init(rng, target, options, theta):
+def _init(rng: np.random.Generator, target: Target, options: MovingOptions, theta: np.ndarray) -> MovingState:
     order = np.arange(row_total(target) if options.shuffled else 0).astype(np.int32)
-    return MovingState(theta.copy(), order, Seen(False, False), _copied(options.references), 0)
+    return MovingState(theta.copy(), order, Cache(False, False), _copied(options.references), 0)
 
 
 @step.register(MovingOptions)
-def _step(rng, target, options, state, info):
+def _step(
+    rng: np.random.Generator, target: Target, options: MovingOptions, state: MovingState, info: np.ndarray
+) -> MovingState:
     references = state.references
     here = _at(target, references, nearest(target, references, state.theta))
     white = whiten(here.proxy.whitening, state.theta)
     surrogate = proxy_value(here.proxy.proxy, white) + log_prior(target, state.theta)
     if options.every > 0 and state.age % options.every == 0:
-        inner = State(state.theta, white, surrogate, state.order, Seen(state.seen.ours, False))
+        inner = State(state.theta, white, surrogate, state.order, Cache(state.seen.ours, False))
         inner = iterate(rng, here, options.kernel, FullRead(), inner, info)
         references = _renewed(target, inner.theta, references.order)
-        seen = Seen(True, inner.seen.papers)
+        seen = Cache(True, inner.seen.papers)
     else:
         inner = State(state.theta, white, surrogate, state.order, state.seen)
         inner = iterate(rng, here, options.kernel, options.rule, inner, info)
@@ -153,6 +169,7 @@ def references_at(model: Model, points: list[np.ndarray], factor: np.ndarray, or
         _, gradient, hessian = passes.total_hessian(model.rows, point)
         gradients.append(factor.T @ gradient)
         hessians.append(factor.T @ hessian @ factor)
+    record(len(points) * reference_passes(bound) * model.data.n)
     scales = np.array([reference_scale(bound, model.rows, point) for point in points])
     return References(np.array(points), np.array(gradients), np.array(hessians), scales, order)
 
@@ -171,4 +188,4 @@ class MovingPolicy(AcceptancePolicy):
     def blank(self, theta: np.ndarray) -> MovingState:
         """A state with the references to begin with."""
         order = np.arange(self.rows, dtype=np.int32)
-        return MovingState(theta.copy(), order, Seen(False, False), self.references, 0)
+        return MovingState(theta.copy(), order, Cache(False, False), self.references, 0)

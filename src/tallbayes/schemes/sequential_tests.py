@@ -6,7 +6,7 @@ at the first look at which the data exclude one side. Three kinds of test, all v
 * `Looks`: a fixed-time half-width c_t at each look, the level shared over looks, delta_j = (p - 1) delta / (p j^p) (S1) or
   delta / (j (j + 1)): stop when |mean - m| >= c_t. Half-widths are Hoeffding-Serfling (Serfling 1974), empirical Bernstein
   (Audibert, Munos and Szepesvari 2009) and empirical Bernstein-Serfling (Bardenet and Maillard 2015).
-* `Mixture`: the predictable plug-in empirical Bernstein supermartingale (Waudby-Smith and Ramdas 2024) at m.
+* `PlugInBernstein`: the predictable plug-in empirical Bernstein supermartingale (Waudby-Smith and Ramdas 2024) at m.
 * `Betting`: the capitals K+ = prod(1 + l+_i (y_i - m_i)) and K- = prod(1 - l-_i (y_i - m_i)) at m, stop when one reaches
   1 / delta.
 
@@ -47,7 +47,7 @@ class Looks(NamedTuple):
     power: float
 
 
-class Mixture(NamedTuple):
+class PlugInBernstein(NamedTuple):
     """Predictable plug-in empirical Bernstein."""
 
     delta: float
@@ -65,7 +65,7 @@ class Betting(NamedTuple):
 
 
 @inlinable
-def _sampling_factor(drawn, n):
+def _sampling_factor(drawn: int, n: int) -> float:
     """rho_t: what drawing without replacement takes off a variance."""
     if 2 * drawn <= n:
         return 1.0 - (drawn - 1.0) / n
@@ -73,7 +73,7 @@ def _sampling_factor(drawn, n):
 
 
 @inlinable
-def hoeffding_serfling(length, drawn, n, delta):
+def hoeffding_serfling(length: float, drawn: int, n: int, delta: float) -> float:
     """Half-width at level delta after a fixed number of draws without replacement.
 
     >>> round(hoeffding_serfling(1.0, 1000, 200_000, 0.05), 4)
@@ -83,13 +83,13 @@ def hoeffding_serfling(length, drawn, n, delta):
 
 
 @inlinable
-def hoeffding(length, drawn, delta):
+def hoeffding(length: float, drawn: int, delta: float) -> float:
     """Half-width at level delta after a fixed number of draws with replacement."""
     return length * math.sqrt(math.log(2.0 / delta) / (2.0 * drawn))
 
 
 @inlinable
-def empirical_bernstein(deviation, length, drawn, delta):
+def empirical_bernstein(deviation: float, length: float, drawn: int, delta: float) -> float:
     """Half-width from the empirical standard deviation; valid with and (Hoeffding 1963) without replacement.
 
     >>> round(empirical_bernstein(0.068, 1.0, 1000, 0.05), 4)
@@ -100,7 +100,7 @@ def empirical_bernstein(deviation, length, drawn, delta):
 
 
 @inlinable
-def empirical_bernstein_serfling(deviation, length, drawn, n, delta):
+def empirical_bernstein_serfling(deviation: float, length: float, drawn: int, n: int, delta: float) -> float:
     """The same for draws without replacement only.
 
     >>> round(empirical_bernstein_serfling(0.068, 1.0, 1000, 200_000, 0.05), 4)
@@ -111,7 +111,7 @@ def empirical_bernstein_serfling(deviation, length, drawn, n, delta):
 
 
 @inlinable
-def look_level(delta, look, power):
+def look_level(delta: float, look: int, power: float) -> float:
     """Level of look 1, 2, ...: these sum to at most delta.
 
     >>> round(sum(look_level(0.1, j, 0.0) for j in range(1, 1000)), 4), round(look_level(0.1, 1, 2.0), 4)
@@ -123,7 +123,7 @@ def look_level(delta, look, power):
 
 
 @inlinable
-def begin_test(evidence, threshold, low, high, n, replace):
+def begin_test(evidence: np.ndarray, threshold: float, low: float, high: float, n: int, replace: bool) -> int:
     """Fill `evidence` for a test of low < high; nothing is decided yet."""
     evidence[:] = 0.0
     evidence[LEVEL] = (threshold - low) / (high - low)
@@ -134,7 +134,7 @@ def begin_test(evidence, threshold, low, high, n, replace):
 
 
 @inlinable
-def open_test(test, evidence, threshold, low, high, n, replace):
+def open_test(test: Any, evidence: np.ndarray, threshold: float, low: float, high: float, n: int, replace: bool) -> int:
     """Begin, or decide at no cost where the range alone tells on which side the mean is."""
     evidence[:] = 0.0
     if threshold >= high:
@@ -145,7 +145,7 @@ def open_test(test, evidence, threshold, low, high, n, replace):
 
 
 @inlinable
-def next_draws(test, evidence):
+def next_draws(test: Any, evidence: np.ndarray) -> int:
     """How many further values the test wants to see now."""
     drawn, n = int(evidence[DRAWN]), int(evidence[ROWS])
     if drawn == 0:
@@ -161,7 +161,7 @@ def feed(test: Any, evidence: np.ndarray, values: np.ndarray) -> int:
 
 
 @inlinable
-def _at_the_end(evidence):
+def _at_the_end(evidence: np.ndarray) -> int:
     """After a batch that decided nothing."""
     if evidence[DRAWN] < evidence[ROWS]:
         return UNDECIDED
@@ -171,7 +171,7 @@ def _at_the_end(evidence):
 
 
 @inlinable
-def _merge(evidence, values):
+def _merge(evidence: np.ndarray, values: np.ndarray) -> None:
     """Mean and scatter of all values so far, the batch merged in one step."""
     count, before = values.size, evidence[DRAWN]
     total = 0.0
@@ -191,7 +191,7 @@ def _merge(evidence, values):
 
 
 @feed.register(Looks)
-def _feed_looks(test, evidence, values):
+def _feed_looks(test: Looks, evidence: np.ndarray, values: np.ndarray) -> int:
     _merge(evidence, values)
     evidence[LOOK] += 1.0
     drawn, n = evidence[DRAWN], evidence[ROWS]
@@ -213,13 +213,13 @@ def _feed_looks(test, evidence, values):
 
 
 @inlinable
-def plug_in_bet(delta, variance, draw):
+def plug_in_bet(delta: float, variance: float, draw: float) -> float:
     """sqrt(2 log(1/delta) / (variance t log(1 + t))): the bet of a predictable mixture at draw t."""
     return math.sqrt(2.0 * math.log(1.0 / delta) / (variance * draw * math.log(1.0 + draw)))
 
 
-@feed.register(Mixture)
-def _feed_mixture(test, evidence, values):
+@feed.register(PlugInBernstein)
+def _feed_mixture(test: PlugInBernstein, evidence: np.ndarray, values: np.ndarray) -> int:
     evidence[LOOK] += 1.0
     n, level, goal = evidence[ROWS], evidence[LEVEL], math.log(1.0 / test.delta)
     for k in range(values.size):
@@ -245,7 +245,7 @@ def _feed_mixture(test, evidence, values):
 
 
 @feed.register(Betting)
-def _feed_betting(test, evidence, values):
+def _feed_betting(test: Betting, evidence: np.ndarray, values: np.ndarray) -> int:
     evidence[LOOK] += 1.0
     count, n, level = values.size, evidence[ROWS], evidence[LEVEL]
     goal, seen = math.log(1.0 / test.delta), evidence[DRAWN] + 1.0  # the made-up observation counts
@@ -289,7 +289,9 @@ def _feed_betting(test, evidence, values):
 
 
 @jit
-def decide_values(rng, test, values, threshold, low, high, replace):
+def decide_values(
+    rng: np.random.Generator, test: Any, values: np.ndarray, threshold: float, low: float, high: float, replace: bool
+) -> tuple[int, int]:
     """Decide from an array of values in memory: the verdict and the number of draws. For studies of a test on its own.
 
     >>> rng = np.random.default_rng(0)
@@ -317,7 +319,7 @@ def decide_values(rng, test, values, threshold, low, high, replace):
 
 
 @jit
-def mixture_sequence(values, delta, n, centre, half):
+def mixture_sequence(values: np.ndarray, delta: float, n: int, centre: np.ndarray, half: np.ndarray) -> None:
     """Confidence sequence of the mean of values in [0, 1]: centres and half-widths after each draw.
 
     n is the number of rows drawn from without replacement, or 0 for draws with replacement.
@@ -339,7 +341,7 @@ def mixture_sequence(values, delta, n, centre, half):
 
 
 @jit
-def log_capital(values, level, delta, n):
+def log_capital(values: np.ndarray, level: float, delta: float, n: int) -> float:
     """Largest log of the hedged capital max(K+, K-) / 2 against one mean so far, with the bets of a predictable mixture."""
     mean, scatter, total, up, down, largest = 0.5, 0.25, 0.0, 0.0, 0.0, -np.inf
     for i in range(values.size):
@@ -390,6 +392,6 @@ def make_test(name: str, delta: float, growth: float, first: int, power: float =
     if name == "betting":
         return Betting(delta, growth, first, 0.75)
     if name == "predictable-bernstein":
-        return Mixture(delta, growth, first)
+        return PlugInBernstein(delta, growth, first)
     kinds = {"empirical-bernstein": BERNSTEIN, "empirical-bernstein-serfling": BERNSTEIN_SERFLING}
     return Looks(kinds.get(name, HOEFFDING), delta, growth, first, power)

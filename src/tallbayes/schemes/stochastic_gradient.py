@@ -20,7 +20,8 @@ from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
 from tallbayes.moves import tuning as windows
 from tallbayes.schemes.minibatch_gradient import Noise, make_controls, measure_noise, minibatch_gradients
-from tallbayes.target import EVALS, Target, counters
+from tallbayes.streams import Stream, generator
+from tallbayes.target import Target, counters
 
 POINTS = 20  # pilot points at which noise is measured
 REMOVED = 0.25  # predicted inflation that corrected noise may take away: the rest of the noise stays well above zero
@@ -31,7 +32,7 @@ FULL_DATA = 4.0  # passes over the data that an effective draw of full-data NUTS
 
 
 @inlinable
-def add_noise(rng, vectors, variances, out):
+def add_noise(rng: np.random.Generator, vectors: np.ndarray, variances: np.ndarray, out: np.ndarray) -> None:
     """Add a normal vector with covariance sum_k variances[k] v_k v_k', v_k the columns of `vectors`."""
     for k in range(out.size):
         z = np.sqrt(max(0.0, variances[k])) * rng.standard_normal()
@@ -40,7 +41,7 @@ def add_noise(rng, vectors, variances, out):
 
 
 @inlinable
-def present_step(options, iteration):
+def present_step(options: Any, iteration: int) -> float:
     """step (1 + k / delay)^-decay."""
     if options.decay == 0.0:
         return options.step
@@ -48,7 +49,7 @@ def present_step(options, iteration):
 
 
 @inlinable
-def near(vector):
+def near(vector: np.ndarray) -> bool:
     """Whether a whitened vector is within 1e8 posterior standard deviations: NaN is not."""
     total = 0.0
     for j in range(vector.size):
@@ -178,7 +179,7 @@ class StochasticGradient(Sampler):
         """Measure the noise of the gradient at pilot points; step and predicted error of variances follow."""
         subsample = min(self.subsample, max(2, model.data.n))
         controls = make_controls(mode, self.order, self.rows)
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 21,)))
+        rng = generator(seed, Stream.GRADIENT_NOISE)
         target = Target(model.rows, model.prior_terms, controls, counters())
         noise = measure_noise(target, mode.laplace().draw(rng, POINTS), subsample, rng)
         policy = NoisePolicy(self, noise, subsample)
@@ -197,7 +198,7 @@ class StochasticGradient(Sampler):
             f"{noise.values[-1]:.3g} in units of the posterior: step {step:.3g}, predicted error of variances {100 * error:.2g} %, "
             f"about {cost:,.0f} evaluations per effective draw"
         )
-        return Setup(model, policy, controls, int(target.counters[EVALS]), why, notes)
+        return Setup(model, policy, controls, why, notes)
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Noise of the run against what the step was chosen for."""

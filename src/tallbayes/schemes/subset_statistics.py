@@ -16,6 +16,7 @@ import numpy as np
 
 from tallbayes.compile import SUMS, inlinable, jit
 from tallbayes.engine import passes
+from tallbayes.engine.ledger import record
 from tallbayes.errors import OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
@@ -54,6 +55,7 @@ def score_features(mode: Mode, first: int = 0) -> np.ndarray:
 def row_features(model: Model, function: Callable[[np.ndarray, np.ndarray], Any]) -> np.ndarray:
     """`function(x, y)` of chunks of rows, less the mean over all rows."""
     parts = []
+    record(model.data.n)
     for start in range(0, model.data.n, _CHUNK):
         x, y, _, _ = passes.block(model.rows, start, min(model.data.n, start + _CHUNK))
         parts.append(_table(function(x, y), x.shape[0], "rows"))
@@ -135,7 +137,7 @@ def _table(values: Any, count: int, what: str) -> np.ndarray:
 
 
 @jit(options=SUMS)
-def _feature_windows(features, size, out):
+def _feature_windows(features: np.ndarray, size: int, out: np.ndarray) -> None:
     s = features.shape[1]
     sums = np.zeros(s)
     for start in range(out.size):
@@ -154,7 +156,9 @@ def _feature_windows(features, size, out):
 
 
 @jit
-def _summary_windows(y, size, levels, lags, whole, out):
+def _summary_windows(
+    y: np.ndarray, size: int, levels: np.ndarray, lags: np.ndarray, whole: np.ndarray, out: np.ndarray
+) -> None:
     """A sorted copy of the window and its sums of products slide along."""
     ordered, products = np.empty(size), np.empty(lags)
     total, squares = 0.0, 0.0
@@ -195,7 +199,7 @@ def _summary_windows(y, size, levels, lags, whole, out):
 
 
 @inlinable
-def _replace(ordered, old, new):
+def _replace(ordered: np.ndarray, old: float, new: float) -> None:
     """Replace one value of a sorted array, which stays sorted."""
     at = np.searchsorted(ordered, old)
     while at + 1 < ordered.size and ordered[at + 1] < new:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.proxies.difference import proxy_sum
-from tallbayes.target import control_values, subsample_values
+from tallbayes.schemes.estimates import control_values
+from tallbayes.target import Target, subsample_values
 
 
 @inlinable
-def series_terms(rng, epsilon):
+def series_terms(rng: np.random.Generator, epsilon: float) -> int:
     """N with P(N >= k) = (1 + eps)^-k, k = 0, 1, ..: its support begins at 0."""
     return int(-math.log(1.0 - rng.random()) / math.log1p(epsilon))
 
 
 @inlinable
-def log_series(epsilon, differences):
+def log_series(epsilon: float, differences: np.ndarray) -> float:
     """log [1 + sum_k (1 + eps)^k prod_{j <= k} D_j / k!]."""
     total, product = 0.0, 0.0  # logarithms
     for k in range(differences.size):
@@ -31,7 +33,7 @@ def log_series(epsilon, differences):
 
 
 @inlinable
-def log_likelihood_estimate(rng, target, options, theta):
+def log_likelihood_estimate(rng: np.random.Generator, target: Target, options: Any, theta: np.ndarray) -> tuple[float, int]:
     """log Y and the number of terms."""
     n = options.everything.size
     values = np.empty(n)

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from scipy.special import chdtri
 
-from tallbayes.shards.combine.subposteriors import Combined, Combiner, Convention, SubPosteriors, hartlap
+from tallbayes.shards.combine.subposteriors import Combination, Combiner, Convention, SubPosteriors, hartlap, mean_skewness
 
 DISJOINT = 1e-3  # Bhattacharyya coefficient of a typical pair below which supports are called disjoint
 BIASED = 0.5  # predicted bias of the mean, in posterior sds, that is worth a warning
 FAR = 1.0  # Kullback-Leibler divergence from the Laplace fit, in nats a parameter, that is worth a warning
+SMOOTHED = 0.7  # bandwidth, in sds of a sub-posterior, from which on kernels keep little of the skewness
 FALSE_ALARM = 1e-6
 FEWEST = 100  # draws that should count
 _MOST_PAIRS = 2000
@@ -34,8 +35,7 @@ def distances(sub: SubPosteriors) -> tuple[np.ndarray, np.ndarray]:
     """
     pairs = [(i, j) for i in range(sub.shards) for j in range(i)]
     if len(pairs) > _MOST_PAIRS:
-        chosen = np.random.default_rng(0).permutation(len(pairs))[:_MOST_PAIRS]
-        pairs = [pairs[k] for k in chosen]
+        pairs = [pairs[k] for k in np.random.default_rng(0).permutation(len(pairs))[:_MOST_PAIRS]]
     logs = [np.linalg.slogdet(c)[1] for c in sub.covariances]
     gaps, overlaps = [], []
     for i, j in pairs:
@@ -59,15 +59,9 @@ def divergence(mean: np.ndarray, covariance: np.ndarray, other_mean: np.ndarray,
     return float(0.5 * (np.trace(inverse @ covariance) - gap.size + gap @ inverse @ gap + ratio))
 
 
-def skewness(sub: SubPosteriors) -> np.ndarray:
-    """Mean over shards of the skewness of each coordinate."""
-    centred = (sub.draws - sub.means[:, None]) / np.sqrt(np.einsum("bii->bi", sub.covariances))[:, None]
-    return (centred**3).mean((0, 1))
-
-
 def diagnose(
     sub: SubPosteriors | None,
-    combined: Combined,
+    combined: Combination,
     combiner: Combiner,
     laplace: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
@@ -78,14 +72,14 @@ def diagnose(
     assert combined.shares is not None
     count = combined.shares.size
     notes: dict[str, Any] = {"combination": combiner.name, "shards": count, "convention": combiner.convention.value}
-    said: list[str] = list(combined.warnings)
+    sentences: list[str] = list(combined.warnings)
     if sub is not None and count > 1:
-        _overlap(sub, combiner, notes, said)
+        _overlap(sub, combiner, notes, sentences)
     notes["effective_shards"] = float(1.0 / (combined.shares**2).sum())
     notes["effective_draws"] = float(combined.effective if combined.effective is not None else combined.theta.shape[0])
-    _counted(count, combined, combiner, notes, said)
+    _count_contributions(count, combined, combiner, notes, sentences)
     if sub is not None and combiner.convention is Convention.PRODUCT and count > 1:
-        _skew(sub, combiner, notes, said)
+        _skew(sub, combiner, float(combined.notes.get("bandwidth", 0.0)), notes, sentences)
     if laplace is not None:
         w = np.ones(combined.theta.shape[0]) if combined.weights is None else combined.weights
         mean = w @ combined.theta / w.sum()
@@ -95,15 +89,15 @@ def diagnose(
         notes["divergence_from_laplace"] = distance
         notes["mean_from_laplace"] = float(np.sqrt(gap @ np.linalg.solve(laplace[1], gap) / gap.size))
         if distance > FAR * mean.size:
-            said.append(
+            sentences.append(
                 f"the combination is {distance:.3g} nats from the Laplace fit to all rows, its mean {notes['mean_from_laplace']:.2g} "
                 "standard deviations a parameter: either the posterior is far from normal or the combination failed. Compare with "
                 "tallbayes.sample on all rows."
             )
-    return {**notes, **combined.notes}, said
+    return {**notes, **combined.notes}, sentences
 
 
-def _overlap(sub: SubPosteriors, combiner: Combiner, notes: dict[str, Any], said: list[str]) -> None:
+def _overlap(sub: SubPosteriors, combiner: Combiner, notes: dict[str, Any], sentences: list[str]) -> None:
     gap, overlap = distances(sub)
     notes["largest_distance"], notes["median_distance"] = float(gap.max()), float(np.median(gap))
     notes["median_overlap"] = float(np.median(overlap))
@@ -113,36 +107,38 @@ def _overlap(sub: SubPosteriors, combiner: Combiner, notes: dict[str, Any], said
     noise = (1.0 + 2.0 / size / factor) / hartlap(size, sub.dim)  # of means and of covariances
     bound = np.sqrt(factor * noise * chdtri(sub.dim, FALSE_ALARM / max(1, gap.size)))
     if gap.max() > bound:
-        said.append(
+        sentences.append(
             f"two sub-posteriors are {gap.max():.3g} whitened standard deviations apart, where random shards stay below {bound:.3g}: the "
             "shards are no random parts of the rows, or hold too few rows. Assign rows at random, or use fewer shards."
         )
     if combiner.overlap and np.median(overlap) < DISJOINT:
-        said.append(
+        sentences.append(
             f"sub-posteriors hardly overlap (Bhattacharyya coefficient {np.median(overlap):.1g} for a typical pair): {combiner.name} "
             "multiplies their tails, which draws do not show. Use fewer shards, or combine='gaussian' or 'consensus'."
         )
 
 
-def _counted(count: int, combined: Combined, combiner: Combiner, notes: dict[str, Any], said: list[str]) -> None:
+def _count_contributions(
+    count: int, combined: Combination, combiner: Combiner, notes: dict[str, Any], sentences: list[str]
+) -> None:
     if combiner.name != "median" and notes["effective_shards"] < 0.5 * count:
-        said.append(
+        sentences.append(
             f"the combination rests on {notes['effective_shards']:.1f} of {count} shards; the others have few rows or wide "
             "sub-posteriors. Balance the shards."
         )
     if combiner.name == "median" and notes["effective_shards"] < 0.5 * count:
-        said.append(
+        sentences.append(
             f"the median rests on {notes['effective_shards']:.1f} of {count} shards: what the others say is lost, whether they are "
             "wrong or only unusual."
         )
     if notes["effective_draws"] < min(FEWEST, 0.5 * combined.theta.shape[0]) and not combined.warnings:
-        said.append(
+        sentences.append(
             f"only about {notes['effective_draws']:.0f} of {combined.theta.shape[0]:,} combined draws count; draw more for each shard, or "
             "use fewer shards."
         )
 
 
-def _skew(sub: SubPosteriors, combiner: Combiner, notes: dict[str, Any], said: list[str]) -> None:
+def _skew(sub: SubPosteriors, combiner: Combiner, width: float, notes: dict[str, Any], sentences: list[str]) -> None:
     """A shard whose skewness is g has its mean g / 2 of its sds from its mode, which is sqrt(B) g / 2 of the combination's.
 
     Monte Carlo error of the mean of normal products: means of shards have variance 1 / T in units of their own, and the error of
@@ -150,11 +146,13 @@ def _skew(sub: SubPosteriors, combiner: Combiner, notes: dict[str, Any], said: l
     """
     if combiner.name in ("consensus", "gaussian"):
         notes["monte_carlo_error"] = float(np.sqrt((sub.dim + 2.0) / np.min(sub.sizes)))
-    bias = 0.5 * np.sqrt(sub.shards) * np.abs(skewness(sub))
+    bias = 0.5 * np.sqrt(sub.shards) * np.abs(mean_skewness(sub))
     noise = 0.5 * np.sqrt(sub.shards) * 4.9 * np.sqrt(6.0 / float(np.sum(sub.sizes)))
     notes["predicted_bias"] = float(bias.max())
-    if bias.max() > BIASED + noise and combiner.name in ("consensus", "gaussian"):
-        said.append(
-            f"sub-posteriors of {sub.shards} shards are skewed: {combiner.name} treats them as normal, which moves the mean by about "
-            f"{bias.max():.2g} posterior standard deviations (coordinate {int(np.argmax(bias))}). Use fewer shards or 'importance'."
+    smoothed = combiner.name in ("semiparametric", "weierstrass") and width > SMOOTHED
+    if bias.max() > BIASED + noise and (combiner.name in ("consensus", "gaussian") or smoothed):
+        sentences.append(
+            f"sub-posteriors of {sub.shards} shards are skewed: {combiner.name} treats them as {'nearly ' * smoothed}normal, which moves "
+            f"the mean by about {bias.max():.2g} posterior standard deviations (coordinate {int(np.argmax(bias))}). Use fewer shards or "
+            "'importance'."
         )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,21 +14,22 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.data.split import take, to_power
 from tallbayes.engine import passes
 from tallbayes.errors import OptionError, StoreError
+from tallbayes.machine import peak_memory
 from tallbayes.mode.search import mode_of_part
 from tallbayes.model import Model
 from tallbayes.priors import Prior, PriorTerms
 from tallbayes.results.fit import Fit
 from tallbayes.run.checkpoint import Checkpoint
 from tallbayes.shards.partition_cache import partition
-from tallbayes.shards.partitions import Spec, _cores
+from tallbayes.shards.partitions import ModelSpec, _cores
 
 
 @dataclass(frozen=True, eq=False)
-class Files:
+class FileRows:
     """Rows in files, read where they are."""
 
     files: list[str]
-    spec: Spec
+    spec: ModelSpec
 
     def model(self, power: float, prior: Prior, terms: PriorTerms | None) -> Model:
         """The sub-model."""
@@ -40,11 +39,11 @@ class Files:
 
 
 @dataclass(frozen=True, eq=False)
-class Sent:
+class PackedRows:
     """Packed rows that travel with the task."""
 
     data: Dataset
-    spec: Spec
+    spec: ModelSpec
 
     def model(self, power: float, prior: Prior, terms: PriorTerms | None) -> Model:
         """The sub-model."""
@@ -52,7 +51,7 @@ class Sent:
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class ModelRows:
     """Rows of a model in this process, copied when the shard is worked on."""
 
     whole: Model
@@ -71,7 +70,7 @@ class Job:
     """One shard: where its rows are, and which sub-posterior to make of them."""
 
     number: int
-    rows: Files | Sent | Chosen
+    rows: FileRows | PackedRows | ModelRows
     power: float  # of the likelihood
     prior: Prior
     terms: PriorTerms | None = None  # of a prior whose scales come from all rows
@@ -86,7 +85,7 @@ class Job:
 
 def sample_shard(job: Job) -> Fit:
     """The fit of a shard; one that has a checkpoint goes on from it."""
-    before, model = memory(), job.model()
+    before, model = peak_memory(), job.model()
     sampler = job.sampler if isinstance(job.sampler, str) else samplers.from_dict(job.sampler)
     folder = None if job.checkpoint is None else Path(job.checkpoint) / f"shard-{job.number:04d}"
     resumed = folder is not None and (folder / "run.json").exists()
@@ -100,7 +99,7 @@ def sample_shard(job: Job) -> Fit:
         "number": job.number,
         "rows": model.data.n,
         "bytes": int(model.data.records.nbytes),
-        "memory": [before, memory()],
+        "memory": [before, peak_memory()],
         "process": os.getpid(),
         "resumed": resumed,
     }
@@ -114,20 +113,14 @@ def shard_densities(job: Job, theta: np.ndarray) -> np.ndarray:
 
 
 def shard_site(job: Job) -> tuple[np.ndarray, np.ndarray, int]:
-    """Second-order expansion of the log-likelihood of a shard at the mode of its sub-posterior, as r and Q, and the passes it took."""
+    """Second-order expansion of the log-likelihood of a shard at the mode of its sub-posterior, as r and Q, and the evaluations it took."""
     model = job.model()
     mode = mode_of_part(model, _cores(), 1e-3)
     _, gradient = passes.total_gradient(model.rows, mode.reference, _cores())
-    return gradient - mode.hessian @ mode.reference, -mode.hessian, mode.passes + 1
+    return gradient - mode.hessian @ mode.reference, -mode.hessian, mode.evaluations + model.data.n
 
 
-def memory() -> int:
-    """Peak resident bytes of this process so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak if sys.platform == "darwin" else peak * 1024)
-
-
-def travelling(model: Model) -> Spec:
+def portable_spec(model: Model) -> ModelSpec:
     """What a worker needs to build a model of the same family; refuses families that have no name."""
     name = model.family.name
     if models.FAMILIES.get(name) is None:
@@ -135,4 +128,4 @@ def travelling(model: Model) -> Spec:
             f"the family {name!r} is written by the user and cannot be built by name on a worker; leave client out to sample its shards "
             "on threads, or use a family of tallbayes.models."
         )
-    return Spec(model.data.recipe.get("plan", {}), model.data.records.dtype.name, name, dict(model.options))
+    return ModelSpec(model.data.recipe.get("plan", {}), model.data.records.dtype.name, name, dict(model.options))

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from tallbayes import models
-from tallbayes.api import check_family
 from tallbayes.bounds.catalogue import half_octave
 from tallbayes.bounds.pair_functions import OVERFLOW, angular, psi
 from tallbayes.data import records as packed
@@ -26,22 +27,22 @@ from tallbayes.data.dataset import Dataset, _float_type
 from tallbayes.data.file_partitions import files_of, plan_of
 from tallbayes.data.moments import Moments
 from tallbayes.data.plan import plan_names
-from tallbayes.data.split import exchangeable, merged
-from tallbayes.engine import passes
+from tallbayes.data.split import exchangeability_doubts, merge_moments
+from tallbayes.engine import ledger, passes
 from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import TOLERANCE, converge, mode_of_part, start, warn_of_collinear
 from tallbayes.model import Model
 from tallbayes.priors import Prior, PriorTerms
 from tallbayes.progress import Progress
-from tallbayes.shards.partition_cache import most_held, partition
+from tallbayes.shards.partition_cache import forget, most_held, partition, release
 from tallbayes.shards.pool import connect, gather
 
 CLASSES = 41  # half-octaves of the whitened norm, as in bound T9
 _CHUNK = 1 << 16
 
 
-class Elsewhere(Dataset):
+class RemoteDataset(Dataset):
     """Names, moments and number of rows that are not here."""
 
     @property
@@ -55,7 +56,7 @@ class Elsewhere(Dataset):
         return np.empty(0)
 
 
-class _Absent:
+class _AbsentRows:
     """In the place of rows: whatever would read them says where they are."""
 
     def __getattr__(self, name: str) -> Any:
@@ -68,7 +69,7 @@ class _Absent:
 
 
 @dataclass(frozen=True)
-class Spec:
+class ModelSpec:
     """What a worker needs to know of a model, in types that travel."""
 
     plan: dict[str, Any]
@@ -123,7 +124,7 @@ class Partitions:
     """
 
     files: list[list[str]]
-    spec: Spec
+    spec: ModelSpec
     prior: Prior | None
     parts: list[Moments]
     identity: dict[str, Any]
@@ -153,17 +154,35 @@ class Partitions:
         `paths` is a folder, a pattern or a list of files, one partition each unless `partitions` groups them.
         """
         options = dict(family_options or {})
-        check_family(family, options)
+        models.check_family(family, options)
         _float_type(dtype)
         client, files = connect(client), files_of(paths)
-        groups = _grouped(files, partitions)
+        groups = _group_files(files, partitions)
         plan, identity = gather(plan_of, [(files, formula, response, columns, offset, weights)], client, label="plan")[0]
-        spec = Spec(plan, dtype, family, options)
-        found = gather(_surveyed, [(group, spec) for group in groups], client, label="partitions", progress=progress, workers=1)
-        parts = [f[0] for f in found]
-        if family == "softmax" and options.get("classes") is None:
-            options["classes"] = int(max(p.high[len(plan_names(plan))] for p in parts)) + 1
-        return cls(groups, spec, prior, parts, identity, client, [f[1] for f in found])
+        spec = ModelSpec(plan, dtype, family, options)
+        results = gather(_survey, [(group, spec) for group in groups], client, label="partitions", progress=progress, workers=1)
+        parts = [f[0] for f in results]
+        largest = float(max(p.high[len(plan_names(plan))] for p in parts))
+        for name, value in models.family_of({"family": family, "options": options}).row_options(largest).items():
+            if options.get(name) is None:
+                options[name] = value
+        return cls(groups, spec, prior, parts, identity, client, [f[1] for f in results])
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, forget, repr(self.spec.plan))  # what passes kept in this process goes with the object
+
+    def close(self) -> None:
+        """Release the partition that this process, and every worker of the cluster, keeps for the next pass.
+
+        Passes still work afterwards, and read again. `with Partitions.open(...) as rows:` closes at the end.
+        """
+        release(self.client)
+
+    def __enter__(self) -> Partitions:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @property
     def n(self) -> int:
@@ -171,25 +190,25 @@ class Partitions:
         return sum(p.n for p in self.parts)
 
     @cached_property
-    def data(self) -> Elsewhere:
+    def data(self) -> RemoteDataset:
         """What is known of the rows here."""
         plan, kind = self.spec.plan, np.dtype(self.spec.dtype)
         names = plan_names(plan)
         flags = (plan["offset"] is not None, plan["weights"] is not None)
         digest = hashlib.blake2b(json.dumps([self.identity, plan], sort_keys=True).encode(), digest_size=16).hexdigest()
         empty = np.empty((0, packed.width_of(len(names), kind)), kind)
-        return Elsewhere(empty, names, plan["response"], merged(self.parts), *flags, None, {"plan": plan}, digest)
+        return RemoteDataset(empty, names, plan["response"], merge_moments(self.parts), *flags, None, {"plan": plan}, digest)
 
     @cached_property
     def model(self) -> Model:
         """The model without its rows: names, prior and moments; whatever needs rows says so."""
         model = models.build(self.spec.family, self.data, self.prior, **self.spec.options)
-        model.rows = _Absent()
+        model.rows = _AbsentRows()
         return model
 
-    def exchangeable(self) -> list[str]:
+    def exchangeability_doubts(self) -> list[str]:
         """What speaks against the partitions being random parts of the rows: empty if nothing does."""
-        return exchangeable(self.parts)
+        return exchangeability_doubts(self.parts)
 
     def total_value(self, theta: np.ndarray) -> float:
         """Log-likelihood of all rows: one pass."""
@@ -197,22 +216,27 @@ class Partitions:
 
     def total_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """Log-likelihood of all rows and its gradient: one pass."""
-        found = self._over(_gradient, np.asarray(theta, float))
-        return float(sum(f[0] for f in found)), np.sum([f[1] for f in found], axis=0)
+        results = self._over(_gradient, np.asarray(theta, float))
+        return float(sum(f[0] for f in results)), np.sum([f[1] for f in results], axis=0)
 
     def total_hessian(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Log-likelihood of all rows, its gradient and its Hessian: one pass."""
-        found = self._over(_hessian, np.asarray(theta, float))
-        return float(sum(f[0] for f in found)), np.sum([f[1] for f in found], axis=0), np.sum([f[2] for f in found], axis=0)
+        results = self._over(_hessian, np.asarray(theta, float))
+        return (
+            float(sum(f[0] for f in results)),
+            np.sum([f[1] for f in results], axis=0),
+            np.sum([f[2] for f in results], axis=0),
+        )
 
     def find_mode(self, tolerance: float = TOLERANCE, progress: bool = True) -> Mode:
         """The posterior mode by passes over all partitions, started from the mode of the first."""
         with Progress("finding the mode", None, progress) as bar:
-            first = gather(
+            first, read = gather(
                 _mode_of, [(self.files[0], self.spec, self.prior, self.model.prior_terms)], self.client, label="mode"
             )[0]
             theta = start(self.model) if first is None else first
             mode = converge(self.model, self.total_hessian, theta, tolerance, bar)
+        mode.evaluations += read
         warn_of_collinear(mode)
         return mode
 
@@ -224,9 +248,9 @@ class Partitions:
         """Totals of the bounds of exact minibatch: one pass, and one for the largest norm if it is not given."""
         self._require_bound()
         top = self.largest_norm(mode) if largest is None else largest
-        found = self._over(_totals, mode.reference, mode.factor, top)
-        counts, local, everywhere = (np.sum([f[k] for f in found], axis=0) for k in (0, 2, 3))
-        return Totals(counts, np.max([f[1] for f in found], axis=0), local, everywhere, all(f[4] for f in found))
+        results = self._over(_totals, mode.reference, mode.factor, top)
+        counts, local, everywhere = (np.sum([f[k] for f in results], axis=0) for k in (0, 2, 3))
+        return Totals(counts, np.max([f[1] for f in results], axis=0), local, everywhere, all(f[4] for f in results))
 
     def take(self, index: Any) -> Dataset:
         """Rows by their numbers, counted over the partitions in order: reads every partition that holds one of them."""
@@ -235,12 +259,12 @@ class Partitions:
         if index.size == 0 or index.min() < 0 or index.max() >= ends[-1]:
             raise DataError(f"rows are numbered from 0 to {ends[-1] - 1:,}; ask for at least one of them.")
         part = np.searchsorted(ends, index, side="right")
-        wanted = np.unique(part)
-        inside = [index[part == k] - (ends[k] - self.parts[k].n) for k in wanted]
-        jobs = [(self.files[k], self.spec, rows) for k, rows in zip(wanted, inside, strict=True)]
-        found = gather(_rows, jobs, self.client, label="rows")
+        holders = np.unique(part)
+        inside = [index[part == k] - (ends[k] - self.parts[k].n) for k in holders]
+        jobs = [(self.files[k], self.spec, rows) for k, rows in zip(holders, inside, strict=True)]
+        results = gather(_rows, jobs, self.client, label="rows")
         out, kind = packed.empty(index.size, self.data.d, np.dtype(self.spec.dtype)), self.data
-        for k, records in zip(wanted, found, strict=True):
+        for k, records in zip(holders, results, strict=True):
             out[part == k] = records
         moments = Moments(kind.moments.names)
         moments.add(out[:, : kind.d + 3].astype(float))
@@ -256,15 +280,15 @@ class Partitions:
     def _over(self, task: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Results of a task on every partition, in their order."""
         jobs = [(files, self.spec, self.prior, *arguments) for files in self.files]
-        found = gather(_on_partition, [(task, *job) for job in jobs], self.client, label="partitions", workers=1)
-        self.held += [f[1] for f in found]
-        return [f[0] for f in found]
+        results = gather(_on_partition, [(task, *job) for job in jobs], self.client, label="partitions", workers=1)
+        self.held += [f[1] for f in results]
+        return [f[0] for f in results]
 
     def __repr__(self) -> str:
         return f"Partitions({len(self.files)} partitions, {self.n:,} rows, {self.spec.family}, {self.model.dim} parameters)"
 
 
-def _grouped(files: list[str], count: int | None) -> list[list[str]]:
+def _group_files(files: list[str], count: int | None) -> list[list[str]]:
     if count is None or count == len(files):
         return [[f] for f in files]
     if not isinstance(count, int | np.integer) or not 1 <= count <= len(files):
@@ -285,15 +309,32 @@ def _cores() -> int | None:
         return None
 
 
-def _surveyed(files: list[str], spec: Spec) -> tuple[Moments, int]:
-    """Moments of a partition, whose responses suit the family."""
+def require_exchangeable_rows(model: Model) -> None:
+    """Refuse a model whose rows depend on those before them: parts of the rows have no likelihood of their own.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> require_exchangeable_rows(tb.models.arma(np.random.default_rng(0).standard_normal(100)))
+    Traceback (most recent call last):
+    ...
+    tallbayes.errors.ModelError: the rows of this model (arma) are not exchangeable: each depends on those before it, so they can be
+    neither permuted nor split into shards or partitions. Sample all rows in their order with tallbayes.sample(model).
+    """
+    if not model.exchangeable:
+        raise ModelError(
+            f"the rows of this model ({model.family.name}) are not exchangeable: each depends on those before it, so they can be neither "
+            "permuted nor split into shards or partitions. Sample all rows in their order with tallbayes.sample(model)."
+        )
+
+
+def _survey(files: list[str], spec: ModelSpec) -> tuple[Moments, int]:
+    """Moments of a partition, whose responses suit the family and whose rows may be split."""
     with partition(files, spec.plan, spec.dtype) as data:
-        spec.model(data, models.priors.normal(1.0))
+        require_exchangeable_rows(spec.model(data, models.priors.normal(1.0)))
         return data.moments, most_held()
 
 
 def _on_partition(
-    task: Callable[..., Any], files: list[str], spec: Spec, prior: Prior | None, *arguments: Any
+    task: Callable[..., Any], files: list[str], spec: ModelSpec, prior: Prior | None, *arguments: Any
 ) -> tuple[Any, int]:
     with partition(files, spec.plan, spec.dtype) as data:
         rows = spec.model(
@@ -330,28 +371,28 @@ def _totals(rows: Any, reference: np.ndarray, factor: np.ndarray, largest: float
         ]
         return sums[0], radius, sums[1], sums[2], bool(finite.all())
 
-    found = passes.over_ranges(passes.row_count(rows), _CHUNK, work, _cores())
-    sums = [np.sum([f[k] for f in found], axis=0) for k in (0, 2, 3)]
-    return sums[0], np.max([f[1] for f in found], axis=0), sums[1], sums[2], all(f[4] for f in found)
+    results = passes.over_ranges(passes.row_count(rows), _CHUNK, work, _cores())
+    sums = [np.sum([f[k] for f in results], axis=0) for k in (0, 2, 3)]
+    return sums[0], np.max([f[1] for f in results], axis=0), sums[1], sums[2], all(f[4] for f in results)
 
 
-def _rows(files: list[str], spec: Spec, index: np.ndarray) -> np.ndarray:
+def _rows(files: list[str], spec: ModelSpec, index: np.ndarray) -> np.ndarray:
     with partition(files, spec.plan, spec.dtype) as data:
         return np.array(data.records[index])
 
 
-def _mode_of(files: list[str], spec: Spec, prior: Prior | None, terms: PriorTerms) -> np.ndarray | None:
-    """The mode of one partition under the whole prior; None where it has none of its own."""
-    with partition(files, spec.plan, spec.dtype) as data:
-        try:
-            model = spec.model(data, models.priors.weakly_informative() if prior is None else prior, terms)
-            return mode_of_part(model, _cores(), 1e-3).reference
-        except ModelError:
-            return None
+def _mode_of(files: list[str], spec: ModelSpec, prior: Prior | None, terms: PriorTerms) -> tuple[np.ndarray | None, int]:
+    """The mode of one partition under the whole prior, None where it has none of its own; and the evaluations of the search."""
+    theta = None
+    with partition(files, spec.plan, spec.dtype) as data, ledger.counting() as account, suppress(ModelError):
+        model = spec.model(data, models.priors.weakly_informative() if prior is None else prior, terms)
+        theta = mode_of_part(model, _cores(), 1e-3).reference
+    return theta, account.rows
 
 
 def find_partitioned_mode(
     paths: Any, formula: str | None = None, *, client: Any = None, progress: bool = True, **options: Any
 ) -> Mode:
     """The posterior mode of rows in partitions; the options are those of `Partitions.open`."""
-    return Partitions.open(paths, formula, client=client, progress=progress, **options).find_mode(progress=progress)
+    with Partitions.open(paths, formula, client=client, progress=progress, **options) as rows:
+        return rows.find_mode(progress=progress)

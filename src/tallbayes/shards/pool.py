@@ -15,7 +15,7 @@ from tallbayes.progress import Progress
 RETRIES = 2  # of a task that failed for another reason than its input; the death of a worker is retried by Dask itself
 
 
-class Failed:
+class TaskFailure:
     """An error that will not go away by trying again, as a result: it is raised where the results are gathered."""
 
     def __init__(self, error: TallbayesError) -> None:
@@ -69,7 +69,7 @@ def run(
     """
     with Progress(label, len(arguments), progress) as bar:
         for number, result in _local(task, arguments, workers) if client is None else _remote(task, arguments, client, label):
-            if isinstance(result, Failed):
+            if isinstance(result, TaskFailure):
                 raise type(result.error)(f"shard {number}: {result.error}" if len(arguments) > 1 else str(result.error))
             bar.advance(1, f"{bar.done + 1} of {len(arguments)} {label}")
             yield number, result
@@ -83,17 +83,21 @@ def gather(task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], clien
     return out
 
 
-def guarded(task: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a task; errors about its input are returned, not raised, so that no cluster tries them again."""
+def return_failure(task: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a task; errors about its input are returned, not raised, so that no cluster tries them again.
+
+    They travel without their traceback, whose frames would keep the rows of the task in memory.
+    """
     try:
         return task(*arguments)
     except TallbayesError as error:
-        return Failed(error)
+        error.__cause__ = error.__context__ = None
+        return TaskFailure(error.with_traceback(None))
 
 
 def _local(task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], workers: int | None) -> Iterator[tuple[int, Any]]:
     with ThreadPoolExecutor(max(1, min(len(arguments), workers or os.cpu_count() or 1))) as pool:
-        futures = {pool.submit(guarded, task, *a): k for k, a in enumerate(arguments)}
+        futures = {pool.submit(return_failure, task, *a): k for k, a in enumerate(arguments)}
         try:
             for future in as_completed(futures):
                 yield futures.pop(future), future.result()
@@ -114,7 +118,7 @@ def _remote(
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")  # scattered rows would die with their worker
             for k, given in enumerate(arguments):
-                futures[client.submit(guarded, task, *given, key=f"{stem}-{k}", pure=False, retries=RETRIES)] = k
+                futures[client.submit(return_failure, task, *given, key=f"{stem}-{k}", pure=False, retries=RETRIES)] = k
         for future in completed(list(futures)):
             number = futures.pop(future)
             if future.status != "finished":

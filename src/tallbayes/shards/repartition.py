@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.data.file_partitions import files_of, joined
+from tallbayes.data.file_partitions import files_of, join_files
 from tallbayes.errors import DataError, OptionError
 from tallbayes.progress import Progress
+from tallbayes.streams import Stream, generator
 
 
 def repartition(paths: Any, folder: str | Path, shards: int, seed: int = 0, progress: bool = True) -> list[str]:
     """Write every row to one of `shards` new Parquet files, drawn at random; one pass, a batch in memory at a time.
+
+    The order of the rows is lost, so a series, whose rows depend on those before them, must not be spread.
 
     >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -27,12 +30,12 @@ def repartition(paths: Any, folder: str | Path, shards: int, seed: int = 0, prog
 
     if not isinstance(shards, int | np.integer) or shards < 1:
         raise OptionError(f"shards must be a whole number of at least 1; got {shards!r}.")
-    source, target = joined(files_of(paths)), Path(folder)
+    source, target = join_files(files_of(paths)), Path(folder)
     if target.exists() and any(target.iterdir()):
         raise DataError(f"{target} is not empty; give a new folder.")
     target.mkdir(parents=True, exist_ok=True)
     names = [str(target / f"part-{k:05d}.parquet") for k in range(shards)]
-    rng, counts = np.random.default_rng(seed), np.zeros(shards, np.int64)
+    rng, counts = generator(seed, Stream.REPARTITION), np.zeros(shards, np.int64)
     writers: list[Any] = []
     with ExitStack() as stack, Progress("spreading rows", source.n, progress) as bar:
         for batch in source.batches(list(source.names)):

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes import priors, samplers
+from tallbayes import priors, samplers, streams
 from tallbayes.api import REFERENCE_TOLERANCE
 from tallbayes.contract import Sampler
 from tallbayes.data.file_partitions import files_of
 from tallbayes.data.packed_store import write_synced
-from tallbayes.data.split import exchangeable, take
+from tallbayes.data.split import exchangeability_doubts, take
 from tallbayes.errors import DataError, OptionError, StoreError
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
@@ -23,7 +23,7 @@ from tallbayes.model import Model
 from tallbayes.priors import FLAT, NORMAL, Prior, PriorTerms
 from tallbayes.results.fit import Fit
 from tallbayes.shards.combine import (
-    Combined,
+    Combination,
     Combiner,
     Convention,
     Importance,
@@ -32,10 +32,11 @@ from tallbayes.shards.combine import (
     SubPosteriors,
     resolve,
 )
-from tallbayes.shards.jobs import Chosen, Files, Job, Sent, sample_shard, shard_densities, shard_site, travelling
-from tallbayes.shards.partitions import Partitions
+from tallbayes.shards.jobs import FileRows, Job, ModelRows, PackedRows, portable_spec, sample_shard, shard_densities, shard_site
+from tallbayes.shards.partitions import Partitions, require_exchangeable_rows
 from tallbayes.shards.pool import connect, gather
 from tallbayes.shards.shard_fit import ShardFit, collect, effective_size
+from tallbayes.streams import Stream, generator, sequence
 
 SHARDS = 8
 
@@ -45,7 +46,7 @@ class Split:
     """Rows in parts: where each is, how many rows it has, and the model of all."""
 
     model: Model
-    rows: list[Any]  # Files, Sent or Chosen
+    rows: list[Any]  # FileRows, PackedRows or ModelRows
     weights: np.ndarray  # sum of row weights of each part
     partitions: Partitions | None
     doubts: list[str]  # against exchangeability
@@ -103,26 +104,34 @@ def sample_shards(
             raise OptionError(f"{name} must be a whole number of at least {least}; got {value!r}.")
     if seed is not None and (not isinstance(seed, int | np.integer) or seed < 0):
         raise OptionError(f"seed must be a whole number >= 0, or None for a fresh one; got {seed!r}.")
-    chosen: dict[str, Any] | str = "auto"
+    sampler_options: dict[str, Any] | str = "auto"
     if sampler != "auto":
         fixed = samplers.resolve(sampler)
         if fixed.guarantee.kind == "EXACT-SIGNED":
             raise OptionError(
                 f"draws of {fixed.name} have signs, which combinations cannot use; take another sampler for the shards."
             )
-        chosen = fixed.as_dict()
-    settings = {"sampler": chosen, "draws": int(draws), "warmup": int(warmup), "chains": int(chains), "combine": repr(combiner)}
+        sampler_options = fixed.as_dict()
+    settings = {
+        "sampler": sampler_options,
+        "draws": int(draws),
+        "warmup": int(warmup),
+        "chains": int(chains),
+        "combine": repr(combiner),
+    }
     entropy = _entropy(seed, checkpoint, settings)
     if isinstance(source, Model):
         for name, given in (
             ("formula", formula),
             ("family", family),
             ("prior", prior),
+            ("family_options", family_options),
             ("offset", offset),
             ("weights", weights),
         ):
             if given is not None:
                 raise OptionError(f"{name}= belongs to paths; a model has its own.")
+        require_exchangeable_rows(source)
         split = _split_model(source, shards, entropy, client)
     else:
         if formula is None or family is None:
@@ -131,7 +140,7 @@ def sample_shards(
             )
         if prior is not None and combiner.convention is Convention.PRODUCT and shards != 1 and len(files_of(source)) > 1:
             prior.power(0.5)  # refused before any file is read, if it will be
-        opened = Partitions.open(
+        partitions = Partitions.open(
             source,
             formula,
             family,
@@ -144,13 +153,17 @@ def sample_shards(
             dtype=dtype,
             progress=progress,
         )
-        split = _split_files(opened)
-    run = _Run(split, combiner, chosen, settings, entropy, client, workers, checkpoint, progress)
-    combined, sub, fits = run.combined()
-    return collect(run, combined, sub, fits, time.perf_counter() - begun)
+        split = _split_files(partitions)
+    run = ShardRun(split, combiner, sampler_options, settings, entropy, client, workers, checkpoint, progress)
+    try:
+        combination, sub, fits = run.combine()
+        return collect(run, combination, sub, fits, time.perf_counter() - begun)
+    finally:
+        if split.partitions is not None:
+            split.partitions.close()
 
 
-class _Run:
+class ShardRun:
     """One call of `sample_shards`: jobs, rounds and what they cost."""
 
     def __init__(
@@ -171,7 +184,7 @@ class _Run:
         self.evals, self.setup_evals, self.rng = (
             0.0,
             0.0,
-            np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1 << 22,))),
+            generator(entropy, Stream.COMBINATION),
         )
         self.total = self.settings["draws"] * self.settings["chains"]
 
@@ -185,27 +198,25 @@ class _Run:
         ]
 
     def _seed(self, number: int, round_: int) -> int:
-        return int(
-            np.random.SeedSequence(self.entropy, spawn_key=(number, round_)).generate_state(1, np.uint64)[0] >> np.uint64(1)
-        )
+        return int(sequence(self.entropy, Stream.SHARD, number, round_).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
     def over(self, task: Any, arguments: list[tuple[Any, ...]], label: str) -> list[Any]:
         """Results of a task on all shards."""
         return gather(task, arguments, self.client, label=label, progress=self.progress, workers=self.workers)
 
-    def combined(self) -> tuple[Combined, SubPosteriors | None, list[Fit]]:
+    def combine(self) -> tuple[Combination, SubPosteriors | None, list[Fit]]:
         """Sample, combine."""
         prior, count = self.split.model.prior, len(self.split.rows)
         assert prior is not None
         ones = np.ones(count)
         if isinstance(self.combiner, MomentSharing):
-            return self._shared(prior, ones)
+            return self._share_moments(prior, ones)
         if self.combiner.convention is Convention.PRODUCT:
             jobs = self.jobs(prior.power(1.0 / count), ones, None)
         else:  # the scales of a default prior come from all rows, not from those of a shard
             powers = self.split.weights.sum() / self.split.weights
             jobs = self.jobs(prior, powers, self.split.model.prior_terms)
-        fits = self._sampled(jobs)
+        fits = self._sample_jobs(jobs)
         sub = _sub_posteriors(fits, self.combiner.convention)
         if not isinstance(self.combiner, Importance):
             return self.combiner(sub, self.total, self.rng), sub, fits
@@ -214,20 +225,20 @@ class _Run:
         self.evals += float(self.total) * self.split.model.data.n
         return self.combiner.weigh(sub, theta, proposal, target), sub, fits
 
-    def _sampled(self, jobs: list[Job]) -> list[Fit]:
+    def _sample_jobs(self, jobs: list[Job]) -> list[Fit]:
         fits = self.over(sample_shard, [(job,) for job in jobs], "shards")
         self.evals += sum(float(f.evals.sum()) for f in fits)
         self.setup_evals += sum(float(f.setup["evals"]) for f in fits)
         return fits
 
-    def _shared(self, prior: Prior, ones: np.ndarray) -> tuple[Combined, None, list[Fit]]:
+    def _share_moments(self, prior: Prior, ones: np.ndarray) -> tuple[Combination, None, list[Fit]]:
         """Rounds of moment sharing."""
         assert isinstance(self.combiner, MomentSharing)
         start = _natural(prior, self.split.model.prior_terms)
         last: list[Fit] = []
         jobs = self.jobs(prior.power(1.0 / ones.size), ones, None)
-        found = self.over(shard_site, [(job,) for job in jobs], "sites")
-        self.setup_evals += sum(f[2] for f in found) * self.split.model.data.n / ones.size
+        expansions = self.over(shard_site, [(job,) for job in jobs], "sites")
+        self.setup_evals += sum(f[2] for f in expansions)
 
         def tilted(cavities: list[Natural], shards: list[int], round_: int) -> list[tuple[np.ndarray, float]]:
             base = self.jobs(prior, ones, None, round_)
@@ -235,17 +246,17 @@ class _Run:
                 replace(base[b], prior=priors.multivariate_normal(c.mean, c.precision))
                 for b, c in zip(shards, cavities, strict=True)
             ]
-            fits = self._sampled(moved)
+            fits = self._sample_jobs(moved)
             last[:] = fits
             return [(f.theta.reshape(-1, f.theta.shape[-1]), effective_size(f)) for f in fits]
 
-        sites = [Natural(f[0], f[1]) for f in found]
+        sites = [Natural(f[0], f[1]) for f in expansions]
         return self.combiner.run(start, sites, tilted, self.total, self.rng), None, last
 
 
 def _entropy(seed: int | None, checkpoint: str | Path | None, settings: dict[str, Any]) -> int:
     """The seed of the run: the one given, a fresh one, or that of the run that the checkpoint folder holds."""
-    entropy = int(np.random.SeedSequence().entropy) if seed is None else int(seed)  # type: ignore[arg-type]
+    entropy = streams.entropy(seed)
     if checkpoint is None:
         return entropy
     path = Path(checkpoint) / "shards.json"
@@ -271,14 +282,14 @@ def _split_model(model: Model, shards: Any, entropy: int, client: Any) -> Split:
     if isinstance(count, int | np.integer) and not isinstance(count, bool):
         if not 1 <= count <= n:
             raise OptionError(f"shards must be between 1 and the number of rows, {n:,}; got {count}.")
-        order = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1 << 21,))).permutation(n)
+        order = generator(entropy, Stream.SHARD_ROWS).permutation(n)
         parts = [np.sort(part) for part in np.array_split(order, int(count))]
     else:
         labels = np.asarray(count)
         if labels.shape != (n,):
             raise OptionError(f"shards must be a number or one label for each of the {n:,} rows; its shape is {labels.shape}.")
         parts = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-        doubts = exchangeable([take(model.data, part).moments for part in parts])
+        doubts = exchangeability_doubts([take(model.data, part).moments for part in parts])
     fewest = min(p.size for p in parts)
     if fewest <= model.dim:
         raise OptionError(
@@ -291,20 +302,20 @@ def _split_model(model: Model, shards: Any, entropy: int, client: Any) -> Split:
         else np.array([float(p.size) for p in parts])
     )
     if client is None:
-        rows: list[Any] = [Chosen(model, p) for p in parts]
+        rows: list[Any] = [ModelRows(model, p) for p in parts]
     else:
-        spec = travelling(model)
-        rows = [Sent(take(model.data, p), spec) for p in parts]
+        spec = portable_spec(model)
+        rows = [PackedRows(take(model.data, p), spec) for p in parts]
     return Split(model, rows, sums, None, doubts)
 
 
-def _split_files(opened: Partitions) -> Split:
-    rows = [Files(files, opened.spec) for files in opened.files]
-    d = opened.data.d
-    sums = np.array([float(p.mean[d + 2] * p.n) for p in opened.parts])
-    if (fewest := min(p.n for p in opened.parts)) <= opened.model.dim:
-        raise DataError(f"a partition has {fewest} rows, with {opened.model.dim} parameters; join files with shards=.")
-    return Split(opened.model, rows, sums, opened, opened.exchangeable())
+def _split_files(partitions: Partitions) -> Split:
+    rows = [FileRows(files, partitions.spec) for files in partitions.files]
+    d = partitions.data.d
+    sums = np.array([float(p.mean[d + 2] * p.n) for p in partitions.parts])
+    if (fewest := min(p.n for p in partitions.parts)) <= partitions.model.dim:
+        raise DataError(f"a partition has {fewest} rows, with {partitions.model.dim} parameters; join files with shards=.")
+    return Split(partitions.model, rows, sums, partitions, partitions.exchangeability_doubts())
 
 
 def _natural(prior: Prior, terms: PriorTerms) -> Natural:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,10 @@ from tallbayes.results.cost import effective_sizes, r_hats
 from tallbayes.results.fit import Fit
 from tallbayes.results.provenance import origin
 from tallbayes.shards.checks import diagnose
-from tallbayes.shards.combine import Combined, SubPosteriors
+from tallbayes.shards.combine import Combination, SubPosteriors
+
+if TYPE_CHECKING:
+    from tallbayes.shards.sample import ShardRun
 
 DISAGREE = 1.05  # R-hat of a shard from which on its own draws are not to be trusted
 
@@ -30,7 +33,7 @@ class ShardFit(Fit):
         """Overlap, effective sizes and distances of the combination."""
         return self.meta["notes"]
 
-    def audit(self, model: Any, pairs: int = 20, repeats: int = 1000, seed: int = 0) -> Any:
+    def audit(self, model: Any, pairs: int = 20, repeats: int = 1000, seed: int = 0, *, sampler: Any = None) -> Any:
         """Refused: no decision was made on the full data that could be replayed."""
         raise OptionError(
             "a combination of shards made no decision on the full data that could be replayed; audit a shard with its own model, compare "
@@ -54,13 +57,13 @@ def effective_size(fit: Fit) -> float:
     return float(min(sizes.min(), fit.theta.shape[0] * fit.theta.shape[1]))
 
 
-def collect(run: Any, combined: Combined, sub: SubPosteriors | None, fits: list[Fit], total: float) -> ShardFit:
+def collect(run: ShardRun, combined: Combination, sub: SubPosteriors | None, fits: list[Fit], total: float) -> ShardFit:
     """The fit of a run: combined draws with their diagnostics, what all shards cost, and the Laplace fit to all rows."""
     model, count = run.split.model, len(run.split.rows)
     mode = run.split.mode(run.progress)
-    notes, said = diagnose(sub, combined, run.combiner, (mode.reference, mode.covariance))
-    said = run.split.doubts + _of_shards(fits) + said
-    for sentence in said:
+    notes, sentences = diagnose(sub, combined, run.combiner, (mode.reference, mode.covariance))
+    sentences = run.split.doubts + _of_shards(fits) + sentences
+    for sentence in sentences:
         warnings.warn(sentence, TallbayesWarning, stacklevel=3)
     size = combined.theta.shape[0]
     stats = {k: spread(run.evals, size)[None] for k in ("evals", "evals_paper")}
@@ -76,7 +79,7 @@ def collect(run: Any, combined: Combined, sub: SubPosteriors | None, fits: list[
         **origin(model),
         "warmup": run.settings["warmup"],
         "notes": notes,
-        "warnings": said,
+        "warnings": sentences,
         "shards": [_summary(f) for f in fits],
     }
     unfinished = [f.status for f in fits if f.status != "complete"]
@@ -95,7 +98,7 @@ def collect(run: Any, combined: Combined, sub: SubPosteriors | None, fits: list[
         status=unfinished[0] if unfinished else "complete",
         setup={
             "passes": mode.passes,
-            "evals": int(run.setup_evals) + mode.passes * model.data.n,
+            "evals": int(run.setup_evals) + mode.evaluations,
             "seconds": sum(f.setup["seconds"] for f in fits),
         },
         warmup={k: sum(f.warmup[k] for f in fits) for k in ("iterations", "evals", "seconds")},
@@ -123,10 +126,11 @@ def _summary(fit: Fit) -> dict[str, Any]:
 
 def _of_shards(fits: list[Fit]) -> list[str]:
     """What the shards themselves give rise to say."""
-    said = []
+    sentences = []
     for number, fit in enumerate(fits):
         r_hat = r_hats(fit.theta)
         if np.isfinite(r_hat).any() and np.nanmax(r_hat) > DISAGREE:
-            said.append(f"shard {number}: R-hat is {np.nanmax(r_hat):.3f}; its chains disagree. Raise draws= and warmup=.")
-        said += [f"shard {number}: {w}" for w in fit.meta["warnings"]]
-    return said[:10] + ([f"and {len(said) - 10} more warnings about shards, in fit.meta['shards']."] if len(said) > 10 else [])
+            sentences.append(f"shard {number}: R-hat is {np.nanmax(r_hat):.3f}; its chains disagree. Raise draws= and warmup=.")
+        sentences += [f"shard {number}: {w}" for w in fit.meta["warnings"]]
+    rest = [f"and {len(sentences) - 10} more warnings about shards, in fit.meta['shards']."] if len(sentences) > 10 else []
+    return sentences[:10] + rest

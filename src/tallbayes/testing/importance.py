@@ -10,6 +10,7 @@ import numpy as np
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
+from tallbayes.streams import Stream, generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ def importance_moments(
     >>> abs(estimate.mean[0] - 4.5) < 6 * estimate.mean_error[0]
     np.True_
     """
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.IMPORTANCE)
     mode = find_mode(model, progress=False) if mode is None else mode
     d = model.dim
     noise = rng.standard_normal((draws, d)) * np.sqrt(df / rng.chisquare(df, draws))[:, None]

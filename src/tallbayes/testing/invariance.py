@@ -13,6 +13,7 @@ from tallbayes.contract import Sampler, advance
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
+from tallbayes.streams import Stream, generator
 from tallbayes.testing.quadrature import ExactPosterior
 
 THRESHOLD = 4.9  # two-sided probability 1e-6 under normality
@@ -42,7 +43,7 @@ def invariance_scores(
     >>> bool(np.abs(scores).max() < THRESHOLD)
     True
     """
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.INVARIANCE)
     mode = find_mode(model, progress=False) if mode is None else mode
     setup = sampler.setup(model, mode, seed, False)
     options = setup.policy.options(setup.policy.begin(), True)

@@ -10,7 +10,7 @@ from tallbayes.data.arrow import Source
 from tallbayes.data.sources import csv as _csv
 from tallbayes.data.sources import ipc as _ipc
 from tallbayes.data.sources import parquet as _parquet
-from tallbayes.data.sources.files import require_file
+from tallbayes.data.sources.file_identity import require_file
 from tallbayes.data.sources.folder import folder
 from tallbayes.data.sources.sqlite import PREFIX, sqlite
 from tallbayes.data.sources.stream import stream

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tallbayes.data.arrow import BATCH, Source
-from tallbayes.data.sources.files import identify, require_file
+from tallbayes.data.sources.file_identity import identify, require_file
 from tallbayes.errors import DataError
 
 SUFFIXES = (".csv", ".csv.gz")
@@ -41,25 +41,27 @@ def csv(path: str | Path) -> Source:
     types = tuple(pa.float64() if pa.types.is_integer(t) or pa.types.is_null(t) else t for t in inferred)
 
     def batches(columns: Sequence[str]) -> Iterator[Any]:
-        wanted = {c: types[names.index(c)] for c in columns}
+        column_types = {c: types[names.index(c)] for c in columns}
         first = 0
         try:
-            for batch in _open(path, wanted) if wanted else _open(path, None):
-                chosen = batch.select(list(columns))
+            for batch in _open(path, column_types) if column_types else _open(path, None):
+                part = batch.select(list(columns))
                 for start in range(0, batch.num_rows, BATCH):
-                    yield chosen.slice(start, BATCH)
+                    yield part.slice(start, BATCH)
                 first += batch.num_rows
         except (pa.ArrowException, OSError, UnicodeError) as error:
-            raise DataError(_located(path, wanted, first) or f"{path}, after row {first}: {_short(error)}") from error
+            raise DataError(
+                _locate_error(path, column_types, first) or f"{path}, after row {first}: {_short(error)}"
+            ) from error
 
     return Source(names, None, identify(path), batches, types)
 
 
-def _open(path: Path, wanted: dict[str, Any] | None) -> Any:
+def _open(path: Path, column_types: dict[str, Any] | None) -> Any:
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    columns = {} if wanted is None else {"column_types": wanted, "include_columns": list(wanted)}
+    columns = {} if column_types is None else {"column_types": column_types, "include_columns": list(column_types)}
     return pc.open_csv(
         pa.input_stream(str(path), compression="detect"),
         read_options=pc.ReadOptions(block_size=1 << 22, use_threads=False),
@@ -68,20 +70,20 @@ def _open(path: Path, wanted: dict[str, Any] | None) -> Any:
     )
 
 
-def _located(path: Path, wanted: dict[str, Any], first: int) -> str | None:
+def _locate_error(path: Path, column_types: dict[str, Any], first: int) -> str | None:
     """Row, column and text of the first cell, in the block after a row, that is not of the type of its column."""
     import pyarrow as pa
 
     row = 0
     try:
-        for batch in _open(path, {c: pa.binary() for c in wanted}):
-            bad = [(_first_bad(batch.column(c), t), c) for c, t in wanted.items()] if row + batch.num_rows > first else []
+        for batch in _open(path, {c: pa.binary() for c in column_types}):
+            bad = [(_first_bad(batch.column(c), t), c) for c, t in column_types.items()] if row + batch.num_rows > first else []
             number, name = min(bad, default=(batch.num_rows, ""))
             if number < batch.num_rows:
                 text = (batch.column(name)[number].as_py() or b"")[:40].decode("utf-8", "replace")
                 return (
                     f"{path}: row {row + number}, column {name!r} is {text!r}, but the column begins with values of type "
-                    f"{wanted[name]}. Correct the cell, or leave the column out."
+                    f"{column_types[name]}. Correct the cell, or leave the column out."
                 )
             row += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeError):

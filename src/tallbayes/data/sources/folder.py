@@ -24,14 +24,19 @@ def folder(pattern: str | Path, open_file: Callable[[Path], Source]) -> Source:
     2
     """
     absolute = str(Path(pattern).absolute())
-    found = Path(absolute).iterdir() if Path(absolute).is_dir() else map(Path, glob.glob(absolute, recursive=True))
-    paths = sorted(p for p in found if p.is_file() and not p.name.startswith((".", "_")))
+    candidates = Path(absolute).iterdir() if Path(absolute).is_dir() else map(Path, glob.glob(absolute, recursive=True))
+    paths = sorted(p for p in candidates if p.is_file() and not p.name.startswith((".", "_")))
     if not paths:
         raise DataError(f"there is no file in {pattern}; for files in subfolders write a pattern such as folder/**/*.parquet.")
     formats = sorted({p.suffix for p in paths})
     if len(formats) > 1:
         raise DataError(f"{pattern} holds files of several formats ({', '.join(formats)}); choose one, such as *{formats[0]}.")
     parts = [open_file(p) for p in paths]
+    return join_sources(paths, parts, {"path": absolute, "files": [part.identity for part in parts]})
+
+
+def join_sources(paths: Sequence[str | Path], parts: Sequence[Source], identity: dict[str, Any]) -> Source:
+    """Several sources as one, in order; refuses columns that differ in name or kind."""
     head = parts[0]
     kinds = dict(zip(head.names, map(kind_of, head.types), strict=True))
     for path, part in zip(paths, parts, strict=True):
@@ -47,5 +52,4 @@ def folder(pattern: str | Path, open_file: Callable[[Path], Source]) -> Source:
             yield from part.batches(columns)
 
     n = sum(part.n or 0 for part in parts) if all(part.n is not None for part in parts) else None
-    identity = {"path": absolute, "files": [part.identity for part in parts]}
     return Source(head.names, n, identity, batches, head.types)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tallbayes.data.arrow import BATCH, Source, column_names
-from tallbayes.data.sources.files import identify, require_file
+from tallbayes.data.sources.file_identity import identify, require_file
 from tallbayes.errors import DataError
 
 SUFFIXES = (".arrow", ".feather", ".ipc", ".arrows")
@@ -32,7 +32,7 @@ def ipc(path: str | Path) -> Source:
         raise DataError(f"{path} is a Feather 1 file; write it again as Feather 2 or Parquet.")
     whole = start == b"ARROW1"
 
-    def opened(columns: Sequence[str] | None) -> tuple[Any, Any]:
+    def open_reader(columns: Sequence[str] | None) -> tuple[Any, Any]:
         options = pa.ipc.IpcReadOptions()
         if columns is not None:
             options.included_fields = sorted(schema.names.index(c) for c in columns)
@@ -40,7 +40,7 @@ def ipc(path: str | Path) -> Source:
         return handle, (pa.ipc.open_file if whole else pa.ipc.open_stream)(handle, options=options)
 
     try:
-        handle, reader = opened(None)
+        handle, reader = open_reader(None)
         with handle:
             schema, n = reader.schema, reader.count_rows() if whole and hasattr(reader, "count_rows") else None
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -48,7 +48,7 @@ def ipc(path: str | Path) -> Source:
 
     def batches(columns: Sequence[str]) -> Iterator[Any]:
         try:
-            handle, reader = opened(columns)
+            handle, reader = open_reader(columns)
             with handle:
                 for batch in (reader.get_batch(k) for k in range(reader.num_record_batches)) if whole else reader:
                     for start in range(0, batch.num_rows, BATCH):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tallbayes.data.arrow import BATCH, Source, column_names
-from tallbayes.data.sources.files import identify, require_file
+from tallbayes.data.sources.file_identity import identify, require_file
 from tallbayes.errors import DataError
 
 SUFFIXES = (".parquet", ".pq", ".parq")
@@ -36,8 +36,8 @@ def parquet(path: str | Path) -> Source:
 
     def batches(columns: Sequence[str]) -> Iterator[Any]:
         try:
-            with pq.ParquetFile(path, pre_buffer=False) as opened:
-                yield from opened.iter_batches(batch_size=BATCH, columns=list(columns))
+            with pq.ParquetFile(path, pre_buffer=False) as reader:
+                yield from reader.iter_batches(batch_size=BATCH, columns=list(columns))
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{path} is damaged: {error}") from error
 

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tallbayes.data.arrow import BATCH, Source
-from tallbayes.data.sources.files import identify, require_file
+from tallbayes.data.sources.file_identity import identify, require_file
 from tallbayes.errors import DataError, unknown
 
 PREFIX = "sqlite:"
@@ -45,13 +45,13 @@ def sqlite(text: str) -> Source:
     path = require_file(file)
     what, n = what.strip().rstrip(";"), None
     query = what
-    with _connected(path, text) as connection:
+    with _ReadOnlyConnection(path, text) as connection:
         if not re.match(r"(select|with)\b", what, re.IGNORECASE):
             tables = [row[0] for row in connection.execute("select name from sqlite_master where type in ('table', 'view')")]
             if what not in tables:
                 raise DataError(f"{path}: {unknown('table', what, tables or ['none'])}")
-            query = f"select * from {_quoted(what)}"
-            n = connection.execute(f"select count(*) from {_quoted(what)}").fetchone()[0]
+            query = f"select * from {_quote_name(what)}"
+            n = connection.execute(f"select count(*) from {_quote_name(what)}").fetchone()[0]
         cursor = connection.execute(query)
         names = tuple(column[0] for column in cursor.description or ())
         begin = cursor.fetchmany(BATCH)
@@ -63,7 +63,7 @@ def sqlite(text: str) -> Source:
         positions = [names.index(c) for c in columns]
         schema = pa.schema([(names[j], types[j]) for j in positions])
         first = 0
-        with _connected(path, text) as connection:
+        with _ReadOnlyConnection(path, text) as connection:
             cursor = connection.execute(query)
             while rows := cursor.fetchmany(BATCH):
                 arrays = [_array(rows, j, types[j], names[j], first) for j in positions]
@@ -77,7 +77,7 @@ def sqlite(text: str) -> Source:
     return Source(names, n, {**identity, "path": f"{PREFIX}{identity['path']}::{what}"}, batches, types)
 
 
-class _connected:
+class _ReadOnlyConnection:
     """A read-only connection whose errors say which database and query they come from."""
 
     def __init__(self, path: Any, text: str) -> None:
@@ -97,7 +97,7 @@ class _connected:
             raise DataError(f"{self.text!r} cannot be read: {error}. Only SELECT statements are allowed.") from error
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -6,14 +6,12 @@ SymPy and python-flint (the extra `families`) are imported when the first such m
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import OptionError
-from tallbayes.model import Model
+from tallbayes.model import Family, Model
 from tallbayes.priors import Prior
 
 NEEDED = {"sympy": "sympy", "flint": "python-flint"}
@@ -63,7 +61,8 @@ def family(
 def expression(
     data: Dataset,
     prior: Prior | None = None,
-    expression: Any = None,
+    *,
+    expression: Any,
     constants: Mapping[str, float] | None = None,
     mean: Any = None,
     support: str = "real",
@@ -80,17 +79,9 @@ def expression(
     return family(expression, data, prior, constants=constants, mean=mean, support=support)
 
 
-def mean_function(options: Mapping[str, Any]) -> Callable[[np.ndarray], np.ndarray]:
-    """E[y | eta] of a model by its options, such as those in a saved fit."""
+def family_of_options(options: Mapping[str, Any]) -> Family:
+    """What the family of a model says of itself by the options of the model, such as those in a saved fit."""
     _require()
-    from tallbayes.models.expressions.builder import mean_function
+    from tallbayes.models.expressions.builder import family_of_options
 
-    return mean_function(options.get("mean"), options.get("constants") or {})
-
-
-def simulator(options: Mapping[str, Any]) -> Callable[[np.random.Generator, np.ndarray, np.ndarray], np.ndarray]:
-    """A function of a generator, eta and log_scale that draws responses of a model by its options."""
-    _require()
-    from tallbayes.models.expressions.simulate import simulator
-
-    return simulator(options)
+    return family_of_options(options)

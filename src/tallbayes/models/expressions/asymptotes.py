@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import sympy as sp
 from flint import arb
 
-from tallbayes.models.expressions.balls import Program, ball, rational, upper
+from tallbayes.models.expressions.balls import BallProgram, ball, rational, upper
 from tallbayes.models.expressions.grammar import ETA, Y
 
 _X = sp.Symbol("x", positive=True)
@@ -76,7 +76,7 @@ class Tail:
 
     def __init__(self, function: Rational, constants: Mapping[str, float]) -> None:
         self.function = function
-        self.programs = [[Program(c, constants) for c in part] for part in (function.numerator, function.denominator)]
+        self.programs = [[BallProgram(c, constants) for c in part] for part in (function.numerator, function.denominator)]
 
     def bound(self, side: int, start: float, y: Any) -> float:
         """A proven bound of |g| for side * eta >= start > 0; infinite if there is none."""

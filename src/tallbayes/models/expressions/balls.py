@@ -104,7 +104,7 @@ _UNARY: dict[Any, Any] = {
 }
 
 
-class Program:
+class BallProgram:
     """An expression without conditions as a list of steps over balls or series of balls."""
 
     def __init__(self, expression: Any, constants: Mapping[str, float] | None = None) -> None:
@@ -188,12 +188,12 @@ class Program:
     def series(self, eta: Any, y: Any) -> list[Any]:
         """a_0 .. a_(K+3) at a ball of eta."""
         try:
-            found = self.run(arb_series([eta, 1]), y)
+            series = self.run(arb_series([eta, 1]), y)
         except ValueError:  # a series that starts with a ball around 0 was inverted
             return [arb.nan()] * (ORDER + 4)
-        if isinstance(found, arb):
-            found = arb_series([found])
-        return [found[k] for k in range(ORDER + 4)]
+        if isinstance(series, arb):
+            series = arb_series([series])
+        return [series[k] for k in range(ORDER + 4)]
 
 
 def _integer_power(a: Any, n: int) -> Any:
@@ -240,7 +240,7 @@ class Cell:
 
     __slots__ = ("above", "below", "bend", "high", "low")
 
-    def __init__(self, program: Program, low: float, high: float, y: Any) -> None:
+    def __init__(self, program: BallProgram, low: float, high: float, y: Any) -> None:
         self.low, self.high = low, high
         middle = 0.5 * low + 0.5 * high
         point = program.series(arb(middle), y)
@@ -281,7 +281,7 @@ class Cell:
         return 0.5 * self.low + 0.5 * self.high
 
 
-def refine(program: Program, low: float, high: float, y: Any, tolerance: float, floor: float, depth: int) -> list[Cell]:
+def refine(program: BallProgram, low: float, high: float, y: Any, tolerance: float, floor: float, depth: int) -> list[Cell]:
     """Cells that cover [low, high], halved until their bounds are tight, negligible beside `floor`, or `depth` is used up."""
     cell = Cell(program, low, high, y)
     if depth == 0 or cell.above <= max((1.0 + tolerance) * cell.below, floor) or not low < cell.split < high:
@@ -291,7 +291,7 @@ def refine(program: Program, low: float, high: float, y: Any, tolerance: float, 
 
 
 def supremum(
-    program: Program,
+    program: BallProgram,
     low: float,
     high: float,
     y_low: float,
@@ -302,7 +302,7 @@ def supremum(
     """Proven bounds (below, above) of sup |f'''| over eta in [low, high] and y in [y_low, y_high].
 
     >>> from tallbayes.models.expressions.grammar import parse
-    >>> below, above = supremum(Program(parse("y*eta - log(1 + exp(eta))")), -6.0, 6.0, 1.0)
+    >>> below, above = supremum(BallProgram(parse("y*eta - log(1 + exp(eta))")), -6.0, 6.0, 1.0)
     >>> below <= 1 / (6 * 3**0.5) <= above <= 1.001 * below
     True
     """

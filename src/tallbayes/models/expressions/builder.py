@@ -9,11 +9,10 @@ import types
 import warnings
 from collections import namedtuple
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import sympy as sp
 from flint import arb
 
 from tallbayes.compile import SCALAR, inlinable
@@ -24,6 +23,7 @@ from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector
 from tallbayes.errors import DataError, ModelError, TallbayesWarning, unknown
 from tallbayes.model import Family, Model
 from tallbayes.models.expressions import balls, generate, primitives
+from tallbayes.models.expressions.arrays import mean_function
 from tallbayes.models.expressions.certificate import (
     Certificate,
     Pieces,
@@ -35,6 +35,7 @@ from tallbayes.models.expressions.certificate import (
 )
 from tallbayes.models.expressions.grammar import ETA, LOG_SCALE, Y, as_text, parse
 from tallbayes.models.expressions.location_scale import ScaleCertificate, certify_scale
+from tallbayes.models.expressions.simulate import family_normaliser, family_simulator
 from tallbayes.models.expressions.stabilise import stabilised
 from tallbayes.models.expressions.two_indices import pair_source
 from tallbayes.priors import Prior
@@ -60,6 +61,29 @@ class ExpressionFamily(Family):
     certificate: Certificate | ScaleCertificate | None = None
 
 
+def family_of_options(options: Mapping[str, Any]) -> ExpressionFamily:
+    """What the options alone say of a family: its law, before anything is proven of it."""
+    support = options.get("support", "real")
+    if support not in SUPPORTS:
+        raise unknown("support", support, SUPPORTS)
+    return ExpressionFamily(
+        name="expression",
+        support=SUPPORTS[support][0],
+        remedy="Check the response, or leave out support=.",
+        admits=SUPPORTS[support][1],
+        mean=mean_function(options.get("mean"), options.get("constants") or {}),
+        self_concordant=False,
+        log_concave=False,
+        examples=(),
+        responses=(),
+        response=support,
+        link_name="",
+        mean_known=options.get("mean") is not None,
+        log_normaliser=family_normaliser(options),
+        simulate=family_simulator(options),
+    )
+
+
 def build(
     expression: Any,
     data: Dataset,
@@ -78,7 +102,6 @@ def build(
     for symbol, remedy in ((ETA, "the linear predictor"), (Y, "the response")):
         if not original.has(symbol):
             raise ModelError(f"the expression {as_text(expression)!r} does not contain {symbol.name}, {remedy}.")
-    mean_of = mean_function(None if mean is None else as_text(mean, "mean"), numbers)
     _check_support(data, support)
     stable = stabilised(original)
     options = {
@@ -87,8 +110,9 @@ def build(
         "mean": None if mean is None else as_text(mean, "mean"),
         "support": support,
     }
+    family = family_of_options(options)
     if original.has(LOG_SCALE):
-        return _with_scale(stable, original, data, prior, options, mean_of)
+        return _with_scale(stable, original, data, prior, options, family)
     kind = member_type(generate.source(stable), (*generate.fields(tuple(numbers)), *OWN_FIELDS))
     responses = survey_responses(data.y)
     _check_defined(data, stable, numbers, responses)
@@ -101,12 +125,8 @@ def build(
         *(np.ascontiguousarray(getattr(tables, k), float) for k in OWN_FIELDS[2:]),
     )
     _warn_of_overflow(member, tables)
-    family = ExpressionFamily(
-        name="expression",
-        support=SUPPORTS[support][0],
-        remedy="Check the response, or leave out support=.",
-        admits=SUPPORTS[support][1],
-        mean=mean_of,
+    family = replace(
+        family,
         self_concordant=certificate.self_concordant,
         log_concave=certificate.log_concave,
         examples=(member,),
@@ -162,7 +182,7 @@ def member_type(source: str, names: tuple[str, ...]) -> Any:
 
 
 def _with_scale(
-    stable: Any, original: Any, data: Dataset, prior: Prior | None, options: dict[str, Any], mean_of: Callable
+    stable: Any, original: Any, data: Dataset, prior: Prior | None, options: dict[str, Any], family: ExpressionFamily
 ) -> Model:
     """A model with log_scale as the last coordinate of theta; only a law of location and scale has a certificate."""
     numbers = options["constants"]
@@ -187,14 +207,8 @@ def _with_scale(
                 f"the expression or a derivative is not a finite number for the response {y:g} at eta near 0 or y; check its "
                 "logarithms and divisions, or the coding of the response."
             )
-    family = ExpressionFamily(
-        name="expression",
-        support=SUPPORTS[options["support"]][0],
-        remedy="Check the response, or leave out support=.",
-        admits=SUPPORTS[options["support"]][1],
-        mean=mean_of,
-        self_concordant=False,
-        log_concave=False,
+    family = replace(
+        family,
         examples=(member,),
         responses=tuple(responses.grid.tolist()),
         response_scale=location,
@@ -244,19 +258,19 @@ def _pair_window(member: Any) -> float:
     with np.errstate(all="ignore"):
         for halvings in range(14):
             width = 2.0**-halvings
-            found = np.array(
+            residuals = np.array(
                 [
                     [primitives.integrated(member, np.array(c), width * w, 0.0, *rule) for rule in rules]
                     for c in centres
                     for w in ways
                 ]
             )
-            if (np.abs(found[:, 0] - found[:, 1]) <= 1e-11 * (np.abs(found[:, 1]) + 1e-3 * width**3)).all():
+            if (np.abs(residuals[:, 0] - residuals[:, 1]) <= 1e-11 * (np.abs(residuals[:, 1]) + 1e-3 * width**3)).all():
                 return width
     return 0.0
 
 
-def _agrees(program: balls.Program, y: Any, eta: float, shift: float, points: Any, weights: Any) -> bool:
+def _agrees(program: balls.BallProgram, y: Any, eta: float, shift: float, points: Any, weights: Any) -> bool:
     start = program.series(arb(eta), y)
     exact = program.series(arb(eta) + arb(shift), y)[0] - start[0] - shift * (start[1] + shift * start[2])
     summed = sum(w * 6.0 * float(program.series(arb(eta + x * shift), y)[3]) for x, w in zip(points, weights, strict=True))
@@ -271,8 +285,8 @@ def _best_predictor(member: Any, tables: Tables, average: float) -> float:
     centre = average if tables.location else 0.0
     grid = tables.edges[np.abs(tables.edges) <= (np.inf if tables.location else _SAFE)] + centre
     with np.errstate(all="ignore"):
-        found = np.array([value(member, float(eta), float(average)) for eta in grid])
-    return float(grid[np.nanargmax(found)]) if np.isfinite(found).any() else centre
+        heights = np.array([value(member, float(eta), float(average)) for eta in grid])
+    return float(grid[np.nanargmax(heights)]) if np.isfinite(heights).any() else centre
 
 
 def _warn_of_overflow(member: Any, tables: Tables) -> None:
@@ -291,37 +305,3 @@ def _warn_of_overflow(member: Any, tables: Tables) -> None:
                     stacklevel=5,
                 )
                 return
-
-
-def mean_function(text: str | None, constants: Mapping[str, float]) -> Callable[[np.ndarray], np.ndarray]:
-    """E[y | eta] from its expression, for arrays."""
-    if text is None:
-
-        def missing(eta: np.ndarray) -> np.ndarray:
-            raise ModelError("this model has no mean: give mean= with an expression in eta, such as mean='exp(eta)'.")
-
-        return missing
-    expression = stabilised(parse(text, constants, "mean", response=False))
-    values = {s: sp.Float(constants[s.name]) for s in expression.free_symbols if s != ETA}
-    evaluate = sp.lambdify(ETA, expression.subs(values), [NUMPY, "numpy"])
-    return lambda eta: np.asarray(evaluate(np.asarray(eta, float)), float) + np.zeros(np.shape(eta))
-
-
-def _numpy() -> dict[str, Callable[..., Any]]:
-    from scipy import special
-
-    return {
-        "softplus": lambda x: np.logaddexp(0.0, x),
-        "expit": special.expit,
-        "log1mexp": lambda x: np.log(-np.expm1(-x)),
-        "log1p": np.log1p,
-        "expm1": np.expm1,
-        "ndtr": special.ndtr,
-        "log_ndtr": special.log_ndtr,
-        "loggamma": special.gammaln,
-        "minimum": np.minimum,
-        "maximum": np.maximum,
-    }
-
-
-NUMPY = _numpy()

@@ -19,7 +19,7 @@ import sympy as sp
 
 from tallbayes.errors import ModelError
 from tallbayes.models.expressions.asymptotes import Tail, as_rational, exact, never_positive
-from tallbayes.models.expressions.balls import Cell, Program, arithmetic, ball, refine, supremum
+from tallbayes.models.expressions.balls import BallProgram, Cell, arithmetic, ball, refine, supremum
 from tallbayes.models.expressions.grammar import ETA, Y
 from tallbayes.models.expressions.special_functions import elementary
 
@@ -74,9 +74,9 @@ class Certificate:
         pieces: Pieces = self.pieces
         ends = {y, y if y_high is None else y_high, *(t for t in pieces.thresholds if y_high is not None and y <= t <= y_high)}
         inner = sorted(ends)
-        chosen = {pieces.number(v) for v in inner}
-        chosen |= {pieces.number(0.5 * a + 0.5 * b) for a, b in itertools.pairwise(inner)}
-        return max(supremum(pieces.programs[k], low, high, y, y_high)[1] for k in chosen)
+        numbers = {pieces.number(v) for v in inner}
+        numbers |= {pieces.number(0.5 * a + 0.5 * b) for a, b in itertools.pairwise(inner)}
+        return max(supremum(pieces.programs[k], low, high, y, y_high)[1] for k in numbers)
 
     def __str__(self) -> str:
         size = f"{self.supremum:.6g}" if math.isfinite(self.supremum) else "no bound proven"
@@ -119,7 +119,7 @@ class Pieces:
         conditions = {c for p in expression.atoms(sp.Piecewise) for _, c in p.args if c is not sp.true}
         self.thresholds = sorted({self._float(c.rhs) for c in conditions})
         self.formulas: list[Any] = []
-        self.programs: list[Program] = []
+        self.programs: list[BallProgram] = []
 
     def _float(self, number: Any) -> float:
         return float(number.subs({s: self.constants[s.name] for s in number.free_symbols}))
@@ -140,7 +140,7 @@ class Pieces:
         formula = self.resolved(y)
         if formula not in self.formulas:
             self.formulas.append(formula)
-            self.programs.append(Program(formula, self.constants))
+            self.programs.append(BallProgram(formula, self.constants))
         return self.formulas.index(formula)
 
 
@@ -343,12 +343,12 @@ class _Builder:
         groups: dict[int, list[float]] = {}
         for y in self.knots.tolist():
             groups.setdefault(self.pieces.number(y), []).append(y)
-        found: list[float] = []
+        places: list[float] = []
         for number, ys in groups.items():
             if self.location or is_affine(elementary(self.pieces.formulas[number])):
-                found += sorted({ys[0], ys[-1]})
+                places += sorted({ys[0], ys[-1]})
             elif self.linked.any() and not self.shared:
                 return []
             else:
-                found += ys
-        return found if len(found) <= _MOST_PROOFS else []
+                places += ys
+        return places if len(places) <= _MOST_PROOFS else []

@@ -207,15 +207,15 @@ class Writer:
 
     def _choice(self, node: Any) -> Jet:
         branches = [(self.jet(value), condition) for value, condition in node.args]
-        chosen = branches[-1][0]
+        jet_of_branch = branches[-1][0]
         for jet, condition in reversed(branches[:-1]):
             left, right = (_text(self.jet(side)[0]) for side in (condition.lhs, condition.rhs))
             test = f"{left} {_COMPARISON[condition.func]} {right}"
-            chosen = tuple(
+            jet_of_branch = tuple(
                 a if a == b else self.code.name(f"{_text(a)} if {test} else {_text(b)}")[0]
-                for a, b in zip(jet, chosen, strict=True)
+                for a, b in zip(jet, jet_of_branch, strict=True)
             )
-        return chosen
+        return jet_of_branch
 
     def _function(self, node: Any) -> Jet:
         u, code = self.jet(node.args[0]), self.code

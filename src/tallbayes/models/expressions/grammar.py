@@ -71,8 +71,8 @@ def symbols(constants: Mapping[str, float]) -> dict[str, Any]:
             raise ModelError(
                 f"{name!r} cannot be the name of a constant; use a plain name that is not a function, eta, y, log_scale or pi."
             )
-    found = {name: sp.Symbol(name, **({"positive": True} if v > 0 else {"real": True})) for name, v in constants.items()}
-    return {"eta": ETA, "y": Y, "log_scale": LOG_SCALE, "pi": sp.pi, **found}
+    known = {name: sp.Symbol(name, **({"positive": True} if v > 0 else {"real": True})) for name, v in constants.items()}
+    return {"eta": ETA, "y": Y, "log_scale": LOG_SCALE, "pi": sp.pi, **known}
 
 
 def parse(text: Any, constants: Mapping[str, float] | None = None, what: str = "expression", response: bool = True) -> Any:
@@ -93,22 +93,22 @@ def parse(text: Any, constants: Mapping[str, float] | None = None, what: str = "
         raise ModelError(f"the {what} has {len(text):,} characters; at most {LONGEST:,} are read.")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-        found = _Reader(text, what, names).read(tree)
+        expression = _Reader(text, what, names).read(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, ModelError) or type(error).__module__.startswith("tallbayes"):
             raise
         raise ModelError(f"the {what} {_short(text)} cannot be read; check its parentheses, commas and operators.") from None
-    if found.has(sp.zoo, sp.nan, sp.oo, -sp.oo):
+    if expression.has(sp.zoo, sp.nan, sp.oo, -sp.oo):
         raise ModelError(f"the {what} {_short(text)} divides by zero or is infinite whatever eta is.")
-    if found.has(sp.I) or found.is_real is False:
+    if expression.has(sp.I) or expression.is_real is False:
         raise ModelError(f"the {what} {_short(text)} is not a real number.")
-    for node in sp.preorder_traversal(found):
+    for node in sp.preorder_traversal(expression):
         if type(node) in NOT_SMOOTH and node.has(ETA, LOG_SCALE):
             name = NOT_SMOOTH[type(node)]
             raise ModelError(
                 f"{name} of an expression with eta or log_scale is not supported in {_short(text)}; {name} may take y and constants."
             )
-    return found
+    return expression
 
 
 def as_text(expression: Any, what: str = "expression") -> str:

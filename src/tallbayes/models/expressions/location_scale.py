@@ -27,7 +27,7 @@ import numpy as np
 import sympy as sp
 from flint import arb
 
-from tallbayes.models.expressions.balls import Program, arithmetic, ball, lower, upper
+from tallbayes.models.expressions.balls import BallProgram, arithmetic, ball, lower, upper
 from tallbayes.models.expressions.grammar import ETA, LOG_SCALE, Y
 
 _DISTANCE = sp.Symbol("distance", real=True)
@@ -60,11 +60,11 @@ class ScaleCertificate:
     @cached_property
     def _levels(self) -> list[np.ndarray]:
         """Maxima over 1, 2, 4, .. neighbouring intervals."""
-        found = [self.table]
-        while 2 ** len(found) <= self.table.shape[1]:
-            half = 2 ** (len(found) - 1)
-            found.append(np.maximum(found[-1][:, :-half], found[-1][:, half:]))
-        return found
+        levels = [self.table]
+        while 2 ** len(levels) <= self.table.shape[1]:
+            half = 2 ** (len(levels) - 1)
+            levels.append(np.maximum(levels[-1][:, :-half], levels[-1][:, half:]))
+        return levels
 
     def suprema(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         """sup |G_k| over e in [low, high], of shape (4, intervals): the largest of the cells an interval meets."""
@@ -74,8 +74,8 @@ class ScaleCertificate:
         out = np.empty((4, first.size))
         for k in np.unique(level):
             at = np.flatnonzero(level == k)
-            found = self._levels[k]
-            out[:, at] = np.maximum(found[:, first[at]], found[:, last[at] + 1 - 2**k])
+            level = self._levels[k]
+            out[:, at] = np.maximum(level[:, first[at]], level[:, last[at] + 1 - 2**k])
         return out
 
     def third_bounds(
@@ -95,11 +95,11 @@ class ScaleCertificate:
         with np.errstate(over="ignore"):
             largest = np.exp(scale_reach - log_scale) * _ROUNDING
             smallest = np.exp(-scale_reach - log_scale) / _ROUNDING
-        corners = np.stack([ends[0] * largest, ends[0] * smallest, ends[1] * largest, ends[1] * smallest])
-        found = self.suprema(corners.min(0), corners.max(0))
+        ends_of_box = np.stack([ends[0] * largest, ends[0] * smallest, ends[1] * largest, ends[1] * smallest])
+        sup = self.suprema(ends_of_box.min(0), ends_of_box.max(0))
         speed = length * largest
-        total = speed**3 * found[0] + 3.0 * speed**2 * scale_length * found[1]
-        return (total + 3.0 * speed * scale_length**2 * found[2] + scale_length**3 * found[3]) * _ROUNDING
+        total = speed**3 * sup[0] + 3.0 * speed**2 * scale_length * sup[1]
+        return (total + 3.0 * speed * scale_length**2 * sup[2] + scale_length**3 * sup[3]) * _ROUNDING
 
     def __str__(self) -> str:
         reach = self.edges[np.flatnonzero(np.isfinite(self.table[:, 1:-1]).all(0))[-1] + 1]
@@ -121,7 +121,7 @@ def certify_scale(stable: Any, original: Any, constants: Mapping[str, float]) ->
         return None
     steps = np.arange(-480, 481) / 16.0
     edges = 1e-3 * np.sinh(steps)
-    program = Program(stable.subs({Y: 0, LOG_SCALE: 0}), constants)
+    program = BallProgram(stable.subs({Y: 0, LOG_SCALE: 0}), constants)
     table = np.full((4, edges.size + 1), np.inf)
     with arithmetic():
         centre = [_size(program, float(e)) for e in edges[(np.abs(edges) < _CORE)][::4]]
@@ -134,7 +134,7 @@ def certify_scale(stable: Any, original: Any, constants: Mapping[str, float]) ->
     return ScaleCertificate(edges, table * _ROUNDING)
 
 
-def _cell(program: Program, low: float, high: float, floor: np.ndarray, depth: int) -> np.ndarray:
+def _cell(program: BallProgram, low: float, high: float, floor: np.ndarray, depth: int) -> np.ndarray:
     middle = 0.5 * low + 0.5 * high
     radius = arb(max(math.nextafter(high - middle, math.inf), math.nextafter(middle - low, math.inf)))
     whole = ball(low, high)
@@ -152,12 +152,12 @@ def _cell(program: Program, low: float, high: float, floor: np.ndarray, depth: i
     return np.maximum(_cell(program, low, middle, floor, depth - 1), _cell(program, middle, high, floor, depth - 1))
 
 
-def _size(program: Program, e: float) -> list[float]:
+def _size(program: BallProgram, e: float) -> list[float]:
     """Lower bounds of |G_0| .. |G_3| at a point."""
     return [lower(g) for g in _forms(_derivatives(program, arb(e)), arb(e))[0]]
 
 
-def _derivatives(program: Program, e: Any) -> list[Any]:
+def _derivatives(program: BallProgram, e: Any) -> list[Any]:
     """h', h'', .. up to the fifth, as balls."""
     series = program.series(e, arb(0))
     return [series[k] * math.factorial(k) for k in range(6)]

@@ -6,6 +6,7 @@ Outside its domain a function is NaN, at a pole infinite; nothing raises, so tha
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy.special import roots_jacobi
@@ -19,7 +20,7 @@ _LN2 = 0.6931471805599453
 
 
 @inlinable(options=SCALAR)
-def inverse(x):
+def inverse(x: float) -> float:
     """1 / x; infinite at 0."""
     safe = 1.0 if x == 0.0 else x
     ratio = 1.0 / safe
@@ -27,7 +28,7 @@ def inverse(x):
 
 
 @inlinable(options=SCALAR)
-def log(x):
+def log(x: float) -> float:
     """Natural logarithm."""
     inside = math.log(x if x > 0.0 else 1.0)
     outside = -np.inf if x == 0.0 else np.nan
@@ -35,7 +36,7 @@ def log(x):
 
 
 @inlinable(options=SCALAR)
-def log1p(x):
+def log1p(x: float) -> float:
     """log(1 + x), accurate near 0."""
     inside = math.log1p(x if x > -1.0 else 0.0)
     outside = -np.inf if x == -1.0 else np.nan
@@ -43,26 +44,26 @@ def log1p(x):
 
 
 @inlinable(options=SCALAR)
-def expm1(x):
+def expm1(x: float) -> float:
     """e^x - 1, accurate near 0; clipped like `exp`."""
     return math.expm1(min(max(x, -745.0), 709.0)) if x == x else x
 
 
 @inlinable(options=SCALAR)
-def root(x):
+def root(x: float) -> float:
     """Square root."""
     inside = math.sqrt(max(x, 0.0))
     return inside if x >= 0.0 else np.nan
 
 
 @inlinable(options=SCALAR)
-def power(x, p):
+def power(x: float, p: float) -> float:
     """x^p for x > 0 and any real p."""
     return exp(p * log(x))
 
 
 @inlinable(options=SCALAR)
-def logistic_parts(x):
+def logistic_parts(x: float) -> tuple[float, float, float, float, float]:
     """log(1 + e^x) in two parts, expit(x), expit(x) expit(-x) and 1 - 2 expit(x), none of them by cancellation."""
     z = exp(-abs(x))
     larger = 1.0 / (1.0 + z)
@@ -75,7 +76,7 @@ def logistic_parts(x):
 
 
 @inlinable(options=SCALAR)
-def log1mexp(x):
+def log1mexp(x: float) -> float:
     """log(1 - e^-x) for x > 0."""
     safe = x if x > 0.0 else 1.0
     near = math.log(-math.expm1(-min(safe, 1.0)))
@@ -86,7 +87,7 @@ def log1mexp(x):
 
 
 @inlinable(options=SCALAR)
-def tanh_parts(x):
+def tanh_parts(x: float) -> tuple[float, float]:
     """tanh(x) and 1 - tanh(x)^2, neither by cancellation."""
     z = exp(-2.0 * abs(x))
     below = 1.0 / (1.0 + z)
@@ -96,25 +97,25 @@ def tanh_parts(x):
 
 
 @inlinable(options=SCALAR)
-def normal_parts(x):
+def normal_parts(x: float) -> tuple[Any, float, float]:
     """log Phi(x), m = phi(x) / Phi(x) and x + m."""
     return mills(x)
 
 
 @inlinable(options=SCALAR)
-def normal_density(x):
+def normal_density(x: float) -> float:
     """phi(x)."""
     return exp(-0.5 * x * x - 0.9189385332046727)
 
 
 @inlinable(options=SCALAR)
-def normal_distribution(x):
+def normal_distribution(x: float) -> float:
     """Phi(x)."""
     return 0.5 * math.erfc(-x * 0.7071067811865476)
 
 
 @inlinable
-def _knot(knots, y):
+def _knot(knots: np.ndarray, y: float) -> int:
     """Number of the last knot at or below y, or -1."""
     low, high = 0, knots.size
     while low < high:
@@ -127,7 +128,7 @@ def _knot(knots, y):
 
 
 @inlinable
-def _share(knots, linked, k, y):
+def _share(knots: np.ndarray, linked: np.ndarray, k: int, y: float) -> float:
     """How far y is from knot k to the next: 0 at the knot, NaN where no certificate covers y."""
     if k < 0:
         return np.nan
@@ -139,7 +140,7 @@ def _share(knots, linked, k, y):
 
 
 @inlinable
-def table_supremum(certificate, y):
+def table_supremum(certificate: Any, y: float) -> float:
     """sup |f'''| over all eta: between two knots the chord, which is above a convex function of y; infinite outside."""
     at = certificate.knots[0] if certificate.location > 0.0 else y
     k = _knot(certificate.knots, at)
@@ -152,7 +153,7 @@ def table_supremum(certificate, y):
 
 
 @inlinable
-def table_supremum_on(certificate, y, low, high):
+def table_supremum_on(certificate: Any, y: float, low: float, high: float) -> float:
     """sup |f'''| over [low, high]: the largest of the cells it meets; cells 0 and the last are the tails."""
     at, start, stop = y, low, high
     if certificate.location > 0.0:
@@ -185,7 +186,7 @@ _POINTS, _WEIGHTS = residual_rule(5)
 
 
 @inlinable
-def integrated(family, base, shift, y, points, weights):
+def integrated(family: Any, base: np.ndarray, shift: np.ndarray, y: float, points: np.ndarray, weights: np.ndarray) -> float:
     """f(base + shift) less its second-order expansion: the integral of (1 - t) (H(base + t shift) - H(base))[shift, shift]."""
     g, start, there = np.empty(2), np.empty((2, 2)), np.empty((2, 2))
     vector_hessian(family, base, y, g, start)
@@ -201,7 +202,7 @@ def integrated(family, base, shift, y, points, weights):
 
 
 @inlinable
-def pair_residual(family, base, shift, y):
+def pair_residual(family: Any, base: np.ndarray, shift: np.ndarray, y: float) -> float:
     """f(base + shift) less its second-order expansion: the integral near `base`, where a difference would cancel."""
     if abs(shift[0]) * exp(-base[1]) + abs(shift[1]) <= family.window:
         return integrated(family, base, shift, y, _POINTS, _WEIGHTS)

@@ -2,49 +2,32 @@
 
 An expression may lack terms without eta: the posterior does not need them, a law of y does. So nothing is drawn before the
 expression has been seen to be a normalised density: its sum over the counts, or its integral, is 1. Counts are drawn by
-summing their probabilities from 0. Other responses are drawn by the inverse of a tabulated distribution function where one
-table serves all rows,
+summing their probabilities from 0, binary responses by their probability of 1. Other responses are drawn by the inverse of a
+tabulated distribution function where one table serves all rows,
 
     y = eta + Q(u),    y = eta + e^log_scale Q(u),    or    y = e^eta Q(u),
 
-which is checked at random points. Binary responses need no density: their mean is their law.
+which is checked at random points. Leave-one-out needs less: where the sum or integral is the same at all eta, that number is
+all that the expression lacks of a density.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import sympy as sp
+from scipy.special import expit, logsumexp
 
 from tallbayes.errors import ModelError
-from tallbayes.models.expressions.builder import NUMPY
-from tallbayes.models.expressions.grammar import ETA, LOG_SCALE, Y, parse
-from tallbayes.models.expressions.stabilise import stabilised
+from tallbayes.models.expressions.arrays import Density, log_density
 
-Density = Callable[[Any, Any, Any], np.ndarray]
 REMEDY = "Give function=, a function of (key, theta, row) in JAX that draws a response, or use kind='mean'."
 _MOST = 100_000  # counts whose probabilities are summed
 _NORMALISED = 1e-6  # distance of a sum or integral from 1
-
-
-def log_density(options: Mapping[str, Any]) -> tuple[Density, bool]:
-    """The expression as a function of arrays (eta, log_scale, y), and whether it has a log_scale."""
-    constants = options.get("constants") or {}
-    expression = stabilised(parse(options["expression"], constants))
-    for kind, name in ((sp.Min, "minimum"), (sp.Max, "maximum")):
-        expression = expression.replace(kind, sp.Function(name))
-    values = {s: sp.Float(constants[s.name]) for s in expression.free_symbols if s not in (ETA, LOG_SCALE, Y)}
-    evaluate = sp.lambdify((ETA, LOG_SCALE, Y), expression.subs(values), [NUMPY, "numpy"])
-
-    def density(eta: Any, scale: Any, y: Any) -> np.ndarray:
-        shape = np.broadcast_shapes(np.shape(eta), np.shape(scale), np.shape(y))
-        eta, scale, y = (np.broadcast_to(np.asarray(v, float), shape) for v in (eta, scale, y))
-        with np.errstate(all="ignore"):
-            return np.asarray(evaluate(eta, scale, y), float) + np.zeros(shape)
-
-    return density, expression.has(LOG_SCALE)
+_LEVELS = (-2.0, -0.7, 0.0, 0.4, 1.1, 2.5)  # of eta and log_scale at which integrals are compared
+_NEGLIGIBLE = 30.0  # how far the log of an integrand falls to its ends
 
 
 def simulator(options: Mapping[str, Any]) -> Callable[[np.random.Generator, np.ndarray, np.ndarray], np.ndarray]:
@@ -59,6 +42,8 @@ def simulator(options: Mapping[str, Any]) -> Callable[[np.random.Generator, np.n
     tallbayes.errors.ModelError: the expression is no density of y: the probabilities of the counts sum to ... at eta = 0, not to 1. ...
     """
     density, scaled = log_density(options)
+    if options.get("support") == "binary":
+        return lambda rng, eta, scale: (rng.random(eta.shape) < _share_of_ones(density, eta, scale)).astype(float)
     if options.get("support") == "count":
         return lambda rng, eta, scale: _counts(density, rng, eta, scale)
     form = _form(density, scaled, positive=options.get("support") == "positive")
@@ -71,6 +56,86 @@ def simulator(options: Mapping[str, Any]) -> Callable[[np.random.Generator, np.n
         return eta + (np.exp(scale) * standard if scaled else standard)
 
     return draw
+
+
+def family_simulator(
+    options: Mapping[str, Any],
+) -> Callable[[np.random.Generator, Any, np.ndarray, np.ndarray], np.ndarray]:
+    """`Family.simulate` of an expression; the law is looked into at the first call, which may refuse."""
+    draw = functools.cache(lambda: simulator(options))
+
+    def simulate(rng: np.random.Generator, member: Any, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+        scale = nuisances[:, 0] if nuisances.shape[1] else np.zeros(nuisances.shape[0])
+        return draw()(rng, eta, np.broadcast_to(scale, eta.shape))
+
+    return simulate
+
+
+def family_normaliser(options: Mapping[str, Any]) -> Callable[[Any, np.ndarray], np.ndarray]:
+    """`Family.log_normaliser` of an expression: one number, computed at the first call, which may refuse."""
+    constant = functools.cache(lambda: log_constant(options))
+    return lambda member, y: np.full(np.shape(y), constant())
+
+
+def log_constant(options: Mapping[str, Any]) -> float:
+    """Minus the log of the sum or integral of e^expression over y, which must be the same at all eta and log_scale.
+
+    >>> round(log_constant({"expression": "-(y - eta)**2/2"}), 6)  # -log(2 pi)/2
+    -0.918939
+    >>> log_constant({"expression": "y*eta - exp(eta)", "support": "count"})
+    Traceback (most recent call last):
+    ...
+    tallbayes.errors.ModelError: leave-one-out needs a density of y, and e^expression sums to ... times more at eta = ...
+    """
+    density, scaled = log_density(options)
+    support = options.get("support", "real")
+    totals = {}
+    for eta in _LEVELS:
+        for tau in _LEVELS if scaled else (0.0,):
+            totals[eta, tau] = _log_total(density, support, eta, tau)
+    first = totals[_LEVELS[0], _LEVELS[0] if scaled else 0.0]
+    for (eta, tau), total in totals.items():
+        if not np.isfinite(total):
+            raise ModelError(
+                f"leave-one-out needs a density of y, and e^expression has no sum or integral over y of support {support!r} at eta = "
+                f"{eta:g}. Add the terms without eta, such as - lgamma(y + 1), or give support=."
+            )
+        if not abs(total - first) < _NORMALISED:
+            with np.errstate(over="ignore"):
+                ratio = float(np.exp(total - first))
+            raise ModelError(
+                f"leave-one-out needs a density of y, and e^expression sums to {ratio:.4g} times more at eta = {eta:g}"
+                f"{f', log_scale = {tau:g}' if scaled else ''} than at eta = {_LEVELS[0]:g}, over y of support {support!r}. Add the terms "
+                "without eta, such as - lgamma(y + 1), or give support=."
+            )
+    return -first
+
+
+def _log_total(density: Density, support: str, eta: float, tau: float) -> float:
+    """Log of the sum or integral over y, by the trapezoidal rule in log y or asinh y; NaN if it is not settled."""
+    if support in ("binary", "count"):
+        y = np.arange(2 if support == "binary" else _MOST, dtype=float)
+        return float(logsumexp(density(eta, tau, y)))
+    before = np.nan
+    for unit in 10.0 ** np.arange(-1, 3):
+        t = np.linspace(-80.0, 80.0, 160_001)
+        if support == "positive":
+            y, speed = np.exp(t), np.exp(t)
+        else:
+            y, speed = eta + unit * np.sinh(t), unit * np.cosh(t)
+        with np.errstate(all="ignore"):
+            height = np.nan_to_num(density(eta, tau, y) + np.log(speed), nan=-np.inf, posinf=np.inf)
+        if max(height[0], height[-1]) > -_NEGLIGIBLE + height.max():
+            return np.nan  # no integral, or one whose tails are beyond the grid
+        total = float(logsumexp(height) + np.log(t[1] - t[0]))
+        if support == "positive" or abs(total - before) < _NORMALISED:
+            return total
+        before = total
+    return np.nan
+
+
+def _share_of_ones(density: Density, eta: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return expit(density(eta, scale, 1.0) - density(eta, scale, 0.0))
 
 
 def _counts(density: Density, rng: np.random.Generator, eta: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -104,10 +169,10 @@ def _form(density: Density, scaled: bool, positive: bool) -> str:
     tau = tau if scaled else np.zeros(200)
     if positive and not scaled:
         z = np.exp(z)
-        found, wanted, name = density(eta, tau, z * np.exp(eta)), density(0.0, 0.0, z) - eta, "scale"
+        here, wanted, name = density(eta, tau, z * np.exp(eta)), density(0.0, 0.0, z) - eta, "scale"
     else:
-        found, wanted, name = density(eta, tau, eta + np.exp(tau) * z), density(0.0, 0.0, z) - tau, "location"
-    if not np.allclose(found, wanted, rtol=1e-9, atol=1e-9):
+        here, wanted, name = density(eta, tau, eta + np.exp(tau) * z), density(0.0, 0.0, z) - tau, "location"
+    if not np.allclose(here, wanted, rtol=1e-9, atol=1e-9):
         raise ModelError(
             "responses are drawn from an expression of y - eta, (y - eta)/exp(log_scale) or, for support='positive', y/exp(eta), with "
             f"all terms of the density; this one is none of these. {REMEDY}"

@@ -14,12 +14,12 @@ from collections.abc import Callable
 
 from tallbayes.errors import OptionError, unknown
 from tallbayes.shards.combine.consensus import Consensus
-from tallbayes.shards.combine.gaussian import GaussianProduct, Importance
+from tallbayes.shards.combine.gaussian_product import GaussianProduct, Importance
 from tallbayes.shards.combine.median import Median
 from tallbayes.shards.combine.moment_sharing import MomentSharing, Natural
 from tallbayes.shards.combine.nonparametric import Nonparametric
 from tallbayes.shards.combine.semiparametric import Semiparametric
-from tallbayes.shards.combine.subposteriors import Combined, Combiner, Convention, SubPosteriors
+from tallbayes.shards.combine.subposteriors import Combination, Combiner, Convention, SubPosteriors
 from tallbayes.shards.combine.wasserstein import Wasserstein
 from tallbayes.shards.combine.weierstrass import Weierstrass, refine
 
@@ -53,7 +53,7 @@ def resolve(combine: str | Combiner) -> Combiner:
 
 __all__ = [
     "COMBINERS",
-    "Combined",
+    "Combination",
     "Combiner",
     "Consensus",
     "Convention",

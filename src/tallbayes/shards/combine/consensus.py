@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from tallbayes.errors import unknown
-from tallbayes.shards.combine.subposteriors import Combined, Combiner, Convention, SubPosteriors, shares_of
+from tallbayes.shards.combine.subposteriors import Combination, Combiner, Convention, SubPosteriors, shares_of
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class Consensus(Combiner):
         if self.weights not in ("matrix", "scalar"):
             raise unknown("weights", self.weights, ("matrix", "scalar"))
 
-    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combined:
+    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combination:
         """Average the s-th draws of all shards; more draws than a shard has pair them again in random order."""
         weights = sub.precisions
         if self.weights == "scalar":
             weights = np.stack([np.diag(1.0 / np.diag(c)) for c in sub.covariances])
-        parts = [_chosen(part, draws, rng) for part in sub.draws]
+        parts = [_repeat_draws(part, draws, rng) for part in sub.draws]
         total = np.einsum("bij,bsj->si", weights, np.stack(parts))
         theta = np.linalg.solve(weights.sum(0), total.T).T
-        return Combined(theta, shares=shares_of(weights), effective=min(float(draws), float(np.min(sub.sizes))))
+        return Combination(theta, shares=shares_of(weights), effective=min(float(draws), float(np.min(sub.sizes))))
 
 
-def _chosen(part: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
+def _repeat_draws(part: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
     """The draws in order; a random order for every repetition of them."""
     if draws <= part.shape[0]:
         return part[:draws]

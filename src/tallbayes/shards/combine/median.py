@@ -3,6 +3,10 @@
 |Q_i - Q_j|^2 = G_ii - 2 G_ij + G_jj with G_ij the mean of exp(-|x - y|^2 / (2 s^2)) over draws of i and j, s their median
 distance. Weiszfeld's iteration w_j ~ |Q_j - sum w_k Q_k|^-1 gives the weights of the mixture that is the median. It is
 robust: a shard far from the others gets little weight, also when it is right and the others are wrong.
+
+It estimates where the posterior is, not how wide it is. A sub-posterior prior x likelihood^B has about the spread of the posterior,
+but its mean errs by sqrt(B - 1) times as much, and the mixture holds the scatter of these means: its standard deviations are about
+sqrt(B) times those of the posterior.
 """
 
 from __future__ import annotations
@@ -13,9 +17,10 @@ from typing import ClassVar
 import numpy as np
 
 from tallbayes.errors import OptionError
-from tallbayes.shards.combine.subposteriors import Combined, Combiner, Convention, SubPosteriors, whitened
+from tallbayes.shards.combine.subposteriors import Combination, Combiner, Convention, SubPosteriors, whiten
 
 _TOLERANCE, _MOST = 1e-8, 2000
+WIDER = 1.1  # than a sub-posterior, that is worth a warning
 
 
 @dataclass(frozen=True)
@@ -31,19 +36,43 @@ class Median(Combiner):
     kernel_draws: int = 200
     convention: ClassVar[Convention] = Convention.AVERAGE
     name: ClassVar[str] = "median"
-    statement: ClassVar[str] = "the geometric median of the sub-posteriors: robust, but no longer the posterior"
+    statement: ClassVar[str] = (
+        "the geometric median of the sub-posteriors, a mixture: a robust estimate of location, with standard deviations about sqrt(B) "
+        "times those of the posterior"
+    )
 
     def __post_init__(self) -> None:
         if self.kernel_draws < 2:
             raise OptionError(f"kernel_draws must be at least 2; got {self.kernel_draws}.")
 
-    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combined:
+    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combination:
         """Draws of the mixture."""
-        gram = gram_matrix(whitened(sub).draws, self.kernel_draws)
+        gram = gram_matrix(whiten(sub).draws, self.kernel_draws)
         weights, steps = weiszfeld(gram)
         shard = rng.choice(sub.shards, draws, p=weights)
         theta = sub.draws[shard, rng.integers(0, sub.draws.shape[1], draws)]
-        return Combined(theta, None, weights, float(draws), {"iterations": steps, "smallest_weight": float(weights.min())})
+        out = Combination(theta, None, weights, float(draws), {"iterations": steps, "smallest_weight": float(weights.min())})
+        widening = float(mixture_widening(sub, weights).max())
+        out.notes["widening"] = widening
+        if widening > WIDER:
+            out.warnings.append(
+                f"the median of {sub.shards} sub-posteriors is a mixture, up to {widening:.2g} times as wide as one of them, because their "
+                "means differ; one alone has about the spread of the posterior. Use it as a robust estimate of location, not for "
+                "intervals; combine='wasserstein' keeps the spread of a sub-posterior."
+            )
+        return out
+
+
+def mixture_widening(sub: SubPosteriors, weights: np.ndarray) -> np.ndarray:
+    """Standard deviations of the mixture in units of those of a sub-posterior, coordinate by coordinate.
+
+    >>> draws = np.random.default_rng(0).standard_normal((2, 4000, 1)) + np.array([-2.0, 2.0])[:, None, None]
+    >>> mixture_widening(SubPosteriors(draws, Convention.AVERAGE), np.array([0.5, 0.5])).round(1)
+    array([2.2])
+    """
+    within = weights @ np.einsum("bii->bi", sub.covariances)
+    between = weights @ (sub.means - weights @ sub.means) ** 2
+    return np.sqrt(1.0 + between / within)
 
 
 def gram_matrix(draws: np.ndarray, most: int) -> np.ndarray:

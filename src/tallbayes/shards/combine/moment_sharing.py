@@ -17,7 +17,7 @@ import numpy as np
 
 from tallbayes.errors import DataError, OptionError
 from tallbayes.shards.combine.subposteriors import (
-    Combined,
+    Combination,
     Combiner,
     Convention,
     SubPosteriors,
@@ -26,6 +26,7 @@ from tallbayes.shards.combine.subposteriors import (
     shares_of,
     symmetric,
 )
+from tallbayes.streams import Stream, generator
 
 
 class Natural(NamedTuple):
@@ -46,7 +47,7 @@ class Natural(NamedTuple):
         return bool(np.linalg.eigvalsh(symmetric(self.precision / np.outer(scale, scale)))[0] > 1e-10)
 
 
-Tilted = Callable[
+TiltedSampler = Callable[
     [list[Natural], list[int], int], Sequence[tuple[np.ndarray, float]]
 ]  # cavities, shards, round -> draws, sizes
 
@@ -68,7 +69,7 @@ class MomentSharing(Combiner):
         if self.rounds < 1 or not self.tolerance > 0:
             raise OptionError(f"rounds must be at least 1 and tolerance positive; got {self.rounds} and {self.tolerance}.")
 
-    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combined:
+    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combination:
         """Refuse: moments must be shared while sampling."""
         raise OptionError(
             "moment sharing samples the shards again in every round, so it cannot combine finished draws; use combine='moment-sharing' "
@@ -76,8 +77,8 @@ class MomentSharing(Combiner):
         )
 
     def run(
-        self, prior: Natural, sites: Sequence[Natural], tilted: Tilted, draws: int, seed: int | np.random.Generator = 0
-    ) -> Combined:
+        self, prior: Natural, sites: Sequence[Natural], tilted: TiltedSampler, draws: int, seed: int | np.random.Generator = 0
+    ) -> Combination:
         """Iterate from `sites`; `tilted(cavities, shards, round)` samples likelihood x cavity of each shard listed.
 
         It returns draws (draws, dim) and their effective size for each. Draws of q are returned.
@@ -107,8 +108,8 @@ class MomentSharing(Combiner):
             history.append(moved)
             if moved < self.tolerance:
                 break
-        rng = np.random.default_rng(seed)
-        out = Combined(
+        rng = generator(seed, Stream.COMBINATION)
+        out = Combination(
             normal_draws(rng, q.mean, symmetric(q.precision), draws), None, shares_of(_positive(sites)), float(draws)
         )
         out.notes = {"rounds": number, "moves": history, "refused_updates": refused}

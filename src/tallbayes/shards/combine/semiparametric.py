@@ -1,11 +1,14 @@
 """Product of normal fits times kernel corrections (Neiswanger, Wang and Xing 2014, semiparametric).
 
-Each sub-posterior is N(theta; m_b, S_b) times a kernel estimate of the ratio, T^-1 sum_t N(theta; theta_{b,t}, h^2 I) /
-N(theta_{b,t}; m_b, S_b). With m_P, S_P of the product of normals the product is a mixture over index tuples with weights
+Each sub-posterior is its normal fit N(theta; m_b, S_b) times a kernel estimate of the ratio of the two. The paper divides every kernel
+by the fit at its draw, T^-1 sum_t N(theta; theta_{b,t}, h^2 I) / N(theta_{b,t}; m_b, S_b), which gives draws in the tails of a shard
+enormous weights: `correction="draws"`. By default (`correction="smoothed"`) the kernel estimate is divided by the fit that is smoothed
+like the draws,
 
-    W_t = w_t N(mean_t; m_P, S_P + h^2 I / B) / prod_b N(theta_{b,t_b}; m_b, S_b)
+    pi_b(theta) ~ N(theta; m_b, S_b) [T^-1 sum_t N(theta; theta_{b,t}, h^2 I)] / N(theta; m_b, S_b + h^2 I),
 
-and components of precision (B / h^2) I + S_P^-1 around the mean that weighs mean_t and m_P accordingly.
+so that all draws weigh the same and normal sub-posteriors are combined exactly at every h. Either way the product is a mixture over
+index tuples, drawn by chains (`kernel_mixture`). As h grows the product tends to that of the normal fits.
 """
 
 from __future__ import annotations
@@ -15,13 +18,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from tallbayes.shards.combine.nonparametric import KernelProduct, reported
-from tallbayes.shards.combine.subposteriors import Combined, SubPosteriors, product_of_normals, whitened
+from tallbayes.errors import unknown
+from tallbayes.shards.combine.kernel_mixture import KernelMixture, draw_kernel_product, smoothing_correction
+from tallbayes.shards.combine.nonparametric import KernelCombiner, whitened_shards
+from tallbayes.shards.combine.subposteriors import Combination, SubPosteriors, product_of_normals
+
+CORRECTIONS = ("smoothed", "draws")
 
 
 @dataclass(frozen=True)
-class Semiparametric(KernelProduct):
+class Semiparametric(KernelCombiner):
     """Draws of the product of normal fits with kernel corrections; `bandwidth` fixes h (in sub-posterior sds).
+
+    `correction` is "smoothed", or "draws" for the weights of the paper.
 
     >>> from tallbayes.shards.combine.subposteriors import Convention
     >>> rng = np.random.default_rng(0)
@@ -30,47 +39,31 @@ class Semiparametric(KernelProduct):
     (200, 1)
     """
 
+    correction: str = "smoothed"
     name: ClassVar[str] = "semiparametric"
     statement: ClassVar[str] = (
-        "the product of normal fits with kernel corrections: asymptotically exact in the draws of each shard"
+        "the product of normal fits with kernel corrections: exact for normal sub-posteriors, asymptotically exact in the draws of "
+        "each shard"
     )
 
-    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combined:
-        """Independent Metropolis within Gibbs on the indices."""
-        white = whitened(sub)
-        x, shards, (count, dim) = white.draws, sub.shards, sub.draws.shape[1:]
-        flat = SubPosteriors(x, sub.convention, sub.sizes)
-        own = np.stack([_log_normal(part, m, p) for part, m, p in zip(x, flat.means, flat.precisions, strict=True)])
-        centre, precision = product_of_normals(flat.means, flat.precisions)
-        spread, vectors = np.linalg.eigh(np.linalg.inv(precision))
-        square = (x**2).sum(2)
-        chosen = rng.integers(0, count, shards)
-        total = x[np.arange(shards), chosen].sum(0)
-        squares = float(square[np.arange(shards), chosen].sum())
-        theta, accepted, h = np.empty((draws, dim)), 0, 1.0
-        for sweep in range(self.warmup + draws):
-            h = self.width(sweep, dim)
-            inverse = vectors @ np.diag(1.0 / (spread + h * h / shards)) @ vectors.T
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.correction not in CORRECTIONS:
+            raise unknown("correction", self.correction, CORRECTIONS)
 
-            def level(total: np.ndarray, squares: float, h: float = h, inverse: np.ndarray = inverse) -> float:
-                gap = total / shards - centre
-                return -(squares - total @ total / shards) / (2.0 * h * h) - 0.5 * gap @ inverse @ gap
+    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combination:
+        """Chains over index tuples."""
+        flat = whitened_shards(sub)
+        product = product_of_normals(flat.means, flat.precisions)
+        covariances = np.linalg.inv(flat.precisions)
+        fits = zip(flat.draws, flat.means, flat.precisions, strict=True)
+        excess = np.stack([_log_normal(part, m, p) for part, m, p in fits]) if self.correction == "draws" else None
 
-            here = level(total, squares)
-            proposed, uniform = rng.integers(0, count, shards), np.log(rng.random(shards))
-            for b in range(shards):
-                old, new = chosen[b], proposed[b]
-                other, more = total + x[b, new] - x[b, old], squares + float(square[b, new] - square[b, old])
-                there = level(other, more)
-                if uniform[b] < there - here - own[b, new] + own[b, old]:
-                    chosen[b], total, squares, here = new, other, more, there
-                    accepted += sweep >= self.warmup
-            if sweep >= self.warmup:
-                tight = shards / (h * h)
-                shrunk = 1.0 / (tight + 1.0 / spread)  # eigenvalues of the covariance of a component
-                pull = vectors.T @ (tight * total / shards + precision @ centre)
-                theta[sweep - self.warmup] = vectors @ (shrunk * pull + np.sqrt(shrunk) * rng.standard_normal(dim))
-        return reported(white.back(theta), accepted / (shards * draws), h, sub)
+        def mixture(h: float) -> KernelMixture:
+            centre, precision = product if excess is not None else smoothing_correction(flat.means, covariances, h)
+            return KernelMixture(flat.draws, h, centre, precision, excess)
+
+        return draw_kernel_product(sub, mixture, self.width(flat), draws, self.warmup, rng)
 
 
 def _log_normal(points: np.ndarray, mean: np.ndarray, precision: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from tallbayes.errors import DataError, OptionError
+from tallbayes.streams import Stream, generator
 
 
 class Convention(Enum):
@@ -109,7 +110,7 @@ class SubPosteriors:
 
 
 @dataclass(eq=False)
-class Combined:
+class Combination:
     """Draws of a combination: (draws, dim), with weights if they are re-weighted, and what it reports of itself."""
 
     theta: np.ndarray
@@ -129,13 +130,13 @@ class Combiner(ABC):
     statement: ClassVar[str]  # what the combination approximates, and when it is exact
     overlap: ClassVar[bool] = False  # whether it fails when sub-posteriors do not overlap
 
-    def __call__(self, sub: SubPosteriors, draws: int | None = None, seed: int | np.random.Generator = 0) -> Combined:
+    def __call__(self, sub: SubPosteriors, draws: int | None = None, seed: int | np.random.Generator = 0) -> Combination:
         """Combine; as many draws as a shard has unless told otherwise."""
         self.require(sub)
         count = sub.draws.shape[1] if draws is None else draws
         if not isinstance(count, int | np.integer) or count < 1:
             raise OptionError(f"draws must be a whole number of at least 1; got {draws!r}.")
-        return self.combine(sub, int(count), np.random.default_rng(seed))
+        return self.combine(sub, int(count), generator(seed, Stream.COMBINATION))
 
     def require(self, sub: SubPosteriors) -> None:
         """Refuse draws of the wrong convention."""
@@ -153,7 +154,7 @@ class Combiner(ABC):
             )
 
     @abstractmethod
-    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combined:
+    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combination:
         """The combination itself."""
 
 
@@ -195,7 +196,7 @@ def shares_of(precisions: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Whitened:
+class WhiteDraws:
     """Draws in coordinates in which the average covariance of a shard is the identity."""
 
     centre: np.ndarray
@@ -207,8 +208,46 @@ class Whitened:
         return self.centre + points @ self.factor.T
 
 
-def whitened(sub: SubPosteriors) -> Whitened:
+def whiten(sub: SubPosteriors) -> WhiteDraws:
     """Whiten by the pooled covariance of the shards, centred at the mean of their means."""
     centre, factor = sub.means.mean(0), np.linalg.cholesky(sub.covariances.mean(0))
     flat = (sub.draws - centre).reshape(-1, sub.dim)
-    return Whitened(centre, factor, solve_triangular(factor, flat.T, lower=True).T.reshape(sub.draws.shape))
+    return WhiteDraws(centre, factor, solve_triangular(factor, flat.T, lower=True).T.reshape(sub.draws.shape))
+
+
+NORMAL_SPREAD, NORMAL_MEAN = 0.08, 0.5  # what may differ from the product of normal fits, in relative sds and in sds
+
+
+def mean_skewness(sub: SubPosteriors) -> np.ndarray:
+    """Mean over shards of the skewness of each coordinate."""
+    return (_standardise(sub) ** 3).mean((0, 1))
+
+
+def looks_normal(sub: SubPosteriors) -> bool:
+    """Whether skewness and kurtosis of the coordinates, averaged over shards, are those of normal laws up to noise."""
+    fourth, total = (_standardise(sub) ** 4).mean((0, 1)) - 3.0, float(np.sum(sub.sizes))
+    third = np.abs(mean_skewness(sub)).max() < 4.9 * np.sqrt(6.0 / total) + 0.05
+    return bool(third and np.abs(fourth).max() < 4.9 * np.sqrt(24.0 / total) + 0.2)
+
+
+def _standardise(sub: SubPosteriors) -> np.ndarray:
+    return (sub.draws - sub.means[:, None]) / np.sqrt(np.einsum("bii->bi", sub.covariances))[:, None]
+
+
+def compare_with_normal_product(out: Combination, sub: SubPosteriors) -> None:
+    """Sub-posteriors that look normal have a known product: note how far a combination is from it, and warn where it shows."""
+    if out.theta.shape[0] < 2:
+        return
+    mean, precision = product_of_normals(sub.means, sub.precisions)
+    lower = np.linalg.cholesky(precision)
+    white = (out.theta - mean) @ lower
+    ratio = out.theta.std(0, ddof=1) / np.sqrt(np.diag(np.linalg.inv(precision)))
+    gap = float(np.sqrt((white.mean(0) ** 2).mean()))
+    worst = float(ratio[np.argmax(np.abs(np.log(ratio)))])
+    out.notes |= {"spread_to_normal_product": worst, "mean_from_normal_product": gap}
+    if (abs(worst - 1.0) > NORMAL_SPREAD or gap > NORMAL_MEAN) and looks_normal(sub):
+        out.warnings.append(
+            f"the sub-posteriors look normal, but the standard deviations of the combination are up to {worst:.2f} times those of their "
+            f"normal product and its mean is {gap:.2f} standard deviations a parameter away. Use combine='gaussian' or 'consensus', fewer "
+            "shards, or more draws for each."
+        )

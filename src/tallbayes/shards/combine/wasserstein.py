@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from tallbayes.errors import OptionError, unknown
-from tallbayes.shards.combine.subposteriors import Combined, Combiner, Convention, SubPosteriors, symmetric, whitened
+from tallbayes.shards.combine.subposteriors import Combination, Combiner, Convention, SubPosteriors, symmetric, whiten
 
 METHODS = ("gaussian", "quantile", "discrete")
 
@@ -43,14 +43,14 @@ class Wasserstein(Combiner):
         if self.support < 2:
             raise OptionError(f"support must be at least 2 points; got {self.support}.")
 
-    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combined:
+    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combination:
         """Draws of the barycentre."""
-        made = {"gaussian": _affine, "quantile": _quantile, "discrete": self._discrete}[self.method]
-        theta, notes = made(sub, draws, rng)
-        return Combined(theta, None, np.full(sub.shards, 1.0 / sub.shards), float(draws), {"method": self.method, **notes})
+        draw = {"gaussian": _affine, "quantile": _quantile, "discrete": self._discrete}[self.method]
+        theta, notes = draw(sub, draws, rng)
+        return Combination(theta, None, np.full(sub.shards, 1.0 / sub.shards), float(draws), {"method": self.method, **notes})
 
     def _discrete(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> tuple[np.ndarray, dict[str, float]]:
-        white = whitened(sub)
+        white = whiten(sub)
         size = min(self.support, sub.draws.shape[1])
         parts = [part[rng.permutation(part.shape[0])[:size]] for part in white.draws]
         points, change = barycentre_points(parts, rng)
@@ -104,7 +104,7 @@ def _roots(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _affine(sub: SubPosteriors, draws: int, rng: np.random.Generator) -> tuple[np.ndarray, dict[str, float]]:
-    white = whitened(sub)
+    white = whiten(sub)
     flat = SubPosteriors(white.draws, sub.convention)
     target = gaussian_barycentre(flat.covariances)
     shard, which = rng.integers(0, sub.shards, draws), rng.integers(0, sub.draws.shape[1], draws)

@@ -2,36 +2,51 @@
 
 * rejection: a pair (theta_1, theta_2) is accepted with probability exp(-|theta_1 - theta_2|^2 / (4 h^2)) and gives
   (theta_1 + theta_2) / 2 + N(0, h^2 I / 2); pairs are combined along a binary tree, whitened anew at each level.
-* refinement: Gibbs on (theta, theta_1 .. theta_B): theta given the theta_b is N(their mean, h^2 I / B), theta_b given theta is
-  proportional to pi_b(theta_b) N(theta_b; theta, h^2 I). With draws alone pi_b is their empirical measure; with densities,
-  `refine` proposes from the normal fit times the kernel and accepts with the ratio of pi_b to the fit.
+* refinement: theta given draws theta_1 .. theta_B of the shards is N(their mean, h^2 I / B), and theta_b given theta is proportional to
+  pi_b(theta_b) N(theta_b; theta, h^2 I). With draws alone pi_b is their empirical measure and theta is integrated out (chains over
+  index tuples, `kernel_mixture`); with densities, `refine` proposes from the normal fit times the kernel and accepts with the ratio
+  of pi_b to the fit.
 
-Every variance is inflated: the combination of normal factors has precision sum (S_b + h^2 I)^-1.
+The transform of the paper inflates every variance: normal factors give precision sum (S_b + h^2 I)^-1, at every level of a tree anew,
+and an h that accepts a tenth of the pairs is about one standard deviation with ten parameters. So the normal part of the
+smoothing is taken back by default (`correct=True`): each factor is multiplied by N(m, S) / N(m, S + h^2 I), as in the semiparametric
+product. Normal factors are then combined exactly at every h, and any rate of acceptance can be had; what h smooths is the shape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from tallbayes.errors import DataError, OptionError, unknown
-from tallbayes.shards.combine.nonparametric import check_bandwidth
+from tallbayes.shards.combine.kernel_mixture import (
+    KernelMixture,
+    chain_quality,
+    check_bandwidth,
+    draw_kernel_product,
+    smoothing_correction,
+    warn_of_inflation,
+)
+from tallbayes.shards.combine.nonparametric import whitened_shards
 from tallbayes.shards.combine.subposteriors import (
-    Combined,
+    Combination,
     Combiner,
     Convention,
     SubPosteriors,
+    compare_with_normal_product,
+    hartlap,
     normal_draws,
     symmetric,
-    whitened,
 )
+from tallbayes.streams import Stream, generator
 
-_BATCHES = 400  # of pairs tried before a level of the tree is given up
-WIDE = 1.0  # bandwidth, in standard deviations, from which on smoothing dominates
+_BATCHES = 100  # of pairs tried before a level of the tree is given up
+_PROBES = 4000  # pairs from which the bandwidth is chosen
+WIDE = 3.0  # bandwidth, in standard deviations, from which on the shape of the factors is lost
 
 
 @dataclass(frozen=True)
@@ -39,7 +54,8 @@ class Weierstrass(Combiner):
     """Draws of the product of smoothed sub-posteriors; `method` is "rejection" or "refinement".
 
     `bandwidth` is h in standard deviations of a sub-posterior (of the factors of a level, with rejection); by default rejection
-    takes the h that accepts a share `accept` of pairs, refinement T^(-1/(4 + d)).
+    takes the h that accepts a share `accept` of pairs, refinement T^(-1/(4 + d)). `correct=False` gives the transform of the paper,
+    which inflates every variance.
 
     >>> rng = np.random.default_rng(0)
     >>> sub = SubPosteriors(rng.standard_normal((4, 1000, 1)), Convention.PRODUCT)
@@ -50,9 +66,12 @@ class Weierstrass(Combiner):
     method: str = "rejection"
     bandwidth: float | None = None
     accept: float = 0.1
+    correct: bool = True
     convention: ClassVar[Convention] = Convention.PRODUCT
     name: ClassVar[str] = "weierstrass"
-    statement: ClassVar[str] = "the product of smoothed sub-posteriors: every variance is inflated by the smoothing"
+    statement: ClassVar[str] = (
+        "the product of smoothed sub-posteriors: exact for normal ones unless correct=False, the shape of others is smoothed"
+    )
     overlap: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -61,69 +80,101 @@ class Weierstrass(Combiner):
         check_bandwidth(self.bandwidth)
         if not 0.0 < self.accept < 1.0:
             raise OptionError(f"accept is a share of pairs between 0 and 1; got {self.accept}.")
+        if not isinstance(self.correct, bool):
+            raise OptionError(f"correct must be True or False; got {self.correct!r}.")
 
-    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combined:
-        """Along a tree, or by Gibbs."""
-        return self._tree(sub, draws, rng) if self.method == "rejection" else self._gibbs(sub, draws, rng)
+    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combination:
+        """Along a tree, or by chains over index tuples."""
+        return self._tree(sub, draws, rng) if self.method == "rejection" else self._refinement(sub, draws, rng)
 
-    def _tree(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combined:
-        parts, widths, rates = [np.asarray(p) for p in sub.draws], [], []
-        while len(parts) > 1:
-            joined = []
-            for k in range(0, len(parts) - 1, 2):
-                theta, h, rate = self._pair(parts[k], parts[k + 1], draws, rng)
-                joined.append(theta)
-                widths.append(h)
-                rates.append(rate)
-            parts = joined + parts[len(parts) - len(parts) % 2 :]
-        theta = parts[0][rng.integers(0, parts[0].shape[0], draws)] if parts[0].shape[0] != draws else parts[0]
-        out = Combined(theta, None, np.full(sub.shards, 1.0 / sub.shards), max(1.0, min(rates, default=1.0) * draws))
-        out.notes = {"acceptance_rate": float(np.mean(rates)) if rates else 1.0, "bandwidth": float(max(widths, default=0.0))}
-        return _judged(out)
+    def _tree(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combination:
+        factors, pairs, inflation = [(part, float(size)) for part, size in zip(sub.draws, sub.sizes, strict=True)], [], 1.0
+        while len(factors) > 1:
+            level = [self._pair(factors[k], factors[k + 1], draws, rng) for k in range(0, len(factors) - 1, 2)]
+            pairs += level
+            inflation *= float(np.sqrt(1.0 + max(pair.bandwidth for pair in level) ** 2))
+            factors = [(pair.theta, pair.kernels) for pair in level] + factors[len(factors) - len(factors) % 2 :]
+        last, _ = factors[0]
+        theta = last if last.shape[0] == draws else last[rng.integers(0, last.shape[0], draws)]
+        fewest = min((pair.kernels for pair in pairs), default=float(np.min(sub.sizes)))
+        out = Combination(theta, None, np.full(sub.shards, 1.0 / sub.shards), min(float(draws), max(1.0, fewest)))
+        h = max((pair.bandwidth for pair in pairs), default=0.0)
+        out.notes = {
+            "acceptance_rate": float(np.mean([pair.rate for pair in pairs])) if pairs else 1.0,
+            "bandwidth": h,
+            "fewest_kernels": fewest,
+        }
+        return self._judge(out, sub, inflation)
 
     def _pair(
-        self, first: np.ndarray, second: np.ndarray, draws: int, rng: np.random.Generator
-    ) -> tuple[np.ndarray, float, float]:
-        """Draws of the product of two smoothed factors, with the bandwidth used and the rate of acceptance."""
-        pooled = 0.5 * (np.atleast_2d(np.cov(first.T)) + np.atleast_2d(np.cov(second.T)))
-        factor, centre = np.linalg.cholesky(pooled), 0.5 * (first.mean(0) + second.mean(0))
-        a, b = (solve_triangular(factor, (p - centre).T, lower=True).T for p in (first, second))
-        gap = ((a[rng.integers(0, a.shape[0], 20_000)] - b[rng.integers(0, b.shape[0], 20_000)]) ** 2).sum(1)
-        h = self.bandwidth if self.bandwidth is not None else _width(gap, self.accept)
-        rate, made, count = float(np.exp(-gap / (4 * h * h)).mean()), [], 0
-        size = int(min(200_000, 1.2 * draws / max(rate, 1e-5) + 100))
+        self, first: tuple[np.ndarray, float], second: tuple[np.ndarray, float], draws: int, rng: np.random.Generator
+    ) -> FactorPair:
+        """Draws of the product of two smoothed factors, each given by its draws and their effective size."""
+        pooled = 0.5 * (np.atleast_2d(np.cov(first[0].T)) + np.atleast_2d(np.cov(second[0].T)))
+        factor, centre = np.linalg.cholesky(pooled), 0.5 * (first[0].mean(0) + second[0].mean(0))
+        a, b = (solve_triangular(factor, (p - centre).T, lower=True).T for p in (first[0], second[0]))
+        means, dim = np.stack([a.mean(0), b.mean(0)]), a.shape[1]
+        covariances = [
+            np.atleast_2d(np.cov(p.T)) / hartlap(max(t, dim + 3.0), dim)
+            for p, (_, t) in zip((a, b), (first, second), strict=True)
+        ]
+
+        def mixture(h: float) -> KernelMixture:
+            none = np.zeros(dim), np.zeros((dim, dim))
+            return KernelMixture(
+                np.stack([a[:1], b[:1]]), h, *(smoothing_correction(means, np.stack(covariances), h) if self.correct else none)
+            )
+
+        def level(law: KernelMixture, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+            return law.log_weights(a[i] + b[j], (a[i] ** 2).sum(1) + (b[j] ** 2).sum(1))
+
+        i, j = rng.integers(0, a.shape[0], _PROBES), rng.integers(0, b.shape[0], _PROBES)
+
+        def rate(h: float) -> float:
+            return float(np.exp(level(mixture(h), i, j)).mean())
+
+        h = self.bandwidth if self.bandwidth is not None else _width(rate, self.accept)
+        law, share, index = mixture(h), rate(h), np.empty((0, 2), int)
+        size = int(min(200_000, 1.2 * draws / max(share, 1e-5) + 100))
         for _ in range(_BATCHES):
             i, j = rng.integers(0, a.shape[0], size), rng.integers(0, b.shape[0], size)
-            keep = np.log(rng.random(size)) < -((a[i] - b[j]) ** 2).sum(1) / (4 * h * h)
-            middle = 0.5 * (a[i[keep]] + b[j[keep]])
-            made.append(middle + h / np.sqrt(2.0) * rng.standard_normal(middle.shape))
-            count += middle.shape[0]
-            if count >= draws:
+            keep = np.log(rng.random(size)) < level(law, i, j)
+            index = np.concatenate([index, np.column_stack([i[keep], j[keep]])])[:draws]
+            if index.shape[0] == draws:
                 break
-        if count < draws:
+        else:
             raise DataError(
-                f"two sub-posteriors do not overlap: {count} of {_BATCHES * size:,} pairs were accepted at bandwidth {h:.3g}. Give a "
-                "larger bandwidth=, use fewer shards, or combine='gaussian'."
+                f"two sub-posteriors do not overlap: {index.shape[0]} of {_BATCHES * size:,} pairs were accepted at bandwidth {h:.3g}. "
+                "Give a larger bandwidth=, use fewer shards, or combine='gaussian'."
             )
-        return centre + np.concatenate(made)[:draws] @ factor.T, float(h), rate
+        theta = law.components(a[index[:, 0]] + b[index[:, 1]], rng)
+        kernels = min(_effective(np.bincount(column)) for column in index.T)
+        return FactorPair(centre + theta @ factor.T, float(h), share, kernels)
 
-    def _gibbs(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combined:
-        white = whitened(sub)
-        x, shards, (count, dim) = white.draws, sub.shards, sub.draws.shape[1:]
+    def _refinement(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combination:
+        flat, (count, dim) = whitened_shards(sub), sub.draws.shape[1:]
         h = self.bandwidth if self.bandwidth is not None else float(count ** (-1.0 / (4 + dim)))
-        square, here = (x**2).sum(2), x.mean((0, 1))
-        theta, chosen, moved, warmup = np.empty((draws, dim)), np.zeros(shards, int), 0, max(50, draws // 5)
-        for sweep in range(warmup + draws):
-            level = -(square - 2.0 * x @ here) / (2.0 * h * h)
-            new = np.argmax(level + rng.gumbel(size=level.shape), axis=1)  # Gumbel's way to draw in proportion to exp(level)
-            moved += int((new != chosen).sum())
-            chosen = new
-            here = x[np.arange(shards), chosen].mean(0) + h / np.sqrt(shards) * rng.standard_normal(dim)
-            if sweep >= warmup:
-                theta[sweep - warmup] = here
-        out = Combined(white.back(theta), None, np.full(shards, 1.0 / shards), float(draws))
-        out.notes = {"acceptance_rate": moved / (shards * (warmup + draws)), "bandwidth": h}
-        return _judged(out)
+        covariances, none = np.linalg.inv(flat.precisions), (np.zeros(dim), np.zeros((dim, dim)))
+
+        def mixture(width: float) -> KernelMixture:
+            normal = smoothing_correction(flat.means, covariances, width) if self.correct else none
+            return KernelMixture(flat.draws, width, *normal)
+
+        out = draw_kernel_product(sub, mixture, h, draws, max(50, draws // 5), rng)
+        return self._judge(out, sub, float(np.sqrt(1.0 + h * h)))
+
+    def _judge(self, out: Combination, sub: SubPosteriors, inflation: float) -> Combination:
+        h = out.notes["bandwidth"]
+        if not self.correct:
+            warn_of_inflation(out, inflation, h, "Use correct=True, fewer shards or combine='gaussian'.")
+        elif h > WIDE:
+            out.warnings.append(
+                f"the Weierstrass bandwidth is {h:.2g} standard deviations of a factor: little but the normal fits of the sub-posteriors "
+                "is left of them. Use fewer shards if they are not normal."
+            )
+        if "spread_to_normal_product" not in out.notes:
+            compare_with_normal_product(out, sub)
+        return out
 
 
 def refine(
@@ -133,7 +184,7 @@ def refine(
     bandwidth: float = 0.5,
     seed: int | np.random.Generator = 0,
     warmup: int = 100,
-) -> Combined:
+) -> Combination:
     """Refinement with densities, instead of draws alone; `bandwidth` is in standard deviations of a sub-posterior.
 
     `log_densities` holds the log of each sub-posterior density, up to a constant, as a function of one point.
@@ -146,7 +197,7 @@ def refine(
     Weierstrass("refinement", bandwidth).require(sub)
     if len(log_densities) != sub.shards:
         raise OptionError(f"one log density for each of the {sub.shards} shards is needed; got {len(log_densities)}.")
-    rng, dim = np.random.default_rng(seed), sub.dim
+    rng, dim = generator(seed, Stream.COMBINATION), sub.dim
     kernel = symmetric(np.linalg.inv(sub.covariances.mean(0))) / bandwidth**2
     places = sub.means.copy()
 
@@ -168,28 +219,31 @@ def refine(
                 accepted += 1
         if sweep >= warmup:
             theta[sweep - warmup] = here
-    out = Combined(theta, None, np.full(sub.shards, 1.0 / sub.shards), float(draws))
+    size = chain_quality(theta[None])[0] if draws >= 8 else 1.0
+    out = Combination(theta, None, np.full(sub.shards, 1.0 / sub.shards), min(float(draws), size))
     out.notes = {"acceptance_rate": accepted / (sub.shards * (warmup + draws)), "bandwidth": float(bandwidth)}
-    return _judged(out)
-
-
-def _width(gap: np.ndarray, accept: float) -> float:
-    """h that accepts a share of the squared distances, by bisection of its logarithm."""
-    low, high = 1e-3, 1e3
-    for _ in range(60):
-        middle = np.sqrt(low * high)
-        if np.exp(-gap / (4 * middle * middle)).mean() < accept:
-            low = middle
-        else:
-            high = middle
-    return float(high)
-
-
-def _judged(out: Combined) -> Combined:
-    h = out.notes["bandwidth"]
-    if h > WIDE:
-        out.warnings.append(
-            f"the Weierstrass bandwidth is {h:.2g} standard deviations of a factor: the spread of the combination is mostly smoothing. "
-            "Use fewer shards or combine='gaussian'."
-        )
+    warn_of_inflation(out, float(np.sqrt(1.0 + bandwidth**2)), bandwidth, "Use a smaller bandwidth=, or combine='gaussian'.")
     return out
+
+
+class FactorPair(NamedTuple):
+    """Draws of the product of two factors, h, the rate of acceptance, and how many draws of a factor they effectively rest on."""
+
+    theta: np.ndarray
+    bandwidth: float
+    rate: float
+    kernels: float
+
+
+def _width(rate: Callable[[float], float], accept: float) -> float:
+    """h that accepts a share of the pairs, by bisection of its logarithm."""
+    low, high = 1e-3, 1e3
+    for _ in range(30):
+        middle = float(np.sqrt(low * high))
+        low, high = (middle, high) if rate(middle) < accept else (low, middle)
+    return high
+
+
+def _effective(counts: np.ndarray) -> float:
+    """Effective number of categories of counts."""
+    return float(counts.sum() ** 2 / (counts.astype(float) ** 2).sum())

@@ -18,10 +18,10 @@ def require_file(path: str | Path) -> Path:
     """
     path = Path(path)
     try:
-        found = path.exists()
+        exists = path.exists()
     except (OSError, ValueError) as error:
         raise DataError(f"{str(path)!r} is no usable path ({error}).") from error
-    if not found:
+    if not exists:
         raise DataError(f"{path} does not exist.")
     if not path.is_file():
         raise DataError(f"{path} is not a file.")

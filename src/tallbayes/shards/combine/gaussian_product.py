@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 from tallbayes.errors import DataError, OptionError
 from tallbayes.shards.combine.subposteriors import (
-    Combined,
+    Combination,
     Combiner,
     Convention,
     SubPosteriors,
@@ -26,6 +26,7 @@ from tallbayes.shards.combine.subposteriors import (
     product_of_normals,
     shares_of,
 )
+from tallbayes.streams import Stream, generator
 
 FEWEST = 0.05  # share of draws that must count after re-weighting
 
@@ -44,10 +45,10 @@ class GaussianProduct(Combiner):
     name: ClassVar[str] = "gaussian"
     statement: ClassVar[str] = "the product of normal fits to the sub-posteriors: exact for normal ones only"
 
-    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combined:
+    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combination:
         """Independent draws of the product."""
         mean, precision = product_of_normals(sub.means, sub.precisions)
-        return Combined(normal_draws(rng, mean, precision, draws), shares=shares_of(sub.precisions), effective=float(draws))
+        return Combination(normal_draws(rng, mean, precision, draws), shares=shares_of(sub.precisions), effective=float(draws))
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Importance(Combiner):
         if not self.df > 2:
             raise OptionError(f"df of the proposals must exceed 2; got {self.df}.")
 
-    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combined:
+    def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combination:
         """Refuse: draws alone do not tell densities."""
         raise OptionError(
             "importance re-weighting needs densities, which draws alone do not tell: use Importance().reweight(sub, log_density), or "
@@ -85,14 +86,14 @@ class Importance(Combiner):
         distance = np.einsum("si,ij,sj->s", theta - mean, precision, theta - mean)
         return theta, -0.5 * (self.df + sub.dim) * np.log1p(distance / self.df)
 
-    def weigh(self, sub: SubPosteriors, theta: np.ndarray, proposal: np.ndarray, target: np.ndarray) -> Combined:
+    def weigh(self, sub: SubPosteriors, theta: np.ndarray, proposal: np.ndarray, target: np.ndarray) -> Combination:
         """The proposals with their weights."""
         if not np.isfinite(target).any():
             raise DataError("no proposal has a finite density; the sub-posteriors do not overlap. Use fewer shards.")
         ratio = np.where(np.isfinite(target), target - proposal, -np.inf)
         weights = np.exp(ratio - logsumexp(ratio)) * theta.shape[0]
         effective = float(weights.sum() ** 2 / (weights**2).sum())
-        out = Combined(theta, weights, shares_of(sub.precisions), effective, {"effective_share": effective / theta.shape[0]})
+        out = Combination(theta, weights, shares_of(sub.precisions), effective, {"effective_share": effective / theta.shape[0]})
         if effective < FEWEST * theta.shape[0]:
             out.warnings.append(
                 f"after re-weighting only {effective:.0f} of {theta.shape[0]:,} draws count: the product of normal fits is far from the "
@@ -106,15 +107,15 @@ class Importance(Combiner):
         log_density: Callable[[np.ndarray], np.ndarray],
         draws: int | None = None,
         seed: int | np.random.Generator = 0,
-    ) -> Combined:
+    ) -> Combination:
         """Proposals weighted by `log_density`, which takes points (draws, dim) and returns log densities (draws,).
 
         >>> rng = np.random.default_rng(0)
         >>> sub = SubPosteriors(rng.standard_normal((4, 2000, 1)), Convention.PRODUCT)
-        >>> made = Importance().reweight(sub, lambda theta: -2.0 * theta[:, 0] ** 2)
-        >>> bool(made.effective > 1500)
+        >>> combination = Importance().reweight(sub, lambda theta: -2.0 * theta[:, 0] ** 2)
+        >>> bool(combination.effective > 1500)
         True
         """
-        rng = np.random.default_rng(seed)
+        rng = generator(seed, Stream.COMBINATION)
         theta, proposal = self.propose(sub, sub.draws.shape[1] if draws is None else draws, rng)
         return self.weigh(sub, theta, proposal, np.asarray(log_density(theta), float))
