@@ -102,35 +102,19 @@ def _step(rng: np.random.Generator, target: Target, options: BlockOptions, state
 
 
 class BlockPolicy(ProposalPolicy):
-    """Warm-up of the proposal; estimator and rows are fixed before it."""
+    """Warm-up of the proposal; estimator and rows are fixed before it, by a pilot that judges the draws too."""
 
     def __init__(self, move: ProposalMove, dim: int, estimator: PenaltyEstimator, pilot: pilots.SubsamplePilot) -> None:
-        super().__init__(move, dim)
-        self.estimator, self.pilot = estimator, pilot
-
-    def compiled(self, kernel: Any) -> BlockOptions:
-        """Kernel and estimator."""
-        return BlockOptions(kernel, self.estimator)
-
-    def blank(self, theta: np.ndarray) -> State:
-        """A state without rows."""
-        return State(theta.copy(), np.zeros(theta.size), np.zeros(0, np.int64), np.zeros(0), 0.0, 0.0, 0.0)
+        super().__init__(move, dim, BlockOptions(None, estimator), _blank, "accepted")
+        self.pilot = pilot
 
 
-class LearnedPolicy(ProposalPolicy):
-    """The same for rows drawn by a learned likelihood."""
+def _blank(theta: np.ndarray) -> State:
+    return State(theta, np.zeros(theta.size), np.zeros(0, np.int64), np.zeros(0), 0.0, 0.0, 0.0)
 
-    def __init__(self, move: ProposalMove, dim: int, size: int, least: int, blocks: int, variance: float) -> None:
-        super().__init__(move, dim)
-        self.size, self.least, self.blocks, self.variance = size, least, blocks, variance
 
-    def compiled(self, kernel: Any) -> LearnedOptions:
-        """Kernel and sizes."""
-        return LearnedOptions(kernel, self.size, self.least, self.blocks, self.variance)
-
-    def blank(self, theta: np.ndarray) -> LearnedState:
-        """A state without numbers."""
-        return LearnedState(theta.copy(), np.zeros(theta.size), np.zeros((2, 0)), 0.0, 0.0, 0.0, 0.0)
+def _blank_learned(theta: np.ndarray) -> LearnedState:
+    return LearnedState(theta, np.zeros(theta.size), np.zeros((2, 0)), 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -243,7 +227,8 @@ class BlockPseudoMarginal(Sampler):
             "groups": groups.start.size - 1,
         }
         notes.update(rows=self.rows, radius=radius, reference=mode.reference.tolist())
-        policy = LearnedPolicy(as_proposal(self.move), model.dim, size, max(least, size // 8), blocks, self.variance)
+        options = LearnedOptions(None, size, max(least, size // 8), blocks, self.variance)
+        policy = ProposalPolicy(as_proposal(self.move), model.dim, options, _blank_learned, "accepted")
         why = f"block pseudo-marginal, at most {size:,} of {model.data.n:,} rows drawn by a likelihood learned in {notes['groups']} groups"
         return Setup(model, policy, groups, why, notes)
 

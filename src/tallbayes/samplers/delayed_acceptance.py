@@ -33,7 +33,8 @@ from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
-from tallbayes.schemes.acceptance import OptionsPolicy, check_rows, costs_more, proxy_at
+from tallbayes.schemes.acceptance import as_tuned_proposal, check_rows, costs_more, proxy_at
+from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.streams import Stream, generator
 from tallbayes.target import Cache, Target, log_posterior, log_prior, row_total, subsample_gaps, subsample_values
 
@@ -219,12 +220,12 @@ class DelayedAcceptance(Sampler):
         else:
             rule = SurrogateOptions(None, min(self.subsample, n))
             why = f"a surrogate of order {order} and {min(self.subsample, n):,} rows decides first, as asked"
-        values = np.zeros(rule.bounds.size - 1 if isinstance(rule, ProductOptions) else 1)
+        values, rows = np.zeros(rule.bounds.size - 1 if isinstance(rule, ProductOptions) else 1), n if self.subsample else 0
 
-        def blank(theta: np.ndarray, order: np.ndarray) -> State:
-            return State(theta, np.zeros_like(theta), 0.0, values.copy(), order)
+        def blank(theta: np.ndarray) -> State:
+            return State(theta, np.zeros_like(theta), 0.0, values.copy(), np.arange(rows, dtype=np.int32))
 
-        policy = OptionsPolicy(self.move, rule, model, blank, shuffled=self.subsample > 0)
+        policy = ProposalPolicy(as_tuned_proposal(self.move, model.dim), model.dim, rule, blank)
         return Setup(model, policy, proxy_at(mode, order), why)
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:

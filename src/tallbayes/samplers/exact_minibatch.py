@@ -31,16 +31,12 @@ from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence
-from tallbayes.moves.proposals import ProposalMove, propose
+from tallbayes.moves.proposals import propose
 from tallbayes.proxies.sufficient_statistics import gaussian_moments
 from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
 from tallbayes.schemes.poisson_minibatch import AT, RATES, Info, residual_ratio, tail_excess
 from tallbayes.schemes.proposal_policy import ProposalPolicy
-from tallbayes.target import (
-    Certified,
-    Target,
-    log_prior,
-)
+from tallbayes.target import Certified, Target, log_prior
 
 
 class State(NamedTuple):
@@ -86,22 +82,6 @@ def _step(rng: np.random.Generator, target: Target, options: MinibatchOptions, s
         info[AT.accepted], info[AT.acceptance_rate] = 1.0, 1.0
         return State(theta, white, surrogate)
     return state
-
-
-class MinibatchPolicy(ProposalPolicy):
-    """Warm-up of the proposal; reference, bound and tables are fixed before it."""
-
-    def __init__(self, move: ProposalMove, rate: Any, two_stage: bool, dim: int) -> None:
-        super().__init__(move, dim)
-        self.rate, self.two_stage = rate, two_stage
-
-    def compiled(self, kernel: Any) -> MinibatchOptions:
-        """Kernel, rate and stages."""
-        return MinibatchOptions(kernel, self.rate, self.two_stage)
-
-    def blank(self, theta: np.ndarray) -> State:
-        """A state without surrogate."""
-        return State(theta.copy(), np.zeros(theta.size), 0.0)
 
 
 @dataclass(frozen=True)
@@ -160,7 +140,8 @@ class ExactMinibatch(Sampler):
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Whiten, certify all rows (one pass), build the tables."""
         move, rate = as_proposal(self.move), RATES[self.rate](0.1 if self.chi is None else self.chi)
-        policy = MinibatchPolicy(move, rate, self.two_stage, model.dim)
+        options = MinibatchOptions(None, rate, self.two_stage)
+        policy = ProposalPolicy(move, model.dim, options, lambda theta: State(theta, np.zeros_like(theta), 0.0))
         whitening = whitening_of(mode)
         if model.unit_scale_member is not None:
             certified = Certified(whitening, gaussian_moments(mode), Zero())

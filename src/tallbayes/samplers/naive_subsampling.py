@@ -27,7 +27,8 @@ from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import unwhiten, whiten
-from tallbayes.schemes.acceptance import OptionsPolicy, check_rows, costs_more, proxy_at
+from tallbayes.schemes.acceptance import as_tuned_proposal, check_rows, costs_more, proxy_at
+from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import Target, log_prior, row_total, subsample_values
 
 ESTIMATORS = ("biased", "unbiased")
@@ -139,9 +140,12 @@ class NaiveSubsampling(Sampler):
         values = values_at_mode(model, mode, seed)
         variance = power**2 * self.share * (1.0 - self.share) * model.data.n * float(np.mean(values**2))
         options = NaiveOptions(None, self.share, power)
-        policy = OptionsPolicy(
-            self.move, options, model, lambda theta, order: State(theta, np.zeros_like(theta), 0.0, order), True
-        )
+        move, n = as_tuned_proposal(self.move, model.dim), model.data.n
+
+        def blank(theta: np.ndarray) -> State:
+            return State(theta, np.zeros_like(theta), 0.0, np.arange(n, dtype=np.int32))
+
+        policy = ProposalPolicy(move, model.dim, options, blank)
         why = f"a share of {self.share:g} of the rows, as asked"
         return Setup(model, policy, proxy_at(mode, 0), why, {"estimate_variance": variance})
 

@@ -29,7 +29,7 @@ from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence
-from tallbayes.moves.proposals import ProposalMove, propose
+from tallbayes.moves.proposals import propose
 from tallbayes.proxies import lower_bounds
 from tallbayes.proxies.lower_bounds import LowerBound, bound_value, gaps_at
 from tallbayes.proxies.taylor import Whitening, unwhiten, whiten, whitening_of
@@ -125,24 +125,6 @@ def _step(rng: np.random.Generator, target: Target, options: PseudoMarginalOptio
     return state
 
 
-class PseudoMarginalPolicy(ProposalPolicy):
-    """Warm-up of the proposal; bound and I are fixed before it."""
-
-    indicator: ClassVar[str] = "acceptance_rate"
-
-    def __init__(self, move: ProposalMove, whitening: Whitening, chance: Implicit) -> None:
-        super().__init__(move, whitening.reference.size)
-        self.whitening, self.chance = whitening, chance
-
-    def compiled(self, kernel: Any) -> PseudoMarginalOptions:
-        """Proposal, coordinates and chances."""
-        return PseudoMarginalOptions(kernel, self.whitening, self.chance)
-
-    def blank(self, theta: np.ndarray) -> State:
-        """A state without an estimate."""
-        return State(theta.copy(), np.zeros(theta.size), 0.0)
-
-
 def log_variance(gap: np.ndarray, chance: np.ndarray) -> float:
     """Variance of the log estimate given theta, from the gaps of all rows: equation 14 with 1 - I_i = chance_i.
 
@@ -200,7 +182,10 @@ class PseudoMarginalFirefly(Sampler):
                 f"the log of the estimated likelihood has a variance of {variance:.3g} under {label} bounds, and above 10 "
                 "pseudo-marginal chains hardly move; use 'firefly' or 'exact-minibatch'."
             )
-        policy = PseudoMarginalPolicy(as_proposal(self.move), whitening_of(mode), classes_of(chance))
+        options = PseudoMarginalOptions(None, whitening_of(mode), classes_of(chance))
+        policy = ProposalPolicy(
+            as_proposal(self.move), model.dim, options, lambda theta: State(theta, np.zeros_like(theta), 0.0)
+        )
         why = f"pseudo-marginal Firefly with {label} bounds, {chance.sum():.3g} rows an iteration, log variance {variance:.3g}"
         notes = {"bound": label, "log_variance": variance, "expected_rows": float(chance.sum())}
         return Setup(model, policy, bound, why, notes)

@@ -28,7 +28,7 @@ from tallbayes.errors import ModelError, OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence
-from tallbayes.moves.proposals import ProposalMove, propose
+from tallbayes.moves.proposals import propose
 from tallbayes.proxies.difference import difference
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes.proposal_policy import ProposalPolicy
@@ -106,22 +106,6 @@ def _step(rng: np.random.Generator, target: Target, options: SeriesOptions, stat
     return state
 
 
-class SeriesPolicy(ProposalPolicy):
-    """Warm-up of the proposal; batch and epsilon are fixed before it."""
-
-    def __init__(self, move: ProposalMove, dim: int, batch: int, epsilon: float, proxies: bool, n: int) -> None:
-        super().__init__(move, dim)
-        self.batch, self.epsilon, self.proxies, self.everything = batch, epsilon, proxies, np.arange(n)
-
-    def compiled(self, kernel: Any) -> SeriesOptions:
-        """Kernel and the numbers of the series."""
-        return SeriesOptions(kernel, self.batch, self.epsilon, self.proxies, self.everything)
-
-    def blank(self, theta: np.ndarray) -> State:
-        """A state without estimate."""
-        return State(theta.copy(), np.zeros(theta.size), 0.0, 0.0)
-
-
 @dataclass(frozen=True)
 class RheeGlynn(Sampler):
     """Rhee and Glynn's estimate in pseudo-marginal Metropolis-Hastings: exact, impractical, refused where it is hopeless.
@@ -179,7 +163,9 @@ class RheeGlynn(Sampler):
             )
         room = float(np.quantile([n * (d.mean() - d.min()) for d in samples], 0.95))
         epsilon = 0.5 / max(room, 1.0) if self.epsilon is None else float(self.epsilon)
-        policy = SeriesPolicy(as_proposal(self.move), model.dim, batch, epsilon, self.order is not None, n)
+        options = SeriesOptions(None, batch, epsilon, self.order is not None, np.arange(n))
+        blank = lambda theta: State(theta, np.zeros_like(theta), 0.0, 0.0)  # noqa: E731
+        policy = ProposalPolicy(as_proposal(self.move), model.dim, options, blank, "accepted")
         notes = {"gamma": gamma, "batch": batch, "epsilon": epsilon, "room": room, "order": self.order}
         why = f"Rhee-Glynn, {batch} rows a term and {1 / epsilon:.3g} terms on average, beside all {n:,} rows for the bound"
         proxy = difference(mode, order, UniformRows(n), math.inf)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -202,39 +201,13 @@ def _step(rng: np.random.Generator, target: Target, options: AcceptanceOptions, 
 class AcceptancePolicy(ProposalPolicy):
     """Warm-up of the proposal on the accept indicator; rule, reference and whitening are fixed before it."""
 
-    indicator = "acceptance_rate"
-
     def __init__(self, move: Move, rule: Any, model: Model, shuffled: bool = True, barker: bool = False) -> None:
-        super().__init__(as_tuned_proposal(move, model.dim, barker), model.dim)
-        self.rule, self.shuffled = rule, shuffled
+        options = AcceptanceOptions(None, rule, shuffled)
+        super().__init__(as_tuned_proposal(move, model.dim, barker), model.dim, options, self._blank)
         self.rows = model.data.n if shuffled else 0
 
-    def compiled(self, kernel: Any) -> Any:
-        """Kernel and rule."""
-        return AcceptanceOptions(kernel, self.rule, self.shuffled)
-
-    def blank(self, theta: np.ndarray) -> Any:
-        """A state without surrogate."""
-        order = np.arange(self.rows, dtype=np.int32)
-        return State(theta.copy(), np.zeros(theta.size), 0.0, order, Cache(False, False))
-
-
-class OptionsPolicy(AcceptancePolicy):
-    """The same for samplers with options and a state of their own: `rule` is the options, less their kernel."""
-
-    def __init__(
-        self, move: Move, options: Any, model: Model, state: Callable[[np.ndarray, np.ndarray], Any], shuffled: bool
-    ) -> None:
-        super().__init__(move, options, model, shuffled)
-        self.state = state
-
-    def compiled(self, kernel: Any) -> Any:
-        """The present kernel."""
-        return self.rule._replace(kernel=kernel)
-
-    def blank(self, theta: np.ndarray) -> Any:
-        """What the sampler makes of a position and a permutation of rows."""
-        return self.state(theta.copy(), np.arange(self.rows, dtype=np.int32))
+    def _blank(self, theta: np.ndarray) -> State:
+        return State(theta, np.zeros(theta.size), 0.0, np.arange(self.rows, dtype=np.int32), Cache(False, False))
 
 
 def as_tuned_proposal(move: Move, dim: int, barker: bool = False) -> ProposalMove:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +13,15 @@ from tallbayes.moves.proposals import ProposalMove
 
 
 class ProposalPolicy(Policy):
-    """A leaf puts the kernel into its options, in `compiled`, and names what its steps report of acceptance."""
+    """The one warm-up of samplers with a proposal: `fixed` are their options, whose field `kernel` it fills.
 
-    indicator: ClassVar[str] = "accepted"
+    `state` makes a blank state at a position; `indicator` names the column that tells whether a proposal was accepted.
+    """
 
-    def __init__(self, move: ProposalMove, dim: int) -> None:
-        self.move, self.dim = move, dim
+    def __init__(
+        self, move: ProposalMove, dim: int, fixed: Any, state: Callable[[np.ndarray], Any], indicator: str = "acceptance_rate"
+    ) -> None:
+        self.move, self.dim, self.fixed, self.state, self.indicator = move, dim, fixed, state, indicator
 
     def begin(self) -> Any:
         """Identity covariance in whitened coordinates."""
@@ -34,9 +37,9 @@ class ProposalPolicy(Policy):
         return tuning.update_step(self.move, state, info[self.indicator][walked]) if walked.any() else state
 
     def options(self, state: Any, final: bool) -> Any:
-        """Kernel and what the sampler adds."""
-        return self.compiled(tuning.kernel(self.move, state, final))
+        """The fixed options with the present kernel."""
+        return self.fixed._replace(kernel=tuning.kernel(self.move, state, final))
 
-    @abstractmethod
-    def compiled(self, kernel: Any) -> Any:
-        """Options around a kernel."""
+    def blank(self, theta: np.ndarray) -> Any:
+        """What the sampler makes of a position."""
+        return self.state(theta.copy())

@@ -179,13 +179,7 @@ class MovingPolicy(AcceptancePolicy):
 
     def __init__(self, move: Move, rule: Any, model: Model, shuffled: bool, every: int, references: References) -> None:
         super().__init__(move, rule, model, shuffled)
-        self.every, self.references = every, references
+        self.fixed = MovingOptions(None, rule, shuffled, every, references)
 
-    def compiled(self, kernel: Any) -> MovingOptions:
-        """Kernel, rule and the references to begin with."""
-        return MovingOptions(kernel, self.rule, self.shuffled, self.every, self.references)
-
-    def blank(self, theta: np.ndarray) -> MovingState:
-        """A state with the references to begin with."""
-        order = np.arange(self.rows, dtype=np.int32)
-        return MovingState(theta.copy(), order, Cache(False, False), self.references, 0)
+    def _blank(self, theta: np.ndarray) -> Any:
+        return MovingState(theta, np.arange(self.rows, dtype=np.int32), Cache(False, False), self.fixed.references, 0)
