@@ -199,7 +199,7 @@ def test_naive_subsampling_has_the_law_it_states_and_it_is_not_the_posterior(est
     eta = ends @ X.T
     values = power * (y * eta - np.logaddexp(0.0, eta))
     chosen = rng.random(values.shape) < share * np.exp(values) / (share * np.exp(values) + 1.0 - share)  # z given theta
-    info, order = np.zeros((1, len(sampler.columns))), np.arange(12, dtype=np.int32)
+    info, order = np.zeros((20, len(sampler.columns))), np.arange(12, dtype=np.int32)
     for row, z, value in zip(ends, chosen, values, strict=True):
         white = whiten(target.proxy.whitening, row)
         state = NaiveState(row.copy(), white, float((z * value).sum()) + model.log_prior(row), order)

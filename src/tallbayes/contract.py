@@ -75,6 +75,8 @@ def advance(
 
     The first columns of `info` are the counters of the target. A nonzero status in the counters ends the chunk.
     """
+    if info.shape[0] < theta.shape[0] * thin:
+        raise ValueError("info needs a row for every iteration: draws x thin")  # compiled code would write beyond it
     if fresh:
         state = init(rng, target, options, state.theta)
         if target.counters[STATUS] != 0:

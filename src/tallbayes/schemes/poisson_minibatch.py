@@ -153,7 +153,7 @@ def replay(
 ) -> None:
     """Fill `out` with independent log ratios of one pair of whitened positions: what a decision would have used."""
     d = white.size
-    theta, other, info = np.empty(d), np.empty(d), np.zeros(len(Info._fields))
+    theta, other, info = np.empty(d), np.empty(d), np.zeros(len(AT))
     unwhiten(target.proxy.whitening, white, theta)
     unwhiten(target.proxy.whitening, other_white, other)
     for k in range(out.size):

@@ -49,7 +49,7 @@ def invariance_scores(
     options = setup.policy.options(setup.policy.begin(), True)
     target = setup.target()
     ends = posterior.draw(rng, starts)
-    info = np.zeros((1, len(sampler.columns)))
+    info = np.zeros((steps, len(sampler.columns)))
     run = advance if compiled else advance.py_func
     for row in ends:
         run(rng, target, options, setup.policy.blank(row), True, row[None, :], info, steps)
