@@ -17,6 +17,7 @@ import tallbayes as tb
 from tallbayes import api
 from tallbayes.cli import commands
 from tallbayes.cli.arguments import family_of, prior_of
+from tallbayes.contract import Diagnosis
 
 SMALL = ("--sampler", "mh", "--draws", "40", "--warmup", "30", "--chains", "2", "--seed", "3", "--quiet")
 
@@ -280,7 +281,9 @@ def test_errors_of_the_system_are_one_line(rows, tmp_path, monkeypatch, capsys):
 
 def test_warnings_are_one_line_and_in_json(rows, monkeypatch, capsys):
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # restored afterwards
-    monkeypatch.setattr(tb.samplers.FullData, "diagnose", lambda *given: ["the draws are doubtful; run longer."])
+    monkeypatch.setattr(
+        tb.samplers.FullData, "diagnose", lambda *given: Diagnosis(warnings=("the draws are doubtful; run longer.",))
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("always", tb.TallbayesWarning)
         code, shown = run_main(monkeypatch, capsys, "fit", rows, "-f", "y ~ x", *SMALL, "--json")

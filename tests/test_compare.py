@@ -124,6 +124,7 @@ class Refusing(tb.samplers.FullData):
         raise tb.ModelError("there is no certified bound for this model")
 
 
+@pytest.mark.filterwarnings("ignore::tallbayes.TallbayesWarning")  # so few draws may begin in a tail and stay there
 def test_by_default_every_sampler_that_accepts_the_model(skewed, monkeypatch):
     names = {"exact-minibatch": tb.samplers.SAMPLERS["exact-minibatch"], "refusing": lambda: Refusing(tb.moves.nuts())}
     monkeypatch.setattr("tallbayes.samplers.SAMPLERS", names)
@@ -134,6 +135,7 @@ def test_by_default_every_sampler_that_accepts_the_model(skewed, monkeypatch):
         tb.compare(skewed, ("refusing",), **QUICK)
 
 
+@pytest.mark.filterwarnings("ignore::tallbayes.TallbayesWarning")
 def test_samplers_of_the_same_name_are_told_apart(skewed):
     pair = (tb.samplers.ExactMinibatch(rate="tuna"), "exact-minibatch")
     found = tb.compare(skewed, pair, draws=50, warmup=50, chains=2, reference_draws=100, progress=False)
@@ -149,6 +151,7 @@ def test_errors_name_the_remedy(skewed):
         tb.compare("rows.parquet")
 
 
+@pytest.mark.filterwarnings("ignore::tallbayes.TallbayesWarning")
 def test_the_command(tmp_path, monkeypatch, capsys):
     X, y = logistic_arrays(200)
     path = tmp_path / "rows.parquet"

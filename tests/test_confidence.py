@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -205,8 +206,7 @@ def test_a_range_that_is_too_small_is_a_hard_error(rows, medium):
             setup = super().setup(model, mode, seed, progress)
             table = setup.proxy.bound.table
             table = table._replace(weight=0.05 * table.weight, cumulative=0.05 * table.cumulative)
-            setup.proxy = setup.proxy._replace(bound=setup.proxy.bound._replace(table=table))
-            return setup
+            return replace(setup, proxy=setup.proxy._replace(bound=setup.proxy.bound._replace(table=table)))
 
     with pytest.raises(CertificateError):
         sampler = Shrunk(bound="T6", rows=rows, test="hoeffding-serfling", zero_draws=False)

@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -340,7 +341,7 @@ def watched(sampler, model, posterior):
     """z-scores of an invariance test, and the counters of its target; the run must not have been stopped."""
     setup = sampler.setup(model, tb.find_mode(model, progress=False), 0, False)
     target = setup.target()
-    setup.target = lambda: target
+    object.__setattr__(setup, "target", lambda: target)  # one target for all chains, to look at its counters
     stand_in = SimpleNamespace(setup=lambda *_: setup, columns=sampler.columns)
     scores = invariance_scores(stand_in, model, posterior, mode=object(), steps=20)
     assert target.counters[STATUS] == 0
@@ -456,8 +457,7 @@ def shrunk(factor):
             setup = super().setup(*arguments)
             table = setup.proxy.bound.table
             table = table._replace(weight=factor * table.weight, cumulative=factor * table.cumulative)
-            setup.proxy = setup.proxy._replace(bound=setup.proxy.bound._replace(table=table))
-            return setup
+            return replace(setup, proxy=setup.proxy._replace(bound=setup.proxy.bound._replace(table=table)))
 
     return Shrunk(bound="T6")
 
@@ -689,7 +689,7 @@ def test_reference_and_tables_are_frozen(small):
 
 def test_warm_up_changes_the_random_walk_alone(small):
     policy = ExactMinibatch(bound="T6", move=tb.moves.pcn(0.3, 0.7)).setup(small.model, small.mode, 0, False).policy
-    tuning, never = policy.begin(), {"component": np.zeros(10), "accepted": np.zeros(10)}
+    tuning, never = policy.begin(), {"component": np.zeros(10), "acceptance_rate": np.zeros(10)}
     assert policy.update(tuning, np.zeros((10, 2)), never, 10, 100) == tuning
     less = tuning
     for end in range(10, 110, 10):

@@ -74,7 +74,7 @@ def test_more_than_five_times_the_inefficiency_is_warned_of(times, draws, thin, 
     rng = np.random.default_rng(2)
     stats = {"bright": rng.poisson(5.0, (2, draws)).astype(float), "seen": np.full((2, draws), 400.0)}
     stats |= {"darkened": stats["bright"].copy()}
-    notes, warnings, _ = sampler.diagnose(Outcome(setup, theta, stats, thin))
+    notes, warnings = sampler.diagnose(Outcome(setup, theta, stats, thin))
     assert len(warnings) == warned
     if warned:
         assert "of the same move on all rows" in warnings[0] and "Raise excess" in warnings[0]

@@ -345,7 +345,7 @@ def test_a_round_of_block_updates_renews_the_rows(quad, thin):
     sums = np.array([[proxy_sum(setup.proxy, t) for t in chain] for chain in theta])
     stats = {"variance": np.full((2, draws), 2.0), "u_accepted": np.ones((2, draws)), "wall": np.zeros((2, draws))}
     outcome = Outcome(setup, theta, stats | {"log_likelihood": sums + error[:, ::thin]}, thin)
-    notes, told, _ = HMCECS().diagnose(outcome)
+    notes, told = HMCECS().diagnose(outcome)
     assert not told and notes["renewal_lag"] == blocks // thin
     left = (1.0 - 1.0 / blocks) ** blocks
     assert abs(notes["renewal_autocorrelation"] - left) < THRESHOLD * math.sqrt(2 * blocks / (2 * draws * thin))
@@ -382,7 +382,7 @@ def test_an_audit_compares_estimates_with_all_rows(quad):
         ({"subsample": 0}, "at least 1"),
         ({"blocks": 0}, "at least 1"),
         ({"variance": 0.0}, "positive"),
-        ({"products": 3}, "belong to estimator='signed'"),
+        ({"products": 3}, "belongs to estimator='signed'"),
         ({"estimator": "signed", "subsample": 10}, "belongs to estimator='perturbed'"),
         ({"estimator": "signed", "mass": "conditional"}, "belongs to estimator='perturbed'"),
         ({"estimator": "signed", "products": 3, "refreshed": 4}, "exceeds products"),

@@ -286,7 +286,7 @@ def test_a_function_cannot_be_read_back():
         ({"subset": "fre"}, "did you mean 'free'"),
         ({"rows": "windows"}, "did you mean 'window'"),
         ({"swaps": 0}, "swaps must be a whole number of at least 1"),
-        ({"repeats": 1.5}, "repeats must be a whole number"),
+        ({"repeats": 1.5}, "repeats of Informed must be a whole number"),
         ({"inverse_temperature": -1.0}, "inverse_temperature must be at least 0"),
         ({"bandwidth": 0.0}, "bandwidth must be positive"),
         ({"bandwidth": 1.0, "inverse_temperature": 1.0}, "not both"),

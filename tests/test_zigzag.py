@@ -1,6 +1,7 @@
 """The Zig-Zag process: its bounds on every row, its law against quadrature, its path integrals, and its mutants."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -157,7 +158,7 @@ def test_a_rate_above_its_bound_ends_the_run(small):
     setup = ZigZag(bound="T6").setup(small.model, small.mode, 0, False)
     proxy, table = setup.proxy, setup.proxy.bound.table
     shrunk = proxy.bound._replace(table=table._replace(weight=table.weight * 0.01))
-    setup.proxy = Certified(proxy.whitening, proxy.proxy, shrunk)
+    setup = replace(setup, proxy=Certified(proxy.whitening, proxy.proxy, shrunk))
     sampler = ZigZag(bound="T6")
     chain = tb.run.chain.Chain(0, sampler, setup, np.random.SeedSequence(1), small.mode.reference, warmup=0, thin=1)
     with pytest.raises(CertificateError, match="exceeds its certified bound"):
