@@ -69,7 +69,9 @@ def sampler_stub() -> str:
 
 def sampler_navigation() -> str:
     """Entries of mkdocs.yml for the pages of samplers, by title."""
-    titles = {path: path.read_text().partition("\n")[0].removeprefix("# ") for path in (ROOT / "docs" / "samplers").glob("*.md")}
+    titles = {
+        path: path.read_text().partition("\n")[0].removeprefix("# ") for path in (ROOT / "docs" / "samplers").glob("*.md")
+    }
     ordered = sorted(titles.items(), key=lambda item: item[1].lower())
     return "\n".join(f"      - {title}: samplers/{path.name}" for path, title in ordered)
 

@@ -15,13 +15,14 @@ from tallbayes.contract import Guarantee
 from tallbayes.errors import StoreError
 from tallbayes.models.transforms import Parameters
 from tallbayes.results import cost as costs
+from tallbayes.results.answers import Answers
 
 FORMAT = "tallbayes-fit-1"
 DERIVED = {"log_sigma": "sigma"}  # parameters also reported after exp
 
 
 @dataclass(eq=False)
-class Fit:
+class Fit(Answers):
     """Draws from a posterior. Made by `tallbayes.sample`, `tallbayes.fit`, `tallbayes.resume` and `tallbayes.load`."""
 
     theta: np.ndarray  # (chains, draws, dim)
@@ -36,6 +37,7 @@ class Fit:
     laplace_mean: np.ndarray
     laplace_factor: np.ndarray
     meta: dict[str, Any] = field(default_factory=dict)  # model, sampler, seed, versions, fingerprint
+    data: Any = field(default=None, repr=False)  # the Dataset, as long as it is in memory; not saved
 
     @property
     def evals(self) -> np.ndarray:

@@ -23,6 +23,8 @@ def origin(model: Model) -> dict[str, Any]:
         "intercept": model.data.intercept,
         "has_offset": model.data.has_offset,
         "plan": model.data.recipe.get("plan"),
+        "source": model.data.recipe.get("source") or None,
+        "store": None if model.data.store is None else str(model.data.store.resolve()),
         "prior": model.prior.describe(),
         "default_prior": model.default_prior,
         "versions": {
