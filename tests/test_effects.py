@@ -9,32 +9,18 @@ import pyarrow.parquet as pq
 import pytest
 import statsmodels.api as sm
 from scipy import special
+from support import known_fit
 
 import tallbayes as tb
 from tallbayes.data.design import design
 from tallbayes.results import row_averages
-from tallbayes.results.provenance import origin
-from tallbayes.results.raw_columns import Design, RawColumns
-from tallbayes.samplers import Guarantee
+from tallbayes.results.design_terms import DesignTerms
+from tallbayes.results.raw_columns import RawColumns
 
 MEANS = {
     "logistic": special.expit, "probit": special.ndtr, "poisson": np.exp, "negbin": np.exp, "gamma": np.exp,
     "gaussian": lambda e: e, "student_t": lambda e: e,
 }  # fmt: skip
-OPTIONS = {"negbin": {"size": 3.0}, "gamma": {"shape": 2.0}, "gaussian": {"sigma": 0.5}, "student_t": {"nu": 5.0, "scale": 0.5}}
-
-
-def fit_of(data, family="logistic", theta=None, draws=40, spread=0.05, seed=1, keep=True):
-    """A fit whose draws are known, without a run."""
-    model = tb.models.build(family, data, **OPTIONS.get(family, {}))
-    if theta is None:
-        center = 0.3 * np.cos(np.arange(model.dim))
-        theta = center + spread * np.random.default_rng(seed).standard_normal((2, draws // 2, model.dim))
-    return tb.Fit(
-        theta, {"evals": np.zeros(theta.shape[:2])}, model.names, Guarantee("EXACT", ""), "", "complete", {}, {}, {},
-        np.zeros(model.dim), np.eye(model.dim),
-        {"model": model.describe(), "sampler_name": "none", "warnings": [], **origin(model)}, model.data if keep else None,
-    )  # fmt: skip
 
 
 def columns(n, seed=2):
@@ -56,7 +42,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def general(rows):
-    return fit_of(tb.read(pa.table(rows), FORMULA, offset="log(t)", weights="w", progress=False))
+    return known_fit(tb.read(pa.table(rows), FORMULA, offset="log(t)", weights="w", progress=False))
 
 
 def predicted(fit, table, function=special.expit):
@@ -139,7 +125,7 @@ def test_predictions_at_values_and_by_groups(general, rows):
 @pytest.mark.parametrize("family", MEANS)
 def test_every_family_with_one_predictor(rows, family):
     data = tb.read(pa.table(rows), "y ~ x + g", progress=False)
-    fit = fit_of(data, family)
+    fit = known_fit(data, family)
     x = design(data.recipe["plan"], pa.table(rows))
     eta = x @ fit.theta.reshape(-1, len(fit.names)).T[: x.shape[1]]
     assert np.allclose(fit.predictions().posterior[:, 0], MEANS[family](eta).mean(0), rtol=1e-9)
@@ -154,7 +140,7 @@ def test_margins_of_statsmodels(model, family):
     y = (rng.random(900) < special.expit(X @ [-0.5, 0.4, 0.6])).astype(float)
     found = model(y, X).fit(disp=0)
     data = tb.Dataset.from_arrays(X, y, columns=["one", "x", "treated"])
-    fit = fit_of(data, family, np.tile(found.params, (2, 2, 1)))
+    fit = known_fit(data, family, np.tile(found.params, (2, 2, 1)))
     assert np.allclose(fit.slopes().posterior[0], found.get_margeff(at="overall").margeff, rtol=1e-7)
     assert np.allclose(fit.slopes(scale="log").posterior[0], found.get_margeff(at="overall", method="eydx").margeff, rtol=1e-7)
     elastic = fit.slopes("x", scale="elasticity").posterior[0, 0]
@@ -167,7 +153,7 @@ def test_remainders_of_a_few_rows_with_an_honest_standard_error():
     rng = np.random.default_rng(4)
     X = np.column_stack([np.ones(30_000), rng.standard_normal((30_000, 2)), rng.integers(0, 3, 30_000)])
     weights = rng.uniform(0.5, 2.0, 30_000)
-    fit = fit_of(tb.Dataset.from_arrays(X, rng.integers(0, 2, 30_000), weights=weights), draws=60, spread=0.3)
+    fit = known_fit(tb.Dataset.from_arrays(X, rng.integers(0, 2, 30_000), weights=weights), draws=60, spread=0.3)
     flat = fit.theta.reshape(-1, 4)
     eta = X @ flat.T
     p = special.expit(eta)
@@ -196,16 +182,16 @@ def test_more_rows_are_taken_until_their_error_is_small():
     rng = np.random.default_rng(5)
     X = np.column_stack([np.ones(50_000), 3 * rng.standard_normal(50_000)])
     data = tb.Dataset.from_arrays(X, rng.integers(0, 2, 50_000))
-    wide = fit_of(data, draws=50, spread=0.8).predictions()
+    wide = known_fit(data, draws=50, spread=0.8).predictions()
     assert (wide["rows_se"] < row_averages.NEGLIGIBLE * wide["sd"]).all()
-    assert "remainders of 1,000" in fit_of(data, draws=50, spread=0.01).predictions().header[1]
+    assert "remainders of 1,000" in known_fit(data, draws=50, spread=0.01).predictions().header[1]
 
 
 def test_a_million_rows_and_a_thousand_draws_in_little_memory():
     rng = np.random.default_rng(6)
     X = np.column_stack([np.ones(1_000_000), rng.standard_normal((1_000_000, 5))])
     data = tb.Dataset.from_arrays(X, rng.integers(0, 2, 1_000_000))
-    fit = fit_of(data, draws=1000, spread=0.002)
+    fit = known_fit(data, draws=1000, spread=0.002)
     tracemalloc.start()
     try:
         fit.slopes("x1")
@@ -222,17 +208,17 @@ TERMS = ["x", "center(x)", "scale(x)", "poly(x, 3)", "bs(x, df=5)", "bs(x, df=6,
 @pytest.mark.parametrize("text", TERMS)
 def test_columns_come_back_from_their_terms(rows, text):
     data = tb.read(pa.table(rows), f"y ~ {text}", progress=False)
-    fit = fit_of(data)
-    name = Design(fit).variables[0]
+    fit = known_fit(data)
+    name = DesignTerms(fit).variables[0]
     found = np.concatenate([b.columns[name] for b in RawColumns(fit).blocks({name})])
-    levels = Design(fit).levels.get(name)
+    levels = DesignTerms(fit).levels.get(name)
     assert (np.asarray(levels)[found] == rows[name]).all() if levels else np.allclose(found, rows[name], rtol=1e-9)
 
 
 @pytest.mark.parametrize("right", ["x*g", "x*g*C(year)", "center(x)*scale(z)*g", "x:g + z", "g*C(year)", "x + g"])
 def test_tables_of_levels_give_the_design_of_formulaic(rows, right):
-    fit = fit_of(tb.read(pa.table(rows), f"y ~ {right}", progress=False))
-    made = Design(fit)
+    fit = known_fit(tb.read(pa.table(rows), f"y ~ {right}", progress=False))
+    made = DesignTerms(fit)
     codes = {k: np.searchsorted(v, rows[k]) for k, v in made.levels.items()}
     values = {k: codes.get(k, rows[k]) for k in made.variables}
     whole = design(fit.meta["plan"], pa.table(rows))
@@ -243,19 +229,19 @@ def test_tables_of_levels_give_the_design_of_formulaic(rows, right):
 
 def test_a_column_without_a_term_of_its_own_needs_the_data(rows, tmp_path):
     table = pa.table(rows)
-    fit = fit_of(tb.read(table, "y ~ I(x**2) + g", progress=False))
+    fit = known_fit(tb.read(table, "y ~ I(x**2) + g", progress=False))
     with pytest.raises(tb.DataError, match="x cannot be told"):
         fit.slopes("x")
     given = fit.slopes("x", data=table).posterior
     pq.write_table(table, tmp_path / "rows.parquet")
-    fit = fit_of(tb.read(tmp_path / "rows.parquet", "y ~ I(x**2) + g", progress=False))
+    fit = known_fit(tb.read(tmp_path / "rows.parquet", "y ~ I(x**2) + g", progress=False))
     assert np.allclose(fit.slopes("x").posterior, given, rtol=1e-9)
 
 
 def test_rows_are_found_again_after_saving(rows, tmp_path):
     pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
     data = tb.read(tmp_path / "rows.parquet", FORMULA, offset="log(t)", weights="w", progress=False)
-    fit = fit_of(data)
+    fit = known_fit(data)
     fit.seconds.update(draws=1.0, total=1.0)
     loaded = tb.load(fit.save(tmp_path / "fit.nc"))
     assert loaded.data is None
@@ -266,12 +252,12 @@ def test_rows_are_found_again_after_saving(rows, tmp_path):
     (tmp_path / "rows.parquet").unlink()
     with pytest.raises(tb.DataError, match="not in memory"):
         loaded.slopes("x")
-    stored = fit_of(tb.read(pa.table(rows), "y ~ x + g", store=tmp_path / "store", progress=False), keep=False)
+    stored = known_fit(tb.read(pa.table(rows), "y ~ x + g", store=tmp_path / "store", progress=False), keep=False)
     assert stored.predictions(by="g").shape[0] == 3
 
 
 def test_by_a_column_outside_the_model(rows):
-    fit = fit_of(tb.read(pa.table(rows), "y ~ x", progress=False))
+    fit = known_fit(tb.read(pa.table(rows), "y ~ x", progress=False))
     table = fit.predictions(by="g", data=rows)
     x = np.column_stack([np.ones(700), rows["x"]])[rows["g"] == "b"]
     assert table["g"].tolist() == ["a", "b", "c"]
@@ -297,7 +283,7 @@ def test_weighted_draws_count_by_their_weights(general):
 def test_refusals(general, rows):
     data = tb.Dataset.from_arrays(np.ones((6, 1)), [0, 1, 2, 0, 1, 2])
     cases = [
-        (lambda: fit_of(data, "softmax").slopes("x"), tb.ModelError, "one linear predictor"),
+        (lambda: known_fit(data, "softmax").slopes("x"), tb.ModelError, "one linear predictor"),
         (lambda: general.slopes("g"), tb.OptionError, "use fit.comparisons"),
         (lambda: general.slopes("age"), tb.DataError, "unknown variable 'age'"),
         (lambda: general.slopes("x:g[T.b]"), tb.DataError, "column of the design"),
@@ -313,8 +299,8 @@ def test_refusals(general, rows):
         (lambda: general.predictions(data={"x": [1.0]}), tb.DataError, "no column"),
         (lambda: general.comparisons({"z": (0.3, 9.0)}), tb.DataError, "range of the spline"),
     ]
-    poisson = fit_of(tb.read(pa.table(rows), "y ~ x", progress=False), "poisson")
-    gaussian = fit_of(tb.read(pa.table(rows), "y ~ x", progress=False), "gaussian")
+    poisson = known_fit(tb.read(pa.table(rows), "y ~ x", progress=False), "poisson")
+    gaussian = known_fit(tb.read(pa.table(rows), "y ~ x", progress=False), "gaussian")
     cases += [
         (lambda: poisson.comparisons("x", scale="odds"), tb.OptionError, "0 and 1"),
         (lambda: gaussian.comparisons("x", scale="ratio"), tb.OptionError, "positive mean"),

@@ -180,6 +180,10 @@ class Answers:
 
         return ratios(self, prob)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the rows: a pickled fit is as large as its draws."""
+        return {**self.__dict__, "data": None}
+
     def _repr_html_(self: Any) -> str:
         from tallbayes.notebook import numbers_table
 

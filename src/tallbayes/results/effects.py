@@ -7,7 +7,6 @@ marginaleffects' "ratioavg" and "lnoravg".
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,17 +16,15 @@ import numpy as np
 import pandas as pd
 
 from tallbayes.errors import DataError, ModelError, OptionError, unknown
-from tallbayes.results.raw_columns import Block, Design, RawColumns
-from tallbayes.results.row_averages import Averages, Contrast, Function, Rows, Variant, average
+from tallbayes.results.design_terms import DesignTerms
+from tallbayes.results.links import LINKS, mean_of, slope_of
+from tallbayes.results.raw_columns import RawBlock, RawColumns
+from tallbayes.results.row_averages import AverageBlock, Averages, Contrast, Function, Variant, average
 from tallbayes.results.summary import quantiles
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
-LINKS = {
-    "logistic": "logit", "probit": "probit", "poisson": "log", "negbin": "log", "gamma": "log",
-    "gaussian": "identity", "normal": "identity", "student_t": "identity",
-}  # fmt: skip
 SCALES = {
     "predictions": ("response", "link", "odds", "log"),
     "comparisons": ("response", "link", "ratio", "odds", "log"),
@@ -107,7 +104,7 @@ class Request:
         self.columns = RawColumns(self.fit, self.data)
 
     @property
-    def design(self) -> Design:
+    def design(self) -> DesignTerms:
         """What the design is made of."""
         return self.columns.design
 
@@ -243,27 +240,11 @@ def _pair(name: str, values: Sequence[Any]) -> tuple[Any, Any]:
     return values[0], values[1]
 
 
-def mean_of(family: str) -> Function:
-    """E[y | eta] of a family with one linear predictor."""
-    from tallbayes.models import FAMILIES
-
-    return importlib.import_module(FAMILIES[family].__module__).FAMILY.mean
-
-
-def _slope_of(link: str, mean: Function) -> Function:
-    """The derivative of the mean in eta."""
-    if link == "logit":
-        return lambda eta: (p := mean(eta)) * (1.0 - p)
-    if link == "probit":
-        return lambda eta: np.exp(-0.5 * eta**2) / np.sqrt(2.0 * np.pi)
-    return mean if link == "log" else np.ones_like
-
-
 def _functions(request: Request) -> tuple[Function, Function, str]:
     """What is averaged over rows, its derivative, and what is made of two averages."""
     family = request.fit.meta["model"]["family"]
     mean = mean_of(family)
-    slope = _slope_of(LINKS[family], mean)
+    slope = slope_of(LINKS[family], mean)
     if request.scale == "link":
         return (lambda eta: eta), np.ones_like, "difference"
     if request.method == "slopes" and request.scale != "response":
@@ -306,7 +287,9 @@ def _groups(request: Request) -> tuple[int, list[dict[str, Any]], dict[str, list
     return len(combinations), [dict(zip(names, c, strict=True)) for c in combinations], levels
 
 
-def _blocks(request: Request, specs: list[dict[str, tuple[Operation, ...]]], by: dict[str, list[Any]]) -> Iterator[Rows]:
+def _blocks(
+    request: Request, specs: list[dict[str, tuple[Operation, ...]]], by: dict[str, list[Any]]
+) -> Iterator[AverageBlock]:
     design = request.design
     constant = [design.needed(set(s)) <= {k for k, ops in s.items() if ops and ops[0][0] == "set"} for s in specs]
     wanted = set(by)
@@ -322,10 +305,10 @@ def _blocks(request: Request, specs: list[dict[str, tuple[Operation, ...]]], by:
                 if constant[k]:
                     once[k] = variant
             variants.append(once[k] if constant[k] else variant)
-        yield Rows(block.x, block.offset, block.weights, _codes(request, block, by), variants)
+        yield AverageBlock(block.x, block.offset, block.weights, _codes(request, block, by), variants)
 
 
-def _variant(design: Design, block: Block, spec: dict[str, tuple[Operation, ...]], rows: int) -> Variant:
+def _variant(design: DesignTerms, block: RawBlock, spec: dict[str, tuple[Operation, ...]], rows: int) -> Variant:
     changed = set(spec)
     where = design.touched(changed)
     if not where.size:
@@ -350,7 +333,7 @@ def _changed(values: np.ndarray, operations: tuple[Operation, ...]) -> np.ndarra
     return values
 
 
-def _codes(request: Request, block: Block, by: dict[str, list[Any]]) -> np.ndarray | None:
+def _codes(request: Request, block: RawBlock, by: dict[str, list[Any]]) -> np.ndarray | None:
     if not by:
         return None
     codes = np.zeros(block.x.shape[0], int)

@@ -78,7 +78,7 @@ class Averages:
     sampled: np.ndarray
 
 
-class Rows(NamedTuple):
+class AverageBlock(NamedTuple):
     """Rows that go into averages: design, offsets, weights, group of each row, and variants."""
 
     x: np.ndarray
@@ -119,7 +119,7 @@ class _Kept:
 
 
 def average(
-    blocks: Iterable[Rows],
+    blocks: Iterable[AverageBlock],
     theta: np.ndarray,
     weights: np.ndarray,
     function: Function,
@@ -165,7 +165,7 @@ def average(
                     step[k, v.where] = steep[part, k] @ np.broadcast_to(v.values, (m, v.where.size))[part]
             slopes[g] += step
 
-        def whole(chosen: np.ndarray, block: Rows = block, shift: np.ndarray = shift, w: np.ndarray = w) -> np.ndarray:
+        def whole(chosen: np.ndarray, block: AverageBlock = block, shift: np.ndarray = shift, w: np.ndarray = w) -> np.ndarray:
             parts = [block.x[chosen], shift[chosen, None], w[chosen, None]]
             for v in block.variants:
                 parts.append(np.broadcast_to(v.values, (block.x.shape[0], v.where.size))[chosen])
