@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 
     from tallbayes.results.effects import Effects, Request
     from tallbayes.results.hypotheses import Hypothesis
+    from tallbayes.results.predictive_checks import PredictiveCheck
 
 MOST_SHOWN = 20  # parameters of a fit in a notebook
 
 
 class Answers:
-    """Average effects, probabilities of statements, ratios."""
+    """Average effects, probabilities of statements, ratios, predictive checks."""
 
     def predictions(
         self: Any,
@@ -179,6 +180,22 @@ class Answers:
         from tallbayes.results.hypotheses import ratios
 
         return ratios(self, prob)
+
+    def ppc(self: Any, rows: int = 1000, draws: int = 100, seed: int = 0, *, data: Any = None) -> PredictiveCheck:
+        """Posterior predictive check: responses simulated for `rows` random rows at `draws` draws, beside the observed ones.
+
+        Its `statistics` tell which features of the response the model reproduces; `fit.plot("ppc")` shows the distributions.
+        `data=` gives the Dataset or the model if the rows are neither in memory nor in a file that is still there.
+
+        >>> import numpy as np, tallbayes as tb
+        >>> data = tb.Dataset.from_arrays(np.ones((400, 1)), np.tile([0, 0, 0, 4], 100))  # too many zeros for a Poisson law
+        >>> fit = tb.sample(tb.models.poisson(data), "hmc", draws=200, warmup=200, chains=2, seed=1, progress=False)
+        >>> fit.ppc().surprises
+        ['sd', 'share of zeros']
+        """
+        from tallbayes.results.predictive_checks import check
+
+        return check(self, rows, draws, seed, data)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the rows: a pickled fit is as large as its draws."""
