@@ -138,7 +138,7 @@ def _bars(axis: Any, check: Any, prob: float) -> None:
 
 def _densities(axis: Any, check: Any) -> None:
     low, high = np.quantile(np.append(check.observed, check.simulated.reshape(-1)), (0.002, 0.998))
-    bins = np.linspace(low, high, 41)
+    bins = np.linspace(low, high, 27)
     middle = (bins[1:] + bins[:-1]) / 2
     for k, simulated in enumerate(check.simulated[:40]):
         axis.plot(

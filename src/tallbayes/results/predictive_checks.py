@@ -104,7 +104,7 @@ def _responses(fit: Fit, x: np.ndarray, offset: np.ndarray | None, seed: int) ->
     uniform = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 20,))).random(x.shape[0])
     if binary:
         return (uniform < table["mean"].to_numpy()).astype(float)
-    shares = np.cumsum(table[[c for c in table.columns if c.startswith("mean[")]].to_numpy(), axis=1)
+    shares: np.ndarray = np.cumsum(table[[c for c in table.columns if c.startswith("mean[")]].to_numpy(), axis=1)
     return (uniform[:, None] > shares[:, :-1]).sum(1).astype(float)
 
 
