@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from scipy.special import logsumexp
 
 from tallbayes.errors import DataError, OptionError
@@ -16,20 +15,11 @@ from tallbayes.results.leave_one_out import pointwise
 from tallbayes.results.rebuild import model_of
 
 if TYPE_CHECKING:
+    from tallbayes.results.comparison_table import ModelComparison
     from tallbayes.results.fit import Fit
 
 _BLOCK = 1 << 18
 _MOST_DRAWS = 2000
-
-
-class ModelComparison(pd.DataFrame):
-    """A table of models from best to worst, as `arviz_stats.compare` makes it; `elpd` has the `ELPDData` of each."""
-
-    _metadata = ["elpd"]  # noqa: RUF012
-
-    @property
-    def _constructor(self) -> type[pd.DataFrame]:
-        return pd.DataFrame
 
 
 def compare_models(
@@ -58,6 +48,8 @@ def compare_models(
     (['with x', 'without'], True)
     """
     import arviz_stats
+
+    from tallbayes.results.comparison_table import ModelComparison
 
     if len(fits) < 2:
         raise OptionError("give at least two fits, such as {'a': fit_a, 'b': fit_b}.")

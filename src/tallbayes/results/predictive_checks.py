@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.model import Model
@@ -17,6 +16,8 @@ from tallbayes.results.provenance import origin
 from tallbayes.results.rebuild import dataset_of
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tallbayes.results.fit import Fit
 
 STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -45,6 +46,8 @@ class PredictiveCheck:
     @property
     def statistics(self) -> pd.DataFrame:
         """Statistics of the observed responses among those of the simulated ones."""
+        import pandas as pd
+
         table = {}
         for name, function in STATISTICS.items():
             seen, each = float(function(self.observed)), function(self.simulated)
@@ -101,11 +104,12 @@ def _responses(fit: Fit, x: np.ndarray, offset: np.ndarray | None, seed: int) ->
     if not (binary or several):
         return fit.predict(x, kind="response", draws=1, seed=seed, offset=offset)["lower"].to_numpy()
     table = fit.predict(x, draws=1, seed=seed, offset=offset)
-    uniform = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 20,))).random(x.shape[0])
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1 << 20,)))
+    uniform = rng.random((x.shape[0], 1))
     if binary:
-        return (uniform < table["mean"].to_numpy()).astype(float)
-    shares: np.ndarray = np.cumsum(table[[c for c in table.columns if c.startswith("mean[")]].to_numpy(), axis=1)
-    return (uniform[:, None] > shares[:, :-1]).sum(1).astype(float)
+        return (uniform[:, 0] < table["mean"].to_numpy()).astype(float)
+    shares = np.cumsum(table[[c for c in table.columns if c.startswith("mean[")]].to_numpy(), axis=1)
+    return (uniform > shares[:, :-1]).sum(1).astype(float)
 
 
 def prior_predictive(model: Model, draws: int = 100, rows: int = 1000, seed: int = 0) -> PredictiveCheck:
