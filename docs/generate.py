@@ -114,7 +114,17 @@ def reference() -> str:
             _named(
                 tb,
                 (
-                    *("fit", "sample", "resume", "load", "read", "find_mode", "compare", "compare_models", "partial_posteriors"),
+                    *(
+                        "fit",
+                        "sample",
+                        "resume",
+                        "load",
+                        "read",
+                        "find_mode",
+                        "compare",
+                        "compare_models",
+                        "partial_posteriors",
+                    ),
                     *("prior_predictive", "Dataset", "Fit"),
                 ),
             ),

@@ -305,6 +305,13 @@ def test_refusals(general, rows):
         (lambda: poisson.comparisons("x", scale="odds"), tb.OptionError, "0 and 1"),
         (lambda: gaussian.comparisons("x", scale="ratio"), tb.OptionError, "positive mean"),
     ]
+    alone = known_fit(tb.read(pa.table(rows), "y ~ 1", progress=False), "poisson")
+    exposed = known_fit(tb.read(pa.table(rows), "y ~ t", offset="log(t)", progress=False), "poisson")
+    cases += [
+        (alone.slopes, tb.OptionError, "no slope"),
+        (alone.comparisons, tb.OptionError, "intercept alone"),
+        (lambda: exposed.slopes("t"), tb.DataError, "also the offset"),
+    ]
     for call, error, text in cases:
         with pytest.raises(error, match=text):
             call()

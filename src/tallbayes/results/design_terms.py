@@ -67,6 +67,10 @@ class DesignTerms:
             if name in self.names and self.matrices is not None:
                 hint = " That is a column of the design; name the column of the data it is made from."
             raise DataError(str(unknown("variable", name, self.variables)) + hint)
+        if self.plan and self.plan["offset"] == name:
+            raise DataError(
+                f"{name!r} is also the offset, which effects leave as it is; copy the column under another name to change one of them."
+            )
 
     def touched(self, changed: set[str]) -> np.ndarray:
         """Columns of the design that depend on these columns of the source."""

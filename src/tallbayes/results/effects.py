@@ -141,6 +141,8 @@ def predictions(request: Request) -> Effects:
 def comparisons(request: Request, variables: Any) -> Effects:
     """The table of `Fit.comparisons`."""
     given = variables if isinstance(variables, Mapping) else dict.fromkeys(_names(variables, request.design.variables))
+    if not given:
+        raise OptionError("the model has no variable to compare; it is an intercept alone.")
     lines = []
     for name, values in given.items():
         request.design.check(name)
@@ -162,7 +164,7 @@ def slopes(request: Request, variables: Any) -> Effects:
     """The table of `Fit.slopes`."""
     numeric = [v for v in request.design.variables if v not in request.design.levels]
     if variables is None and not numeric:
-        raise OptionError("no column of the model is a number; use fit.comparisons.")
+        raise OptionError("no column of the model is a number, so there is no slope; use fit.comparisons for levels.")
     lines = []
     for name in _names(variables, numeric if variables is None else request.design.variables):
         request.design.check(name)
