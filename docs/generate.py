@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 import tallbayes as tb
-from tallbayes import testing
+from tallbayes import sklearn, testing
 from tallbayes.compare import Comparison
 from tallbayes.engine.family_functions import third_supremum
 from tallbayes.mode import laplace
 from tallbayes.model import Family, no_terms
 from tallbayes.moves import Move
-from tallbayes.results import audit
+from tallbayes.results import answers, audit, predictive_checks
 from tallbayes.samplers import CLASSES, KINDS, SAMPLERS, Sampler
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -158,7 +158,21 @@ def reference() -> str:
             "Fitting",
             "tb",
             _named(
-                tb, ("fit", "sample", "resume", "load", "read", "find_mode", "compare", "partial_posteriors", "Dataset", "Fit")
+                tb,
+                (
+                    *(
+                        "fit",
+                        "sample",
+                        "resume",
+                        "load",
+                        "read",
+                        "find_mode",
+                        "compare",
+                        "compare_models",
+                        "partial_posteriors",
+                    ),
+                    *("prior_predictive", "Dataset", "Fit"),
+                ),
             ),
         ),
         ("Choice of a sampler", "tb.auto", _named(tb.auto, ("choose",))),
@@ -172,6 +186,9 @@ def reference() -> str:
         ("Samplers", "tb.samplers", _named(tb.samplers, sorted(tb.samplers.CLASSES))),
         ("Moves", "tb.moves", _named(tb.moves, (*tb.moves.MOVES, *tb.moves.PROPOSALS))),
         ("Fit", "fit", _members(tb.Fit)),
+        ("Answers of a fit", "fit", _members(answers.Answers)),
+        ("Predictive checks", "check", _members(predictive_checks.PredictiveCheck)),
+        ("scikit-learn", "tallbayes.sklearn", _named(sklearn, ("BayesClassifier", "BayesRegressor"))),
         ("Audit", "audit", _members(audit.Audit)),
         ("Divide and conquer", "tb", _named(tb, ("sample_shards",))),
         ("Shards", "tb.shards", _named(tb.shards, sorted({*tb.shards.__all__} - {"COMBINERS", "sample_shards"}))),

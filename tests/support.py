@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 import tallbayes as tb
+from tallbayes.results.provenance import origin
 from tallbayes.run.flattening import flatten
 from tallbayes.run.thinning import thinned
-from tallbayes.samplers import advance
+from tallbayes.samplers import Guarantee, advance
 
 
 def logistic_arrays(rows, effects=(-0.5, 1.0), seed=7):
@@ -78,3 +79,19 @@ def start_python(*arguments, **options):
     folders = Path(tb.__file__).parents[1], Path(__file__).parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
     return subprocess.Popen([sys.executable, *map(str, arguments)], env=environment, **options)
+
+
+OPTIONS = {"negbin": {"size": 3.0}, "gamma": {"shape": 2.0}, "gaussian": {"sigma": 0.5}, "student_t": {"nu": 5.0, "scale": 0.5}}
+
+
+def known_fit(data, family="logistic", theta=None, draws=40, spread=0.05, seed=1, keep=True):
+    """A fit whose draws are known, without a run."""
+    model = tb.models.build(family, data, **OPTIONS.get(family, {}))
+    if theta is None:
+        center = 0.3 * np.cos(np.arange(model.dim))
+        theta = center + spread * np.random.default_rng(seed).standard_normal((2, draws // 2, model.dim))
+    return tb.Fit(
+        theta, {"evals": np.zeros(theta.shape[:2])}, model.names, Guarantee("EXACT", ""), "", "complete", {}, {}, {},
+        np.zeros(model.dim), np.eye(model.dim),
+        {"model": model.describe(), "sampler_name": "none", "warnings": [], **origin(model)}, model.data if keep else None,
+    )  # fmt: skip

@@ -85,7 +85,7 @@ def test_fit_prints_a_table_and_saves_plots(rows, tmp_path):
     result = invoke("fit", rows, "-f", "y ~ x", *SMALL, "-o", tmp_path / "fit", "--plots", tmp_path / "plots")
     assert "logistic model of 300 rows, prior weakly_informative (the default)" in result.stdout
     assert f"saved to {tmp_path / 'fit.nc'}" in result.stdout
-    assert sorted(os.listdir(tmp_path / "plots")) == ["cost.png", "marginals.png", "trace.png"]
+    assert sorted(os.listdir(tmp_path / "plots")) == ["cost.png", "forest.png", "marginals.png", "trace.png"]
 
 
 def test_options_reach_the_sampler(rows, tmp_path):

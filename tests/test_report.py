@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import logistic_arrays
+from support import known_fit, logistic_arrays
 from test_cli import invoke, run_main
 
 import tallbayes as tb
@@ -74,7 +74,7 @@ def test_the_page_says_everything(good, tmp_path):
         "R-hat", "ESS bulk", "no warnings",
     ):  # fmt: skip
         assert " ".join(part.split()) in text, part
-    assert checker.tags.count("img") == 3 and "script" not in checker.tags
+    assert checker.tags.count("img") == 4 and "script" not in checker.tags
     assert all(v.startswith("data:image/png;base64,") for v in checker.loads)
     assert "prefers-color-scheme: dark" in path.read_text() and "viewport" in path.read_text()
 
@@ -107,7 +107,31 @@ def test_one_chain_has_no_r_hat(small):
 
 def test_a_loaded_fit_has_the_same_page(good, tmp_path):
     loaded = tb.load(good.save(tmp_path / "fit.nc"))
+    assert "goes with" not in page(loaded, plots=False)  # its rows were only in memory
+    loaded.data = good.data
     assert page(loaded, plots=False) == page(good, plots=False)
+
+
+def test_findings_come_first_then_trust_then_the_appendix(good):
+    _, text = parsed(page(good, plots=False))
+    places = [text.index(part) for part in ("Findings", "y ~ ", "One standard deviation more of", "odds ratios", "How far to trust it",
+                                            "Appendix", "Posterior", "Cost", "Where it comes from")]  # fmt: skip
+    assert places == sorted(places)
+    effect = good.comparisons({NASTY: "sd"})
+    assert f"that is {100 * effect['mean'][0]:.3g} percentage points higher" in text
+
+
+def test_long_tables_fold_and_quiet_data_are_said_to_be_quiet():
+    rng = np.random.default_rng(3)
+    table = pa.table({"y": rng.poisson(2.0, 800), "g": rng.choice([f"level {k:02d}" for k in range(18)], 800)})
+    data = tb.read(table, "y ~ g", progress=False)
+    fit = known_fit(data, "poisson", np.tile(np.r_[0.7, np.zeros(17)], (2, 200, 1)) + 0.05 * rng.standard_normal((2, 200, 18)))
+    fit.seconds.update(draws=1.0, total=1.0)
+    fit.setup.update(evals=60, seconds=1.0, passes=1)
+    fit.warmup.update(evals=60, seconds=1.0, iterations=1)
+    checker, text = parsed(page(fit, plots=False))
+    assert "No effect is clearly different from zero" in text and "y ~ g" in text
+    assert checker.tags.count("details") == 4  # effects, rate ratios, posterior, R-hat
 
 
 def test_other_endings_are_refused(good, tmp_path):

@@ -286,7 +286,7 @@ def test_plots_show_something(fit, scale_fit, tmp_path, kind):
         assert image[:, :, :3].std() > 0.02
         sizes.append(image.shape)
     assert (sizes[1] != sizes[2]) == (kind != "cost")
-    assert sum(axis.axison for axis in fit.plot(kind).axes) == 2
+    assert sum(axis.axison for axis in fit.plot(kind).axes) == (4 if kind == "trace" else 2)  # densities beside the traces
 
 
 def test_an_unknown_plot_names_the_nearest(fit):

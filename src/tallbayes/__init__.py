@@ -20,7 +20,7 @@ from tallbayes.errors import (
 )
 from tallbayes.mode.search import find_mode
 from tallbayes.partial import partial_posteriors
-from tallbayes.results import Fit, load
+from tallbayes.results import Fit, compare_models, load, prior_predictive
 from tallbayes.shards import sample_shards
 from tallbayes.version import __version__
 
@@ -37,12 +37,14 @@ __all__ = [
     "__version__",
     "auto",
     "compare",
+    "compare_models",
     "find_mode",
     "fit",
     "load",
     "models",
     "moves",
     "partial_posteriors",
+    "prior_predictive",
     "priors",
     "read",
     "results",

@@ -335,6 +335,7 @@ def _collect(
         laplace_mean=mode.reference,
         laplace_factor=mode.factor,
         meta=meta,
+        data=model.data,
     )
 
 

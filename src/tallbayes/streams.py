@@ -50,6 +50,11 @@ class Stream(IntEnum):
     IMPORTANCE = FIRST + 24  # exact posteriors by importance sampling
     DEMO = FIRST + 25  # rows of the demonstration
     USER = FIRST + 26  # samplers written by users
+    CHECKED_ROWS = FIRST + 28  # rows of predictive checks
+    CHECKED_RESPONSES = FIRST + 29  # yes-or-no and class responses of these checks
+    PRIOR_DRAWS = FIRST + 30  # draws from the prior
+    EFFECT_ROWS = FIRST + 31  # rows whose remainders correct average effects
+    CALIBRATED_ROWS = FIRST + 32  # rows of the calibration plot
 
 
 def entropy(seed: int | None) -> int:

@@ -349,7 +349,7 @@ def _show(result: Any, out: Path | None, plots: Path | None, as_json: bool) -> N
             print(result.why)
     if plots is not None:
         plots.mkdir(parents=True, exist_ok=True)
-        for kind in ("trace", "marginals", "cost"):
+        for kind in ("forest", "trace", "marginals", "cost"):
             result.plot(kind, plots / f"{kind}.png")
     if out is not None:
         saved = result.save(out)

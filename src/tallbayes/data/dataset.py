@@ -13,6 +13,7 @@ from tallbayes.data import records as packed
 from tallbayes.data.moments import Moments, check_finite
 from tallbayes.data.precision import require_kept
 from tallbayes.errors import DataError
+from tallbayes.notebook import facts_table, numbers_table
 
 CHUNK = 1 << 16  # rows handled at a time by every streaming loop
 
@@ -135,6 +136,22 @@ class Dataset:
         where = "in memory" if self.store is None else f"memory-mapped from {self.store}"
         kind = self.records.dtype.name
         return f"Dataset({self.n:,} rows x {self.d} columns, response {self.response!r}, {kind}, {where})"
+
+    def _repr_html_(self) -> str:
+        m = self.moments
+        names = [*self.columns[:50], self.response]
+        places = [*range(self.d)[:50], self.d]
+        rows = [(name, *(float(v[k]) for v in (m.mean, m.sd, m.low, m.high))) for name, k in zip(names, places, strict=True)]
+        more = f"and {self.d - 50} more columns" if self.d > 50 else ""
+        facts = {
+            "response": self.response,
+            "offset": self.has_offset,
+            "weights": self.has_weights,
+            "records": self.records.dtype.name,
+        }
+        return facts_table(f"Dataset of {self.n:,} rows and {self.d} columns", facts) + numbers_table(
+            ["", "mean", "sd", "smallest", "largest"], rows, more
+        )
 
 
 class Packer:

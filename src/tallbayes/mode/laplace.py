@@ -10,6 +10,9 @@ from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
 from tallbayes.engine import ledger, passes
 from tallbayes.model import Model
+from tallbayes.notebook import facts_table, numbers_table
+
+MOST_SHOWN = 50  # parameters in a notebook
 
 
 @dataclass(eq=False)
@@ -53,6 +56,14 @@ class Mode:
     def laplace(self) -> Laplace:
         """The normal approximation of the posterior at the mode."""
         return Laplace(self.reference, self.factor, self.model.names)
+
+    def _repr_html_(self) -> str:
+        rows = zip(self.model.names, self.reference.tolist(), self.laplace().sd.tolist(), strict=True)
+        shown = list(rows)[:MOST_SHOWN]
+        more = len(self.reference) - len(shown)
+        return facts_table(f"Mode of {self.model!r}", {"passes over the data": self.passes}) + numbers_table(
+            ["", "mode", "Laplace sd"], shown, f"and {more} more parameters" if more else ""
+        )
 
 
 @dataclass(frozen=True, eq=False)

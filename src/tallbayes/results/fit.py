@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,13 +15,14 @@ from tallbayes.contract import Guarantee
 from tallbayes.errors import StoreError
 from tallbayes.models.transforms import Parameters
 from tallbayes.results import cost as costs
+from tallbayes.results.answers import Answers
 
 FORMAT = "tallbayes-fit-2"
 DERIVED = {"log_sigma": "sigma"}  # parameters also reported after exp
 
 
 @dataclass(eq=False)
-class Fit:
+class Fit(Answers):
     """Draws from a posterior. Made by `tallbayes.sample`, `tallbayes.fit`, `tallbayes.resume` and `tallbayes.load`."""
 
     theta: np.ndarray  # (chains, draws, dim)
@@ -36,6 +37,7 @@ class Fit:
     laplace_mean: np.ndarray
     laplace_factor: np.ndarray
     meta: dict[str, Any] = field(default_factory=dict)  # model, sampler, seed, versions, fingerprint
+    data: Any = field(default=None, repr=False)  # the Dataset, as long as it is in memory; not saved
 
     @property
     def evals(self) -> np.ndarray:
@@ -197,9 +199,10 @@ class Fit:
 
         return predict(self, new, kind, prob, draws, seed, offset, out, function)
 
-    def loo(self, model: Any, rows: int = 1000, seed: int = 0) -> Any:
+    def loo(self, model: Any = None, rows: int = 1000, seed: int = 0) -> Any:
         """Expected log predictive density by leave-one-out on a random few rows, an `ELPDData` of arviz-stats.
 
+        The model is built again from the rows, in memory or in the file they came from, unless it is given.
         One pass over the data and `rows` x 2000 numbers of memory at most; `subsampling_se` is the part of `se` that more
         rows would remove. Densities are normalised, so models of different families for the same response compare.
 
@@ -207,13 +210,14 @@ class Fit:
         >>> rng = np.random.default_rng(0)
         >>> model = tb.models.gaussian(tb.Dataset.from_arrays(np.ones((500, 1)), rng.standard_normal(500)), sigma=1.0)
         >>> fit = tb.sample(model, "hmc", draws=200, warmup=100, chains=2, seed=1, progress=False)
-        >>> elpd = fit.loo(model, rows=100)
+        >>> elpd = fit.loo(rows=100)
         >>> bool(abs(elpd.elpd + 500 * 1.42) < 4.9 * elpd.se), elpd.warning
         (True, False)
         """
         from tallbayes.results.leave_one_out import loo
+        from tallbayes.results.rebuild import model_of
 
-        return loo(self, model, rows, seed)
+        return loo(self, model_of(self) if model is None else model, rows, seed)
 
     def reweight(self, model: Any, draws: int | None = None) -> Fit:
         """The fit of a pseudo-marginal sampler with importance weights that make it exact: w = L(theta) / L-hat(theta; u).
@@ -259,14 +263,28 @@ class Fit:
 
         return save(self, path)
 
-    def plot(self, kind: str = "trace", path: str | Path | None = None, most: int = 12) -> Any:
-        """A matplotlib figure: "trace", "marginals" (against the Laplace fit) or "cost" (evaluations per iteration).
+    def plot(
+        self,
+        kind: str = "forest",
+        path: str | Path | None = None,
+        most: int = 12,
+        *,
+        names: str | Sequence[str] | None = None,
+        data: Any = None,
+        prob: float = 0.89,
+    ) -> Any:
+        """A matplotlib figure, which notebooks show by themselves; saved to `path` if given.
 
-        Saved to `path` if given; at most `most` parameters are shown.
+        "forest": intervals of parameters and a line at zero. "marginals": histograms against the Laplace fit. "trace": chains.
+        "effect": the average prediction as a variable changes, `names` being variables. "ppc": simulated beside observed
+        responses. "calibration": predicted probabilities against observed shares. "cost": evaluations per iteration.
+
+        `names` selects parameters, by name or by a pattern such as "region*"; otherwise the first `most` are shown. `data=` gives
+        the Dataset if the rows of the fit cannot be found again.
         """
         from tallbayes.results.plots import draw
 
-        return draw(self, kind, path, most)
+        return draw(self, kind, path, most, names, data, prob)
 
     def report(self, path: str | Path = "report.html", plots: bool = True) -> Path:
         """One HTML page with everything about the fit: model, guarantee, posterior, cost, plots, diagnostics, versions.

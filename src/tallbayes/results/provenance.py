@@ -27,6 +27,9 @@ def origin(model: Model) -> dict[str, Any]:
         "intercept": model.data.intercept,
         "has_offset": model.data.has_offset,
         "plan": model.data.recipe.get("plan"),
+        "source": model.data.recipe.get("source") or None,
+        "dtype": model.data.recipe.get("dtype"),
+        "store": None if model.data.store is None else str(model.data.store.resolve()),
         "prior": model.prior.describe(),
         "default_prior": model.default_prior,
         "versions": {

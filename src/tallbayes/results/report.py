@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallbayes.errors import OptionError, StoreError
+from tallbayes.results.findings import effects_of, formula_of, sentences
+from tallbayes.results.hypotheses import RATIOS
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
 FEW = 400  # bulk or tail effective size below which quantiles are not to be trusted (Vehtari et al. 2021)
 APART = 1.01  # R-hat above which chains disagree
+MOST_OPEN = 15  # lines of a table that is not folded
 _MOST = 12  # parameters in a plot
 
 _STYLE = """
@@ -56,7 +59,12 @@ img { width: 100%; min-width: 36rem; height: auto; display: block; background: #
 code { font-size: 0.85em; overflow-wrap: anywhere; }
 @media (max-width: 34rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: 0.5rem; } main { padding: 0.75rem; }
   section { padding: 0.8rem; } }
-@media print { section { break-inside: avoid; } }
+main > h2 { margin: 1.8rem 0 0; }
+summary { cursor: pointer; color: var(--accent); }
+ul + figure, ul + p { margin-top: 0.8rem; } li { margin-bottom: 0.25rem; }
+@media print { :root { color-scheme: light; } body { background: #fff; font-size: 11pt; } main { max-width: none; padding: 0; }
+  section, figure, tr { break-inside: avoid; } section { border: 0; padding: 0; } img { min-width: 0; } .wide { overflow: visible; }
+  details::details-content { content-visibility: visible; } summary { display: none; } }
 """
 
 
@@ -87,10 +95,11 @@ def page(fit: Fit, plots: bool = True) -> str:
         f"{meta['model']['family']} model of {meta['response']}" if meta.get("response") else f"{meta['model']['family']} model"
     )
     problems = warnings_of(fit)
-    parts = [_head(fit, title, problems), _warnings(problems), _what(fit), _guarantee(fit), _summary(fit), _cost(fit)]
+    parts = [_head(fit, title, problems), _findings(fit, plots), _trust(fit, problems), "<h2>Appendix</h2>", _what(fit)]
+    parts += [_summary(fit), _diagnostics(fit), _cost(fit)]
     if plots:
         parts += [_plots(fit)]
-    parts += [_diagnostics(fit), _origin(fit)]
+    parts += [_origin(fit)]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -142,11 +151,67 @@ def _head(fit: Fit, title: str, problems: list[str]) -> str:
     )
 
 
-def _warnings(problems: list[str]) -> str:
-    if not problems:
-        return ""
-    items = "".join(f"<li>{escape(p)}</li>" for p in problems)
-    return f'<section class="warning" role="alert"><h2>Warnings</h2><ul>{items}</ul></section>'
+def _findings(fit: Fit, plots: bool) -> str:
+    """The formula, the strongest effects in words, the forest plot and effects in units of the response."""
+    parts = [f"<p><code>{escape(formula_of(fit))}</code></p>"]
+    table = effects_of(fit)
+    if table is not None:
+        said = sentences(fit, table)
+        if said:
+            parts.append(f"<ul>{''.join(f'<li>{escape(t)}</li>' for t in said)}</ul>")
+        else:
+            parts.append("<p>No effect is clearly different from zero: every 89 % interval holds it.</p>")
+    if plots:
+        parts.append(_image(fit, "forest", "Coefficients: medians with 50 % and 89 % intervals; the line is zero."))
+    if table is not None:
+        rows = [
+            [str(r["variable"]), str(r["contrast"]), *(_fixed(r[c], _places(r["sd"], 3)) for c in ("mean", "lower", "upper"))]
+            for _, r in table.iterrows()
+        ]
+        binary = fit.meta["model"]["family"] in ("logistic", "probit")
+        unit = "in probability" if binary else f"in units of {fit.meta.get('response', 'the response')}"
+        note = f'<p class="soft">Average change {escape(unit)} over all rows, 89 % intervals.</p>'
+        parts.append(note + _folded("effects", _table(["variable", "comparison", "mean", "lower", "upper"], rows), len(rows)))
+    if fit.meta["model"]["family"] in RATIOS and len(fit.meta["columns"]) > (fit.meta.get("intercept") is not None):
+        ratios = fit.odds_ratios()
+        rows = [
+            [str(name), *(_figure(float(v)) for v in row)] for name, row in zip(ratios.index, ratios.to_numpy(), strict=True)
+        ]
+        head = [c.replace("_", " ") for c in ratios.columns]
+        parts.append(_folded(f"{head[0]}s", _table(["coefficient", *head], rows), MOST_OPEN + 1))
+    return _section("Findings", "".join(parts))
+
+
+def _trust(fit: Fit, problems: list[str]) -> str:
+    """Warnings, the guarantee, and what was checked."""
+    alert = ""
+    if problems:
+        items = "".join(f"<li>{escape(p)}</li>" for p in problems)
+        alert = f'<section class="warning" role="alert"><h2>Warnings</h2><ul>{items}</ul></section>'
+    sizes = fit.summary()[["ess_bulk", "ess_tail"]].min(axis=None)
+    facts = {
+        "Largest R-hat": _figure(float(np.nanmax(fit.r_hat, initial=-np.inf)), 4),
+        "Smallest effective size": _figure(float(sizes)),
+        "Audit": "fit.audit(model) repeats decisions of the run on all rows",
+    }
+    return alert + _guarantee(fit, facts)
+
+
+def _image(fit: Fit, kind: str, caption: str) -> str:
+    data = io.BytesIO()
+    fit.plot(kind, most=_MOST).savefig(data, format="png", dpi=130)
+    image = base64.b64encode(data.getvalue()).decode("ascii")
+    return (
+        f'<figure><figcaption>{caption}</figcaption><div class="wide"><img alt="{kind} plot" '
+        f'src="data:image/png;base64,{image}"></div></figure>'
+    )
+
+
+def _folded(what: str, content: str, lines: int) -> str:
+    """A long table behind a line that opens it."""
+    if lines <= MOST_OPEN:
+        return content
+    return f"<details><summary>{escape(what)}</summary>{content}</details>"
 
 
 def _what(fit: Fit) -> str:
@@ -174,13 +239,13 @@ def _offset(meta: dict[str, Any]) -> str:
     return "given" if meta.get("has_offset") else ""
 
 
-def _guarantee(fit: Fit) -> str:
+def _guarantee(fit: Fit, facts: dict[str, Any]) -> str:
     g = fit.guarantee
     lines = f"<p><strong>{escape(g.kind)}</strong>: {escape(g.statement)}</p>"
     lines += _facts(
-        {"Assumed": list(g.assumed) or "nothing beyond the model", "Checked": list(g.checked) or "nothing in this run"}
+        {"Assumed": list(g.assumed) or "nothing beyond the model", "Checked": list(g.checked) or "nothing in this run", **facts}
     )
-    return _section("Guarantee", lines)
+    return _section("How far to trust it", lines)
 
 
 def _summary(fit: Fit) -> str:
@@ -189,7 +254,8 @@ def _summary(fit: Fit) -> str:
     for name, row in table.iterrows():
         places = _places(row["sd"], 3)
         rows.append([str(name), *(_fixed(row[c], places) for c in table.columns[:-1]), _figure(row["mcse_mean"], 2)])
-    return _section("Posterior", _table(["parameter", *table.columns], rows))
+    content = _folded(f"{len(rows)} parameters", _table(["parameter", *table.columns], rows), len(rows))
+    return _section("Posterior", content)
 
 
 def _cost(fit: Fit) -> str:
@@ -200,7 +266,7 @@ def _cost(fit: Fit) -> str:
         rows.append([label, _figure(part["evals"]), _figure(part["evals"] / n), _figure(part["seconds"])])
     each = cost["draws"]["evals_per_iteration"]
     facts = {
-        "Evaluations an iteration": f"{_figure(each)} ({100 * each / n:.3g} % of the rows)",
+        "Evaluations per iteration": f"{_figure(each)} ({100 * each / n:.3g} % of the rows)",
         "Smallest effective size": _figure(cost["ess_min"]),
         "Evaluations per effective draw": _figure(cost["evals_per_ess"]),
         "Effective draws per second": _figure(cost["ess_per_second"]),
@@ -223,7 +289,8 @@ def _diagnostics(fit: Fit) -> str:
             ["", *("bad" if bad else "" for bad in (row["r_hat"] > APART, row["ess_bulk"] < FEW, row["ess_tail"] < FEW))]
         )
     note = f'<p class="soft">R-hat should be below {APART}, effective sizes above {FEW}; others are marked.</p>'
-    return _section("R-hat and effective sizes", note + _table(["parameter", "R-hat", "ESS bulk", "ESS tail"], rows, classes))
+    content = _table(["parameter", "R-hat", "ESS bulk", "ESS tail"], rows, classes)
+    return _section("R-hat and effective sizes", note + _folded(f"{len(rows)} parameters", content, len(rows)))
 
 
 def _plots(fit: Fit) -> str:
@@ -232,17 +299,11 @@ def _plots(fit: Fit) -> str:
         "trace": "Traces: each colour is a chain; good chains overlap.",
         "cost": "Cost: evaluations of each iteration, and passes over the data in all.",
     }
-    figures = []
-    for kind, caption in captions.items():
-        if kind == "trace" and "weight" in fit.stats:
-            continue  # a trace would ignore the weights
-        data = io.BytesIO()
-        fit.plot(kind, most=_MOST).savefig(data, format="png", dpi=130)
-        image = base64.b64encode(data.getvalue()).decode("ascii")
-        figures.append(
-            f'<figure><figcaption>{caption}</figcaption><div class="wide"><img alt="{kind} plot" '
-            f'src="data:image/png;base64,{image}"></div></figure>'
-        )
+    figures = [
+        _image(fit, kind, caption)
+        for kind, caption in captions.items()
+        if not (kind == "trace" and "weight" in fit.stats)  # a trace would ignore the weights
+    ]
     return _section("Plots", "".join(figures))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class Summary(pd.DataFrame):
         return "\n".join([*self.header, self.to_string(float_format=lambda v: f"{v:.4g}")])
 
     def _repr_html_(self) -> str:
-        lines = "<br>".join(self.header)
+        lines = "<br>".join(escape(line) for line in self.header)
         return f"<p>{lines}</p>" + self.to_html(float_format=lambda v: f"{v:.4g}")
 
 
@@ -42,9 +43,9 @@ def summarise(fit: Fit, prob: float = 0.89) -> Summary:
     shown = set(names)
     for name, values in fit.derived().items():
         each = values.reshape(*values.shape[:2], -1)
-        labels = _labels(fit, name, values.shape[2:])
-        fresh = [j for j, label in enumerate(labels) if label not in shown]
-        names += [labels[j] for j in fresh]
+        each_label = labels(fit, name, values.shape[2:])
+        fresh = [j for j, label in enumerate(each_label) if label not in shown]
+        names += [each_label[j] for j in fresh]
         columns += [each[:, :, j].reshape(-1) for j in fresh]
         ess += effective_sizes(each[:, :, fresh], given).tolist() if fresh else []
         tail += _tail(each[:, :, fresh], given).tolist() if fresh else []
@@ -54,7 +55,7 @@ def summarise(fit: Fit, prob: float = 0.89) -> Summary:
     for values in columns:
         mean = np.average(values, weights=w)
         sd = np.sqrt(max(0.0, np.average((values - mean) ** 2, weights=w)))
-        rows.append([mean, sd, *_quantiles(values, w, levels)])
+        rows.append([mean, sd, *quantiles(values, w, levels)])
     low, high = (f"{100 * q:.4g}%" for q in levels)
     table = Summary(rows, index=names, columns=["mean", "sd", low, high])
     table["ess_bulk"], table["ess_tail"], table["r_hat"] = ess, tail, r_hat
@@ -63,7 +64,8 @@ def summarise(fit: Fit, prob: float = 0.89) -> Summary:
     return table
 
 
-def _labels(fit: Fit, name: str, shape: tuple[int, ...]) -> list[str]:
+def labels(fit: Fit, name: str, shape: tuple[int, ...]) -> list[str]:
+    """Names of the elements of a derived quantity."""
     given = {p["name"]: p["labels"] for p in fit.meta.get("parameters") or []}.get(name)
     if given:
         return [f"{name}[{label}]" for label in given]
@@ -78,13 +80,14 @@ def _tail(theta: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
         return np.full(theta.shape[2], np.nan)
     if weights is not None:
         flat, w = theta.reshape(-1, theta.shape[2]), weights.reshape(-1)
-        ends = np.array([_quantiles(flat[:, j], w, (0.05, 0.95)) for j in range(flat.shape[1])])
+        ends = np.array([quantiles(flat[:, j], w, (0.05, 0.95)) for j in range(flat.shape[1])])
         sizes = [weighted_sizes((theta <= ends[:, k]).astype(float), weights) for k in range(2)]
         return np.minimum(*sizes)
     return np.asarray(array_stats.ess(theta, chain_axis=0, draw_axis=1, method="tail", prob=0.05), float)
 
 
-def _quantiles(values: np.ndarray, weights: np.ndarray, levels: tuple[float, float]) -> np.ndarray:
+def quantiles(values: np.ndarray, weights: np.ndarray, levels: tuple[float, float]) -> np.ndarray:
+    """Weighted quantiles of a vector."""
     if (weights == weights[0]).all():
         return np.quantile(values, levels)
     order = np.argsort(values)

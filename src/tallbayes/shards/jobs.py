@@ -103,6 +103,7 @@ def sample_shard(job: Job) -> Fit:
         "process": os.getpid(),
         "resumed": resumed,
     }
+    fit.data = None  # fits of many shards must not hold all rows
     return fit
 
 

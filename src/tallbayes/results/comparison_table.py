@@ -1,0 +1,15 @@
+"""The table of `compare_models`."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+
+class ModelComparison(pd.DataFrame):
+    """A table of models from best to worst, as `arviz_stats.compare` makes it; `elpd` has the `ELPDData` of each."""
+
+    _metadata = ["elpd"]  # noqa: RUF012
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame

@@ -1,0 +1,81 @@
+"""What a report says first: the formula, effects in units of the response, and a sentence for each of the strongest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tallbayes.errors import TallbayesError
+from tallbayes.results.links import LINKS
+
+if TYPE_CHECKING:
+    from tallbayes.results.effects import Effects
+    from tallbayes.results.fit import Fit
+
+MOST_ROWS = 2_000_000  # beyond, a report would read for minutes; fit.comparisons does so on request
+MOST_VARIABLES = 20
+MOST_SENTENCES = 5
+_MOST_LEVELS = 20
+
+
+def formula_of(fit: Fit) -> str:
+    """The formula of a fit as far as it is known: response ~ terms."""
+    plan, meta = fit.meta.get("plan") or {}, fit.meta
+    if "design" in plan:
+        right = plan["design"]["formula"].removeprefix("1 + ")
+    else:
+        names = [c for k, c in enumerate(meta["columns"]) if k != meta.get("intercept")]
+        right = " + ".join(names[:20]) + (f" + … ({len(names) - 20} more)" if len(names) > 20 else "")
+        right = right or "1"
+        if meta.get("intercept") is None:
+            right = "0 + " + right
+    return f"{meta.get('response', 'y')} ~ {right}"
+
+
+def effects_of(fit: Fit) -> Effects | None:
+    """Comparisons of every variable, numbers by one standard deviation; None if the rows are too many or not found."""
+    from tallbayes.results.raw_columns import RawColumns
+
+    if fit.meta["model"]["family"] not in LINKS or fit.meta["rows"] > MOST_ROWS:
+        return None
+    try:
+        rows = RawColumns(fit)
+        wanted: dict[str, Any] = {}
+        for name in rows.design.variables[:MOST_VARIABLES]:
+            if name in rows.design.levels:
+                if len(rows.design.levels[name]) <= _MOST_LEVELS:
+                    wanted[name] = None
+            elif "bs" in rows.design.transforms(name) or rows.spread(name).binary:
+                wanted[name] = None
+            else:
+                wanted[name] = "sd"
+        return fit.comparisons(wanted, draws=400) if wanted else None
+    except TallbayesError:  # rows that are gone, or that do not tell a column: the rest of the report stands
+        return None
+
+
+def sentences(fit: Fit, table: Effects) -> list[str]:
+    """One sentence for each of the strongest effects whose interval does not hold zero."""
+    sure = table[(table["lower"] > 0) | (table["upper"] < 0)]
+    order = np.argsort(-sure["mean"].abs().to_numpy(), kind="stable")
+    return [_sentence(fit, sure.iloc[k]) for k in order[:MOST_SENTENCES]]
+
+
+def _sentence(fit: Fit, row: Any) -> str:
+    binary = fit.meta["model"]["family"] in ("logistic", "probit")
+    response = str(fit.meta.get("response", "y"))
+    factor, unit = (100.0, " percentage points") if binary else (1.0, "")
+    ends = sorted(abs(factor * row[c]) for c in ("lower", "upper"))
+    size = abs(factor * row["mean"])
+    direction = "higher" if row["mean"] > 0 else "lower"
+    what = f"a probability of {response} = 1" if binary else f"an average {response}"
+    contrast = str(row["contrast"])
+    if contrast.startswith("+sd"):
+        subject = f"One standard deviation more of {row['variable']} {contrast.removeprefix('+sd ')}"
+    else:
+        subject = f"{row['variable']} = {contrast.replace(' vs ', ' instead of ')}"
+    return (
+        f"{subject} goes with {what} that is {size:.3g}{unit} {direction} "
+        f"(89 % interval {ends[0]:.3g} to {ends[1]:.3g}), everything else as it is."
+    )

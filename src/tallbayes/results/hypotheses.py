@@ -1,0 +1,193 @@
+"""`Fit.hypothesis`, `Fit.draws` and `Fit.odds_ratios`: statements about parameters, from the draws."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from tallbayes.errors import ModelError, OptionError, unknown
+from tallbayes.notebook import facts_table
+from tallbayes.results.cost import effective_sizes, weighted_sizes
+from tallbayes.results.summary import labels, quantiles
+
+if TYPE_CHECKING:
+    from tallbayes.results.fit import Fit
+
+_ARITHMETIC: dict[type, Callable] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.USub: operator.neg, ast.UAdd: operator.pos,
+}  # fmt: skip
+_FUNCTIONS: dict[str, Callable] = {"exp": np.exp, "log": np.log, "sqrt": np.sqrt, "abs": np.abs}
+_ORDERS: dict[type, Callable] = {ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le}
+_LONGEST = 2000
+RATIOS = {"logistic": "odds_ratio", "poisson": "rate_ratio", "negbin": "rate_ratio", "gamma": "mean_ratio"}
+
+
+def parameters(fit: Fit) -> dict[str, np.ndarray]:
+    """Draws of every parameter and derived quantity by name, each (chains, draws)."""
+    out = {name: fit.theta[:, :, j] for j, name in enumerate(fit.names)}
+    for name, values in fit.derived().items():
+        each = values.reshape(*values.shape[:2], -1)
+        for k, label in enumerate(labels(fit, name, values.shape[2:])):
+            out.setdefault(label, each[:, :, k])
+    return out
+
+
+def draws_of(fit: Fit, name: str) -> np.ndarray:
+    """The draws of `Fit.draws`."""
+    known = parameters(fit)
+    if name in known:
+        return known[name]
+    derived = fit.derived()
+    if name in derived:
+        return derived[name]
+    raise unknown("parameter", name, [*known, *(k for k in derived if k not in known)])
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """What the draws say about a statement.
+
+    `probability` is its posterior probability with the Monte Carlo standard error `mcse`; `evidence_ratio` is
+    probability / (1 - probability), infinite if every draw agrees. `mean`, `sd`, `lower` and `upper` describe the left-hand side
+    less the right-hand side.
+    """
+
+    statement: str
+    probability: float
+    mcse: float
+    evidence_ratio: float
+    mean: float
+    sd: float
+    lower: float
+    upper: float
+
+    def __repr__(self) -> str:
+        ratio = "all draws agree" if math.isinf(self.evidence_ratio) else f"evidence ratio {self.evidence_ratio:.4g}"
+        return (
+            f"{self.statement}: probability {self.probability:.4g} (Monte Carlo error {self.mcse:.2g}), {ratio}; "
+            f"difference {self.mean:.4g} [{self.lower:.4g}, {self.upper:.4g}]"
+        )
+
+    def _repr_html_(self) -> str:
+        names = ("probability", "mcse", "evidence_ratio", "mean", "sd", "lower", "upper")
+        return facts_table(self.statement, {name: f"{getattr(self, name):.4g}" for name in names})
+
+
+def hypothesis(fit: Fit, statement: str, prob: float) -> Hypothesis:
+    """The result of `Fit.hypothesis`."""
+    if not 0.0 < prob < 1.0:
+        raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")
+    if not isinstance(statement, str) or len(statement) > _LONGEST:
+        raise OptionError(f"a hypothesis is a text such as 'x > 0', of at most {_LONGEST:,} characters; got {statement!r}.")
+    known = parameters(fit)
+    tree, values = _parsed(statement, known)
+    sides = [_evaluated(side, values, statement) for side in (tree.left, *tree.comparators)]
+    holds = np.ones(fit.theta.shape[:2], bool)
+    for order, left, right in zip(tree.ops, sides[:-1], sides[1:], strict=True):
+        holds &= _ORDERS[type(order)](left, right)
+    weights = fit.weights
+    gap = np.broadcast_to(np.asarray(sides[0] - sides[1], float), holds.shape)
+    share = holds.astype(float)
+    probability = float(np.clip((weights * share).sum() / weights.sum(), 0.0, 1.0))
+    size = _size(share, fit.stats.get("weight"))
+    mean = float(np.average(gap, weights=weights))
+    ends = quantiles(gap.reshape(-1), weights.reshape(-1), (0.5 - prob / 2, 0.5 + prob / 2))
+    return Hypothesis(
+        statement,
+        probability,
+        math.sqrt(probability * (1.0 - probability) / size) if size > 0 else float("nan"),
+        probability / (1.0 - probability) if probability < 1.0 else math.inf,
+        mean,
+        float(np.sqrt(max(0.0, np.average((gap - mean) ** 2, weights=weights)))),
+        float(ends[0]),
+        float(ends[1]),
+    )
+
+
+def _size(share: np.ndarray, weights: np.ndarray | None) -> float:
+    if np.ptp(share) == 0.0 or share.shape[1] < 4:
+        return float(share.size)
+    values = share[:, :, None]
+    sizes = effective_sizes(values) if weights is None else weighted_sizes(values, weights)
+    return float(sizes[0])
+
+
+def _parsed(statement: str, known: dict[str, np.ndarray]) -> tuple[ast.Compare, dict[str, np.ndarray]]:
+    """The statement as a checked comparison over placeholders, longest names first: a name may hold brackets and operators."""
+    values: dict[str, np.ndarray] = {}
+
+    def placed(match: re.Match) -> str:
+        key = f"_p{len(values)}_"
+        values[key] = known[match[0].strip("`")]
+        return f" {key} "
+
+    names = sorted(known, key=len, reverse=True)
+    choices = "|".join(rf"`{re.escape(n)}`|(?<![\w.]){re.escape(n)}(?![\w\[(.:])" for n in names)
+    source = re.sub(choices, placed, statement)
+    try:
+        tree = ast.parse(source.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise OptionError(
+            f"{statement!r} cannot be read as a hypothesis; write a comparison of parameters such as 'x > 0' or '2 * a < b'."
+        ) from None
+    if not isinstance(tree, ast.Compare):
+        raise OptionError(f"{statement!r} compares nothing; write a statement such as 'x > 0'.")
+    for order in tree.ops:
+        if type(order) not in _ORDERS:
+            raise OptionError(
+                f"{statement!r}: use <, <=, > or >=. A single value has probability zero; ask for a range such as "
+                "'-0.1 < x < 0.1'."
+            )
+    return tree, values
+
+
+def _evaluated(node: ast.AST, values: dict[str, np.ndarray], statement: str) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return float(node.value)
+    if isinstance(node, ast.Name):
+        if node.id in values:
+            return values[node.id]
+        raise OptionError(f"{statement!r}: {node.id!r} is no parameter; fit.names lists them. Put unusual names in backquotes.")
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        return _ARITHMETIC[type(node.op)](_evaluated(node.left, values, statement), _evaluated(node.right, values, statement))
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _ARITHMETIC:
+        return _ARITHMETIC[type(node.op)](_evaluated(node.operand, values, statement))
+    called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
+    if isinstance(node, ast.Call) and called in _FUNCTIONS and len(node.args) == 1 and not node.keywords:
+        return _FUNCTIONS[called](_evaluated(node.args[0], values, statement))
+    raise OptionError(
+        f"{statement!r}: {type(node).__name__} is not understood; use parameters, numbers, + - * / and {', '.join(_FUNCTIONS)}."
+    )
+
+
+def ratios(fit: Fit, prob: float) -> pd.DataFrame:
+    """The table of `Fit.odds_ratios`."""
+    family = fit.meta["model"]["family"]
+    if family not in RATIOS:
+        raise ModelError(
+            f"e^coefficient is no ratio for the family {family!r}; it is for {', '.join(RATIOS)}. Use fit.comparisons."
+        )
+    if not 0.0 < prob < 1.0:
+        raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")
+    weights = fit.weights.reshape(-1)
+    rows = {}
+    for j, name in enumerate(fit.meta["columns"]):
+        if j == fit.meta.get("intercept"):
+            continue
+        values = fit.theta[:, :, j].reshape(-1)
+        middle = np.exp(quantiles(values, weights, (0.5, 0.5))[0])
+        low, high = np.exp(quantiles(values, weights, (0.5 - prob / 2, 0.5 + prob / 2)))
+        above = float(np.clip(np.average(values > 0, weights=weights), 0.0, 1.0))
+        rows[name] = {RATIOS[family]: middle, "lower": low, "upper": high, "P(>1)": above}
+    if not rows:
+        raise ModelError("the model has no coefficient besides the intercept.")
+    return pd.DataFrame.from_dict(rows, orient="index")

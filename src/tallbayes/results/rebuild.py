@@ -1,0 +1,54 @@
+"""The Dataset and the model of a fit, found again: in memory, in their store, or in the file they were read from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tallbayes.data.dataset import Dataset
+from tallbayes.data.packed_store import open_store
+from tallbayes.data.read import from_recipe
+from tallbayes.errors import DataError, ModelError, StoreError, TallbayesError
+from tallbayes.model import Model
+
+if TYPE_CHECKING:
+    from tallbayes.results.fit import Fit
+
+
+def dataset_of(fit: Fit, data: Any = None) -> Dataset:
+    """The rows of a fit; `data` is the Dataset or the model, if they are neither in memory nor on disk."""
+    given = data.data if isinstance(data, Model) else data
+    if given is not None and not isinstance(given, Dataset):
+        raise DataError(f"give the Dataset or the model of the fit, not a {type(given).__name__}.")
+    rows = given if given is not None else fit.data if fit.data is not None else _stored(fit)
+    if rows.fingerprint != fit.meta["fingerprint"]:
+        raise StoreError("these are not the rows of the fit; give the Dataset or the model it was made from.")
+    return rows
+
+
+def _stored(fit: Fit) -> Dataset:
+    store, source = fit.meta.get("store"), fit.meta.get("source")
+    try:
+        if store and Path(store).exists():
+            return open_store(store)
+        if source and "path" in source:
+            recipe = {"source": source, "plan": fit.meta["plan"], "dtype": fit.meta["dtype"]}
+            return from_recipe(recipe, None, progress=False)
+    except (TallbayesError, OSError) as error:
+        raise StoreError(f"the rows of the fit cannot be read again ({error}); give its Dataset or model.") from error
+    raise DataError("the rows of the fit were only in memory; give its Dataset or model.")
+
+
+def model_of(fit: Fit, model: Model | None = None) -> Model:
+    """The model of a fit."""
+    from tallbayes import models, priors
+
+    if model is None:
+        described = fit.meta["model"]
+        if described["family"] not in models.FAMILIES:
+            raise ModelError(f"a model written in {described['family']} cannot be built again from a fit; give the model.")
+        prior = None if fit.meta.get("default_prior") else priors.from_dict(described["prior"])
+        model = models.build(described["family"], dataset_of(fit), prior, **described["options"])
+    if model.data.fingerprint != fit.meta["fingerprint"] or model.describe() != fit.meta["model"]:
+        raise StoreError("this is not the model of the fit, or not its rows; give the model it was made from.")
+    return model
