@@ -10,6 +10,7 @@ import numpy as np
 from tallbayes.errors import OptionError
 from tallbayes.results.plots import few_ticks, new_figure, small_ticks
 from tallbayes.results.summary import quantiles
+from tallbayes.streams import Stream, generator
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallbayes.errors import TallbayesError
+from tallbayes.models import family_of
 from tallbayes.results.links import LINKS
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def sentences(fit: Fit, table: Effects) -> list[str]:
 
 
 def _sentence(fit: Fit, row: Any) -> str:
-    binary = fit.meta["model"]["family"] in ("logistic", "probit")
+    binary = family_of(fit.meta["model"]).response == "binary"
     response = str(fit.meta.get("response", "y"))
     factor, unit = (100.0, " percentage points") if binary else (1.0, "")
     ends = sorted(abs(factor * row[c]) for c in ("lower", "upper"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallbayes.errors import OptionError, StoreError
+from tallbayes.models import family_of
 from tallbayes.results.findings import effects_of, formula_of, sentences
 from tallbayes.results.hypotheses import RATIOS
 
@@ -168,7 +169,7 @@ def _findings(fit: Fit, plots: bool) -> str:
             [str(r["variable"]), str(r["contrast"]), *(_fixed(r[c], _places(r["sd"], 3)) for c in ("mean", "lower", "upper"))]
             for _, r in table.iterrows()
         ]
-        binary = fit.meta["model"]["family"] in ("logistic", "probit")
+        binary = family_of(fit.meta["model"]).response == "binary"
         unit = "in probability" if binary else f"in units of {fit.meta.get('response', 'the response')}"
         note = f'<p class="soft">Average change {escape(unit)} over all rows, 89 % intervals.</p>'
         parts.append(note + _folded("effects", _table(["variable", "comparison", "mean", "lower", "upper"], rows), len(rows)))

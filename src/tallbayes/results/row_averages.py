@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tallbayes.streams import Stream, generator
+
 FEWEST, MOST = 1000, 20_000  # rows of each group at which remainders are evaluated: at first, and in the end
 NEGLIGIBLE = 0.02  # of the posterior standard deviation: what a standard error from sampled rows may be before more are taken
 NUMBERS = 4_000_000  # of an array at a time: 32 MB
