@@ -51,6 +51,7 @@ class Model:
 
     independent_rows: ClassVar[bool] = True  # given theta
     unusual: ClassVar[str] = ""  # what its rows are or lack, if samplers made for rows with linear predictors cannot serve it
+    grouped: ClassVar[bool] = False  # whether it has effects of groups
     domain: ClassVar[str] = ""  # why `admits` refuses a theta
 
     def __post_init__(self) -> None:
@@ -59,6 +60,8 @@ class Model:
                 f"a model needs a Dataset, not a {type(self.data).__name__}; use tallbayes.Dataset.from_arrays(X, y) or "
                 "tallbayes.read(path, formula)."
             )
+        if self.data.groups and not self.grouped:
+            raise ModelError(f"{self.family.name} was given data with groups; make the model with tallbayes.models.{self.family.name}.")
         self.default_prior = self.prior is None
         if self.prior is None:
             self.prior = weakly_informative()

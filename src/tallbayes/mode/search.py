@@ -48,6 +48,10 @@ def find_mode(
     >>> mode.laplace().sd.round(1)
     array([0.9, 0.5])
     """
+    if model.grouped:
+        from tallbayes.mode.hierarchical import find_joint_mode
+
+        return find_joint_mode(model, progress=progress, cores=cores)  # type: ignore[arg-type]
     mode = _search(model, seed, progress, cores, tolerance)
     warn_of_collinear(mode)
     return mode

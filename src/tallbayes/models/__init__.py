@@ -21,9 +21,15 @@ from tallbayes.families.softmax import softmax
 from tallbayes.families.student_t import student_t
 from tallbayes.model import Family, Model
 from tallbayes.models.expressions import expression, family
+from tallbayes.models.hierarchical import HierarchicalModel, with_groups
 from tallbayes.models.jax_model import from_jax
 from tallbayes.models.numpyro_model import from_numpyro
 from tallbayes.models.transforms import interval, ordered, positive, real, simplex
+
+arma, class_gaussian, expression, gamma, gaussian, logistic = map(
+    with_groups, (arma, class_gaussian, expression, gamma, gaussian, logistic)
+)
+negbin, normal, poisson, probit, softmax, student_t = map(with_groups, (negbin, normal, poisson, probit, softmax, student_t))
 
 FAMILIES: dict[str, Callable[..., Model]] = {
     "arma": arma,
@@ -56,6 +62,7 @@ def build(family: str, data: Dataset, prior: priors.Prior | None = None, **optio
 __all__ = [
     "FAMILIES",
     "Family",
+    "HierarchicalModel",
     "Model",
     "arma",
     "build",

@@ -1,0 +1,94 @@
+"""Correlation matrices by partial correlations: R = L L' with L from y in R^(q(q-1)/2), p = tanh y, row by row.
+
+L_ij = p_ij sqrt(r_ij) with r_i0 = 1, r_i,j+1 = r_ij (1 - p_ij^2), and L_ii = sqrt(r_ii). Under LKJ(eta) the p_ij are independent with
+density (1 - p^2)^(eta - 1 + (q - 2 - j)/2); the map p = tanh y adds one power.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tallbayes.compile import inlinable
+
+
+@inlinable
+def correlation_factor(partial, out):
+    """Fill `out`, q x q, with the lower factor L; returns the log of the product of its diagonal."""
+    q, position, log_diagonal = out.shape[0], 0, 0.0
+    for i in range(q):
+        rest = 1.0
+        for j in range(i):
+            p = math.tanh(partial[position])
+            out[i, j] = p * math.sqrt(rest)
+            rest *= (1.0 - p) * (1.0 + p)
+            out[j, i] = 0.0
+            position += 1
+        out[i, i] = math.sqrt(rest)
+        log_diagonal += 0.5 * math.log(max(rest, 1e-300))
+    return log_diagonal
+
+
+@inlinable
+def correlation_log_prior(partial, q, eta):
+    """Log density of y under LKJ(eta), up to a constant."""
+    position, total = 0, 0.0
+    for i in range(q):
+        for j in range(i):
+            power = eta + 0.5 * (q - 2 - j)
+            total -= 2.0 * power * _log_cosh(partial[position])
+            position += 1
+    return total
+
+
+@inlinable
+def _log_cosh(y):
+    distance = abs(y)
+    return distance + math.log1p(math.exp(-2.0 * distance)) - 0.6931471805599453
+
+
+@inlinable
+def correlation_prior_gradient(partial, q, eta, gradient):
+    """Add the gradient of `correlation_log_prior`."""
+    position = 0
+    for i in range(q):
+        for j in range(i):
+            gradient[position] -= 2.0 * (eta + 0.5 * (q - 2 - j)) * math.tanh(partial[position])
+            position += 1
+
+
+@inlinable
+def factor_gradient(partial, factor, outer, gradient):
+    """Add the gradient in y of a function whose gradient in the entries of L is `outer`."""
+    q, position = factor.shape[0], 0
+    for i in range(q):
+        rest = 1.0
+        for j in range(i):
+            p = math.tanh(partial[position])
+            later = 0.0
+            for k in range(j + 1, i + 1):
+                later += outer[i, k] * factor[i, k]
+            spread = (1.0 - p) * (1.0 + p)
+            gradient[position] += spread * outer[i, j] * math.sqrt(rest) - p * later
+            rest *= spread
+            position += 1
+
+
+def partial_correlations(correlation: np.ndarray) -> np.ndarray:
+    """y of a correlation matrix, the inverse of `correlation_factor`.
+
+    >>> y = np.array([0.3, -0.7, 0.2])
+    >>> factor = np.empty((3, 3)); _ = correlation_factor(y, factor)
+    >>> np.allclose(partial_correlations(factor @ factor.T), y)
+    True
+    """
+    factor = np.linalg.cholesky(correlation)
+    out = []
+    for i in range(correlation.shape[0]):
+        rest = 1.0
+        for j in range(i):
+            p = factor[i, j] / math.sqrt(rest)
+            rest *= 1.0 - p * p
+            out.append(math.atanh(p))
+    return np.array(out)

@@ -1,0 +1,275 @@
+"""The surrogate of a hierarchical model with one factor: sums at the reference, and the rows' shares in the bounds of what it leaves out.
+
+For a row f* + f' u + f'' u^2/2 + f''' (v e^2/2 + e^3/6), u = v + e, v = x . delta, e = z . eps. Columns of x that are constant within levels or
+also have random slopes, x_J = z' B_g, are carried by the levels: c_g = b_g + B_g beta_J has the prior N(B_g beta_J, Sigma), and x, delta
+are those of the other columns. Everything is float64 and frozen.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tallbayes.bounds.level_rates import (
+    PRODUCTS,
+    coefficient_factors,
+    effects_factors,
+    fourth_ratio,
+    product,
+    require_bound,
+)
+from tallbayes.compile import SUMS, jit
+from tallbayes.data.groups import CONSTANT
+from tallbayes.engine.family_functions import jet2, third_supremum
+from tallbayes.engine.grouped_rows import FactorRows, level_sums, row_of, term
+from tallbayes.engine.passes import over_ranges
+from tallbayes.engine.rows import dot
+from tallbayes.errors import ModelError
+from tallbayes.mode.hierarchical import HierarchicalMode
+from tallbayes.models.hierarchical import HierarchicalModel
+from tallbayes.priors import FLAT, LAPLACE, NORMAL, PriorTerms, prior_precision
+
+
+class LevelTables(NamedTuple):
+    """Everything that a sweep needs besides its state. f free columns, j carried ones, q terms."""
+
+    rows: FactorRows
+    reference: np.ndarray  # (d,): beta* of the free columns, 0 for the others
+    free: np.ndarray
+    carried: np.ndarray
+    centres: np.ndarray  # (levels, q): c*
+    gradient: np.ndarray  # (f,)
+    information: np.ndarray  # (f, f)
+    slopes: np.ndarray  # (levels, q)
+    curvatures: np.ndarray  # (levels, q, q)
+    crossed: np.ndarray  # (levels, f, q)
+    crossed_third: np.ndarray  # (levels, f, q, q)
+    thirds: np.ndarray  # (levels, q, q, q)
+    carriers: np.ndarray  # (levels, q, j): B
+    carrier_products: np.ndarray  # (q, q, j, j): sum over levels of B_a' B_b
+    factor: np.ndarray  # (f, f): F F' = inverse of the precision of the coefficients given the levels, lower triangular
+    inverse: np.ndarray  # (f, f): of F
+    stretch: np.ndarray  # (levels, q, q): L of zeta = |L^-1 z|, lower triangular; 1 for one term
+    norms: np.ndarray  # (rows,): a, level by level
+    zetas: np.ndarray  # (rows,), or none where all are 1
+    loads: np.ndarray  # (rows,): M3 or |f''*|, weight included
+    sums: np.ndarray  # (levels, 4): of the products
+    peaks: np.ndarray  # (levels, 4): their largest
+    most: np.ndarray  # (levels, 2): largest a and zeta
+    exponential: bool
+    ratio: float  # M4 / M3
+    scales: np.ndarray  # (q, 3): priors of the standard deviations
+    eta: float
+    precision: np.ndarray  # (d, d): of the Gaussian part of the prior of the coefficients
+    location: np.ndarray
+    others: PriorTerms  # the rest of that prior
+    gaussian: bool  # whether there is no rest
+
+
+def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTables:
+    """Tables at the reference: two passes over the rows."""
+    model = mode.model
+    assert isinstance(model, HierarchicalModel)
+    require_bound(model.family.name, model.member, model.family.self_concordant)
+    rows, beta, effects = model.factor_rows(0), mode.coefficients, mode.effects[0]
+    carriers, carried = _carriers(model)
+    free = np.array([j for j in range(model.data.d) if j not in carried], np.int64)
+    centres = np.ascontiguousarray(effects + carriers @ beta[carried])
+    reference = np.zeros(model.data.d)
+    reference[free] = beta[free]
+    sums = level_sums(rows, reference, centres, np.empty(0), True, cores)
+    precision, location, others = split_prior(model.coefficient_terms)
+    information = np.ascontiguousarray(sums.information[np.ix_(free, free)])
+    factor, inverse = _whitening(model, beta, information, precision, free)
+    covariance = np.outer(mode.sigmas[0], mode.sigmas[0]) * mode.correlations[0]
+    stretch = _stretch(sums.curvatures, covariance)
+    ratio = fourth_ratio(model.member)
+    tables = LevelTables(
+        rows,
+        reference,
+        free,
+        carried,
+        centres,
+        sums.gradient[free],
+        information,
+        sums.slopes,
+        sums.curvatures,
+        np.ascontiguousarray(sums.crossed[:, free]),
+        np.ascontiguousarray(sums.crossed_third[:, free]),
+        sums.thirds,
+        carriers,
+        np.einsum("gaj,gbk->abjk", carriers, carriers),
+        factor,
+        inverse,
+        stretch,
+        *_shares(rows, reference, free, factor, centres, stretch, ratio is None, cores),
+        exponential=ratio is None,
+        ratio=ratio or 0.0,
+        scales=np.array([prior.terms() for prior in model.scale_priors[0]]),
+        eta=float(model.correlation_priors[0].eta),
+        precision=precision,
+        location=location,
+        others=others,
+        gaussian=bool((others.kind == FLAT).all()),
+    )
+    if ratio is None or not model.family.self_concordant:
+        return tables
+    shares = _shares(rows, reference, free, factor, centres, stretch, True, cores)
+    names = ("norms", "zetas", "loads", "sums", "peaks", "most")
+    other = tables._replace(exponential=True, **dict(zip(names, shares, strict=True)))
+    return min((tables, other), key=lambda t: typical_rate(t, covariance))
+
+
+def typical_rate(tables: LevelTables, covariance: np.ndarray) -> float:
+    """Rows that a sweep would read if all effects moved by one posterior standard deviation and the coefficients to a typical point."""
+    f, factors, total = tables.free.size, np.empty(PRODUCTS), 0.0
+    spread = np.linalg.inv(_clipped(tables.curvatures) + np.linalg.inv(covariance))
+    sds = np.sqrt(np.einsum("gaa->ga", spread))
+    nu = np.sqrt((np.einsum("gab,ga->gb", tables.stretch, sds) ** 2).sum(1))
+    sizes = np.diff(tables.rows.offsets)
+    for g in range(sizes.size):
+        for fill in (0, 1):
+            if fill == 0:
+                coefficient_factors(
+                    tables.exponential, tables.ratio, np.sqrt(2.0 * f), 0.7 * f, np.sqrt(f), nu[g], tables.most[g], factors
+                )
+            else:
+                effects_factors(tables.exponential, tables.ratio, np.sqrt(f), nu[g] ** 2, 0.0, nu[g] ** 2, tables.most[g], factors)
+            total += min(float(factors @ tables.sums[g]), float(sizes[g]))
+    return total
+
+
+def _carriers(model: HierarchicalModel) -> tuple[np.ndarray, np.ndarray]:
+    """B of every level, and the columns that the levels carry: constant within levels, or random slopes too; never dependent ones."""
+    factor, data = model.factors[0], model.data
+    q, levels = len(factor.terms), factor.levels
+    filled = np.flatnonzero(np.diff(factor.offsets))
+    columns, carriers = [], []
+    for j, name in enumerate(data.columns):
+        own = np.zeros((levels, q))
+        if name in factor.terms and name != CONSTANT:
+            own[:, factor.terms.index(name)] = 1.0
+        elif CONSTANT in factor.terms:
+            x = data.records[:, j] if factor.sorted else data.records[factor.members, j]
+            low = np.minimum.reduceat(x, factor.offsets[filled])
+            if not (low == np.maximum.reduceat(x, factor.offsets[filled])).all():
+                continue
+            own[filled, factor.terms.index(CONSTANT)] = low
+        else:
+            continue
+        trial = np.stack([*carriers, own], axis=2).reshape(levels * q, -1)
+        scaled = trial / np.maximum(np.linalg.norm(trial, axis=0), 1e-300)
+        if np.linalg.eigvalsh(scaled.T @ scaled)[0] > 1e-6:
+            columns.append(j)
+            carriers.append(own)
+    stacked = np.stack(carriers, axis=2) if carriers else np.zeros((levels, q, 0))
+    return np.ascontiguousarray(stacked), np.array(columns, np.int64)
+
+
+def split_prior(terms: PriorTerms) -> tuple[np.ndarray, np.ndarray, PriorTerms]:
+    """Precision and location of the Gaussian part of a prior, and the rest."""
+    d = terms.kind.size
+    normal = terms.kind == NORMAL
+    precision = np.diag(np.where(normal, 1.0 / terms.scale**2, 0.0))
+    if terms.dense.size:
+        precision = precision + terms.dense
+    return precision, terms.location.copy(), terms._replace(kind=np.where(normal, FLAT, terms.kind), dense=np.zeros((0, 0))) if d else terms
+
+
+def _whitening(
+    model: HierarchicalModel, beta: np.ndarray, information: np.ndarray, precision: np.ndarray, free: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    terms = model.coefficient_terms
+    prior = prior_precision(terms, beta) - precision
+    prior = precision + _clipped(prior) + np.diag(np.where(terms.kind == LAPLACE, 1.0 / terms.scale**2, 0.0))
+    total = _clipped(information) + prior[np.ix_(free, free)]
+    if free.size == 0:
+        return np.zeros((0, 0)), np.zeros((0, 0))
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(total), 1e-300))
+    values = np.linalg.eigvalsh(total * np.outer(scale, scale))
+    if values[0] < 1e-10:
+        raise ModelError(
+            "columns of X are collinear, and the prior does not separate them. Drop a column, or use a proper prior such as "
+            "tallbayes.priors.normal(10.0)."
+        )
+    factor = np.linalg.cholesky(np.linalg.inv(total))
+    return np.ascontiguousarray(factor), np.ascontiguousarray(np.linalg.inv(factor))
+
+
+def _stretch(curvatures: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    if covariance.shape[0] == 1:
+        return np.ones_like(curvatures)
+    return np.ascontiguousarray(np.linalg.cholesky(_clipped(curvatures) + np.linalg.inv(covariance)))
+
+
+def _clipped(matrices: np.ndarray) -> np.ndarray:
+    if matrices.size == 0:
+        return matrices
+    values, vectors = np.linalg.eigh(matrices)
+    return np.einsum("...ab,...b,...cb->...ac", vectors, np.maximum(values, 0.0), vectors)
+
+
+def _shares(
+    rows: FactorRows,
+    reference: np.ndarray,
+    free: np.ndarray,
+    factor: np.ndarray,
+    centres: np.ndarray,
+    stretch: np.ndarray,
+    exponential: bool,
+    cores: int | None,
+) -> tuple[np.ndarray, ...]:
+    """a, zeta, load of every row level by level; sums and peaks of their products, and largest a and zeta, of every level."""
+    n, levels = rows.records.shape[0], centres.shape[0]
+    norms, loads = np.empty(n), np.empty(n)
+    zetas = np.empty(0 if rows.first < 0 else n)
+    sums, peaks, most = np.zeros((levels, PRODUCTS)), np.zeros((levels, PRODUCTS)), np.zeros((levels, 2))
+    inverse = np.ascontiguousarray(np.linalg.inv(stretch))
+    arrays = norms, zetas, loads, sums, peaks, most
+
+    def work(start: int, stop: int) -> None:
+        _fill_shares(rows, reference, free, factor, centres, inverse, exponential, start, stop, *arrays)
+
+    over_ranges(levels, max(1, -(-levels // 64)), work, cores)
+    return arrays
+
+
+@jit(options=SUMS)
+def _fill_shares(
+    rows, reference, free, factor, centres, inverse, exponential, start, stop, norms, zetas, loads, sums, peaks, most
+):
+    d, q, f = rows.columns, rows.terms, free.size
+    for g in range(start, stop):
+        for position in range(rows.offsets[g], rows.offsets[g + 1]):
+            x = rows.records[row_of(rows, position)]
+            square = 0.0
+            for k in range(f):
+                total = 0.0
+                for j in range(k, f):
+                    total += factor[j, k] * x[free[j]]
+                square += total * total
+            a = np.sqrt(square)
+            zeta, eta = 1.0, dot(x, reference, d) + x[d + 1]
+            for b in range(q):
+                eta += term(rows, x, b) * centres[g, b]
+            if rows.first >= 0:
+                square = 0.0
+                for b in range(q):
+                    total = 0.0
+                    for c in range(b + 1):
+                        total += inverse[g, b, c] * x[rows.first + c]
+                    square += total * total
+                zeta = np.sqrt(square)
+                zetas[position] = zeta
+            if exponential:
+                load = x[d + 2] * abs(jet2(rows.family, eta, x[d])[2])
+            else:
+                load = x[d + 2] * third_supremum(rows.family, x[d])
+            norms[position], loads[position] = a, load
+            for k in range(4):
+                share = product(exponential, k, load, a, zeta)
+                sums[g, k] += share
+                peaks[g, k] = max(peaks[g, k], share)
+            most[g, 0], most[g, 1] = max(most[g, 0], a), max(most[g, 1], zeta)
+
