@@ -21,6 +21,7 @@ from tallbayes.model import Model
 from tallbayes.progress import Waiting
 from tallbayes.results.cost import disagreement, effective_sizes
 from tallbayes.results.fit import Fit
+from tallbayes.results.levels import level_draws
 from tallbayes.results.provenance import origin
 from tallbayes.run.chain import Chain
 from tallbayes.run.checkpoint import Checkpoint
@@ -200,7 +201,9 @@ def _run(
         chains[0].compile()
     prepared = time.perf_counter() - begun
     limits = Limits(description["draws"], max_seconds, description["until_ess"])
-    status = drive(chains, limits, cores, progress, saver, _smallest_ess)
+    status = drive(
+        chains, limits, cores, progress, saver, lambda theta, weights: _smallest_ess(theta[:, :, : model.dim], weights)
+    )
     return _collect(model, sampler, setup, mode, description, chains, status, prepared, time.perf_counter() - begun)
 
 
@@ -227,6 +230,7 @@ def _collect(
             "tallbayes.resume."
         )
     theta = np.stack([p[0][:shortest] for p in parts])
+    theta, levels = theta[:, :, : model.dim], level_draws(model, theta[:, :, model.dim :])
     table = np.stack([p[1][:shortest] for p in parts])
     stats = {name: table[:, :, k] for k, name in enumerate(sampler.columns)}
     diagnosis = sampler.diagnose(Outcome(setup, theta, stats, description["thin"]))
@@ -264,6 +268,7 @@ def _collect(
         laplace_mean=mode.reference,
         laplace_factor=mode.factor,
         meta=meta,
+        levels=levels,
     )
 
 
@@ -347,6 +352,8 @@ def _inside(model: Model, mode: Mode, theta: np.ndarray) -> np.ndarray:
 
 def _from_prior(model: Model, rng: np.random.Generator) -> np.ndarray:
     assert model.prior is not None
+    if model.grouped:
+        raise OptionError("init='prior' is not available for models with group effects; use init='laplace' or give an array.")
     for _ in range(10_000):
         theta = model.prior.sample(model.prior_terms, rng)
         if model.admits(theta):
@@ -379,5 +386,7 @@ def _mode_as_dict(mode: Mode) -> dict[str, Any]:
 
 
 def _mode_from_dict(model: Model, values: dict[str, Any]) -> Mode:
+    if model.grouped:  # the levels' part is not kept: the search finds the same again
+        return find_mode(model, progress=False)
     arrays = {k: np.asarray(values[k], float) for k in ("reference", "gradient", "hessian", "precision")}
     return Mode(model, log_posterior=values["log_posterior"], passes=values["passes"], **arrays)

@@ -61,7 +61,9 @@ class Model:
                 "tallbayes.read(path, formula)."
             )
         if self.data.groups and not self.grouped:
-            raise ModelError(f"{self.family.name} was given data with groups; make the model with tallbayes.models.{self.family.name}.")
+            raise ModelError(
+                f"{self.family.name} was given data with groups; make the model with tallbayes.models.{self.family.name}."
+            )
         self.default_prior = self.prior is None
         if self.prior is None:
             self.prior = weakly_informative()

@@ -60,24 +60,18 @@ def product(exponential, k, load, a, zeta):
 
 
 @inlinable
-def coefficient_factors(exponential, ratio, distance, square, radius, effect, most, out):
+def coefficient_factors(exponential, ratio, distance, square, radius, effect, most_norm, most_zeta):
     """Factors of the products for a move of the coefficients, level effects held fixed.
 
-    `distance` = |omega' - omega|, `square` the mean of |omega|^2 along the segment, `radius` the larger end, `effect` = |nu|; `most` has the
+    `distance` = |omega' - omega|, `square` the mean of |omega|^2 along the segment, `radius` the larger end, `effect` = |nu|; then the
     largest a and zeta of the level.
     """
     if exponential:
-        widest, effects = most[0] * radius, most[1] * effect
-        reach = widest + effects
-        out[0] = 0.0
-        out[1] = 0.0
-        out[2] = distance * (exp_remainder(reach) + 0.5 * widest * (widest + 2.0 * effects))
-        out[3] = 0.0
-    else:
-        out[0] = 0.5 * distance * square
-        out[1] = distance * math.sqrt(square) * effect
-        out[2] = distance * ratio * effect * effect * effect / 6.0
-        out[3] = 0.0
+        widest, effects = most_norm * radius, most_zeta * effect
+        reach = exp_remainder(widest + effects) + 0.5 * widest * (widest + 2.0 * effects)
+        return 0.0, 0.0, distance * reach, 0.0
+    cubic = distance * ratio * effect * effect * effect / 6.0
+    return 0.5 * distance * square, distance * math.sqrt(square) * effect, cubic, 0.0
 
 
 @inlinable
@@ -91,43 +85,31 @@ def _exponential_integral(widest, t):
 
 
 @inlinable
-def effect_factors(exponential, ratio, radius, before, after, most, out):
+def effect_factors(exponential, ratio, radius, before, after, most_norm, most_zeta):
     """Factors of the products for a move of the one effect of a level from eps = `before` to `after`, zeta = |z|."""
     if exponential:
-        scale = most[1]
-        out[0] = 0.0
-        out[1] = 0.0
-        out[2] = 0.0
-        widest = most[0] * radius
-        if scale > 0.0:
-            gap = _exponential_integral(widest, scale * after) - _exponential_integral(widest, scale * before)
-            out[3] = abs(gap) / scale
-        else:
-            out[3] = 0.0
-    else:
-        out[0] = 0.0
-        out[1] = 0.5 * radius * radius * abs(after - before)
-        out[2] = ratio * radius * abs(after * after * after - before * before * before) / 6.0
-        fourth = after * abs(after) ** 3 - before * abs(before) ** 3
-        out[3] = ratio * abs(fourth) / 24.0
+        widest = most_norm * radius
+        if not most_zeta > 0.0:
+            return 0.0, 0.0, 0.0, 0.0
+        gap = _exponential_integral(widest, most_zeta * after) - _exponential_integral(widest, most_zeta * before)
+        return 0.0, 0.0, 0.0, abs(gap) / most_zeta
+    cubes = abs(after * after * after - before * before * before)
+    fourth = after * after * after * abs(after) - before * before * before * abs(before)
+    return 0.0, 0.5 * radius * radius * abs(after - before), ratio * radius * cubes / 6.0, ratio * abs(fourth) / 24.0
 
 
 @inlinable
-def effects_factors(exponential, ratio, radius, first, inner, second, most, out):
+def effects_factors(exponential, ratio, radius, first, inner, second, most_norm, most_zeta):
     """The same for several effects: `first`, `second` = |nu|^2 at the ends and `inner` their product, zeta = |L^-1 z|."""
     gap = max(first - 2.0 * inner + second, 0.0)
     distance = math.sqrt(gap)
     if exponential:
-        widest, effect = most[0] * radius, most[1] * math.sqrt(max(first, second))
-        out[0] = 0.0
-        out[1] = 0.0
-        out[2] = 0.0
-        out[3] = distance * (exp_remainder(widest + effect) + 0.5 * widest * widest)
-    else:
-        square = max((first + inner + second) / 3.0, 0.0)
-        slope = inner - first
-        fourth = first * first + 2.0 * first * slope + (4.0 * slope * slope + 2.0 * first * gap) / 3.0 + slope * gap + gap * gap / 5.0
-        out[0] = 0.0
-        out[1] = 0.5 * distance * radius * radius
-        out[2] = 0.5 * distance * ratio * radius * square
-        out[3] = distance * ratio * math.sqrt(square * max(fourth, 0.0)) / 6.0
+        widest, effect = most_norm * radius, most_zeta * math.sqrt(max(first, second))
+        return 0.0, 0.0, 0.0, distance * (exp_remainder(widest + effect) + 0.5 * widest * widest)
+    square = max((first + inner + second) / 3.0, 0.0)
+    slope = inner - first
+    fourth = (
+        first * first + 2.0 * first * slope + (4.0 * slope * slope + 2.0 * first * gap) / 3.0 + slope * gap + gap * gap / 5.0
+    )
+    quartic = distance * ratio * math.sqrt(square * max(fourth, 0.0)) / 6.0
+    return 0.0, 0.5 * distance * radius * radius, 0.5 * distance * ratio * radius * square, quartic

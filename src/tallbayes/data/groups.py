@@ -79,7 +79,9 @@ def _grouping(name: str, value: Any, X: np.ndarray, columns: tuple[str, ...]) ->
 def level_codes(name: str, values: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Names of the levels, sorted, and the code of every row; integers, text or a categorical, whose unused levels are kept."""
     if isinstance(values, np.ma.MaskedArray):
-        raise DataError(f"the codes of factor {name!r} are a masked array; drop the masked rows or give them a level of their own.")
+        raise DataError(
+            f"the codes of factor {name!r} are a masked array; drop the masked rows or give them a level of their own."
+        )
     categorical = getattr(values, "dtype", None)
     if isinstance(categorical, pd.CategoricalDtype):
         coded = pd.Categorical(values)
@@ -169,6 +171,8 @@ def factors(made: Sequence[Grouping], order: np.ndarray, largest: int, first: in
         offsets = np.zeros(group.labels.size + 1, np.int64)
         np.cumsum(np.bincount(codes, minlength=group.labels.size), out=offsets[1:])
         members = np.empty(0, np.int64) if k == largest else np.argsort(codes, kind="stable")
-        out.append(Factor(group.name, group.labels, codes, group.terms, -1 if group.columns is None else first, offsets, members))
+        out.append(
+            Factor(group.name, group.labels, codes, group.terms, -1 if group.columns is None else first, offsets, members)
+        )
         first += 0 if group.columns is None else group.columns.shape[1]
     return tuple(out)

@@ -75,20 +75,20 @@ def factor_gradient(partial, factor, outer, gradient):
             position += 1
 
 
-def partial_correlations(correlation: np.ndarray) -> np.ndarray:
-    """y of a correlation matrix, the inverse of `correlation_factor`.
-
-    >>> y = np.array([0.3, -0.7, 0.2])
-    >>> factor = np.empty((3, 3)); _ = correlation_factor(y, factor)
-    >>> np.allclose(partial_correlations(factor @ factor.T), y)
-    True
-    """
-    factor = np.linalg.cholesky(correlation)
-    out = []
-    for i in range(correlation.shape[0]):
+@inlinable
+def unconstrained_covariance(sigma, correlations, log_sd, partial):
+    """Fill log sigma and y from standard deviations and the lower triangle of a correlation matrix, row by row."""
+    q, position = log_sd.size, 0
+    factor = np.zeros((q, q))
+    for a in range(q):
+        log_sd[a] = math.log(sigma[a])
         rest = 1.0
-        for j in range(i):
-            p = factor[i, j] / math.sqrt(rest)
-            rest *= 1.0 - p * p
-            out.append(math.atanh(p))
-    return np.array(out)
+        for b in range(a):
+            total = correlations[position]
+            for c in range(b):
+                total -= factor[a, c] * factor[b, c]
+            factor[a, b] = total / factor[b, b]
+            partial[position] = math.atanh(factor[a, b] / math.sqrt(rest))
+            rest -= factor[a, b] * factor[a, b]
+            position += 1
+        factor[a, a] = math.sqrt(rest)

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import SUMS, inlinable
-from tallbayes.engine.covariances import correlation_factor, correlation_log_prior, correlation_prior_gradient, factor_gradient
+from tallbayes.engine.covariances import (
+    correlation_factor,
+    correlation_log_prior,
+    correlation_prior_gradient,
+    factor_gradient,
+    unconstrained_covariance,
+)
 from tallbayes.engine.family_functions import jet1, value
 from tallbayes.engine.rows import dot, range_gradient, range_value
 from tallbayes.scale_priors import scale_log_density, scale_slope
@@ -64,8 +70,21 @@ def level_effects(rows, theta):
 
 
 @inlinable
+def unconstrained(rows, theta, out):
+    """Fill the first part of `out` with beta, log sigma and y from the parameters of the model; the inverse of `natural` for them."""
+    for j in range(rows.columns):
+        out[j] = theta[j]
+    at = rows.columns
+    for k in range(rows.terms.size):
+        q = rows.terms[k]
+        middle, end = at + q, at + q * (q + 1) // 2
+        unconstrained_covariance(theta[at:middle], theta[middle:end], out[at:middle], out[middle:end])
+        at = end
+
+
+@inlinable
 def natural(rows, theta, out):
-    """Fill `out` with beta, sigma and correlations of each factor, then the effects of all levels."""
+    """Fill `out` with beta, sigma and correlations of each factor, then the effects: for each factor and term those of all levels."""
     for j in range(rows.columns):
         out[j] = theta[j]
     at = rows.columns
@@ -84,9 +103,14 @@ def natural(rows, theta, out):
                 out[position] = total
                 position += 1
         at = position
-    effects = level_effects(rows, theta)
-    for j in range(effects.size):
-        out[at + j] = effects[j]
+    effects, base = level_effects(rows, theta), 0
+    for k in range(rows.terms.size):
+        q = rows.terms[k]
+        for a in range(q):
+            for g in range(rows.levels[k]):
+                out[at] = effects[base + g * q + a]
+                at += 1
+        base += rows.levels[k] * q
 
 
 @inlinable(options=SUMS)

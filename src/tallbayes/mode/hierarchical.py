@@ -206,7 +206,9 @@ def _warn(model: HierarchicalModel, mode: HierarchicalMode, search: _Search) -> 
         assert sums is not None
         silent = np.flatnonzero(~(np.abs(np.einsum("gaa->ga", sums.curvatures)) > 0.0).all(1))
         if silent.size:
-            shown = ", ".join(repr(str(factor.labels[g])) for g in silent[:5]) + (f" and {silent.size - 5:,} more" if silent.size > 5 else "")
+            shown = ", ".join(repr(str(factor.labels[g])) for g in silent[:5]) + (
+                f" and {silent.size - 5:,} more" if silent.size > 5 else ""
+            )
             warnings.warn(
                 f"the rows say nothing about {silent.size:,} of {factor.levels:,} levels of factor {factor.name!r} ({shown}): their effects "
                 "are drawn from the population. Drop unused levels unless this is intentional.",

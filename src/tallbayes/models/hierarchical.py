@@ -65,7 +65,9 @@ class NamedPriors(Prior):
 
     def describe(self) -> str:
         """One line for summaries."""
-        return ", ".join([*(f"{name}: {prior.describe()}" for name, prior in self.by_name), f"others: {self.others.describe()}"])
+        return ", ".join(
+            [*(f"{name}: {prior.describe()}" for name, prior in self.by_name), f"others: {self.others.describe()}"]
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON."""
@@ -80,7 +82,9 @@ class HierarchicalModel(Model):
     correlation_priors: tuple[CorrelationPrior, ...] = ()
 
     grouped: ClassVar[bool] = True
-    domain: ClassVar[str] = "outside the model: standard deviations must be positive and correlations a positive definite matrix"
+    domain: ClassVar[str] = (
+        "outside the model: standard deviations must be positive and correlations a positive definite matrix"
+    )
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -218,7 +222,10 @@ def _hierarchical(constructor: Callable[..., Model], data: Dataset, prior: Any, 
     named = dict(prior) if isinstance(prior, Mapping) else {}
     coefficients = named.pop(DEFAULT, None) if named or isinstance(prior, Mapping) else prior
     plain = constructor(replace(data, groups=(), order=None), None, *arguments, **options)
-    scales = tuple(tuple(_take(named, f"{term}|{f.name}_sigma", ScalePrior, _default_scale(plain)) for term in f.terms) for f in data.groups)
+    scales = tuple(
+        tuple(_take(named, f"{term}|{f.name}_sigma", ScalePrior, _default_scale(plain)) for term in f.terms)
+        for f in data.groups
+    )
     correlations = tuple(_take(named, f"{f.name}_corr", CorrelationPrior, CorrelationPrior(1.0)) for f in data.groups)
     by_name = tuple((name, named.pop(name)) for name in list(named) if name in data.columns)
     if named:
@@ -228,7 +235,9 @@ def _hierarchical(constructor: Callable[..., Model], data: Dataset, prior: Any, 
         others = weakly_informative() if coefficients is None else coefficients
         for name, own in (*by_name, (DEFAULT, others)):
             if not isinstance(own, Prior) or own.name == "multivariate_normal":
-                raise OptionError(f"the prior of {name!r} must come from tallbayes.priors, such as tallbayes.priors.normal(10); got {own!r}.")
+                raise OptionError(
+                    f"the prior of {name!r} must come from tallbayes.priors, such as tallbayes.priors.normal(10); got {own!r}."
+                )
         coefficients = NamedPriors("named", others=others, by_name=by_name)
     return HierarchicalModel(
         data, plain.family, plain.member, coefficients, plain.nuisances, plain.options, 1, scales, correlations

@@ -31,10 +31,9 @@ from tallbayes.models.hierarchical import HierarchicalModel
 from tallbayes.priors import FLAT, LAPLACE, NORMAL, PriorTerms, prior_precision
 
 
-class LevelTables(NamedTuple):
-    """Everything that a sweep needs besides its state. f free columns, j carried ones, q terms."""
+class Surrogate(NamedTuple):
+    """Sums at the reference. f free columns, j carried ones, q terms."""
 
-    rows: FactorRows
     reference: np.ndarray  # (d,): beta* of the free columns, 0 for the others
     free: np.ndarray
     carried: np.ndarray
@@ -46,25 +45,43 @@ class LevelTables(NamedTuple):
     crossed: np.ndarray  # (levels, f, q)
     crossed_third: np.ndarray  # (levels, f, q, q)
     thirds: np.ndarray  # (levels, q, q, q)
-    carriers: np.ndarray  # (levels, q, j): B
-    carrier_products: np.ndarray  # (q, q, j, j): sum over levels of B_a' B_b
     factor: np.ndarray  # (f, f): F F' = inverse of the precision of the coefficients given the levels, lower triangular
     inverse: np.ndarray  # (f, f): of F
     stretch: np.ndarray  # (levels, q, q): L of zeta = |L^-1 z|, lower triangular; 1 for one term
-    norms: np.ndarray  # (rows,): a, level by level
+
+
+class RowShares(NamedTuple):
+    """What each row adds to the bounds, level by level, and sums, largest values of the products by level."""
+
+    norms: np.ndarray  # (rows,): a
     zetas: np.ndarray  # (rows,), or none where all are 1
     loads: np.ndarray  # (rows,): M3 or |f''*|, weight included
-    sums: np.ndarray  # (levels, 4): of the products
-    peaks: np.ndarray  # (levels, 4): their largest
+    sums: np.ndarray  # (levels, 4)
+    peaks: np.ndarray  # (levels, 4)
     most: np.ndarray  # (levels, 2): largest a and zeta
     exponential: bool
     ratio: float  # M4 / M3
-    scales: np.ndarray  # (q, 3): priors of the standard deviations
-    eta: float
-    precision: np.ndarray  # (d, d): of the Gaussian part of the prior of the coefficients
+
+
+class LevelPrior(NamedTuple):
+    """Prior of coefficients, split into a Gaussian part and the rest, and of the covariance of the levels."""
+
+    carriers: np.ndarray  # (levels, q, j): B
+    carrier_products: np.ndarray  # (q, q, j, j): sum over levels of B_a' B_b
+    precision: np.ndarray  # (d, d): of the Gaussian part
     location: np.ndarray
-    others: PriorTerms  # the rest of that prior
+    others: PriorTerms
     gaussian: bool  # whether there is no rest
+    scales: np.ndarray  # (q, 3)
+    eta: float
+
+
+class LevelTables(NamedTuple):
+    """Everything that a sweep needs besides rows and state."""
+
+    surrogate: Surrogate
+    shares: RowShares
+    prior: LevelPrior
 
 
 def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTables:
@@ -85,8 +102,7 @@ def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTable
     covariance = np.outer(mode.sigmas[0], mode.sigmas[0]) * mode.correlations[0]
     stretch = _stretch(sums.curvatures, covariance)
     ratio = fourth_ratio(model.member)
-    tables = LevelTables(
-        rows,
+    surrogate = Surrogate(
         reference,
         free,
         carried,
@@ -98,45 +114,40 @@ def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTable
         np.ascontiguousarray(sums.crossed[:, free]),
         np.ascontiguousarray(sums.crossed_third[:, free]),
         sums.thirds,
-        carriers,
-        np.einsum("gaj,gbk->abjk", carriers, carriers),
         factor,
         inverse,
         stretch,
-        *_shares(rows, reference, free, factor, centres, stretch, ratio is None, cores),
-        exponential=ratio is None,
-        ratio=ratio or 0.0,
-        scales=np.array([prior.terms() for prior in model.scale_priors[0]]),
-        eta=float(model.correlation_priors[0].eta),
-        precision=precision,
-        location=location,
-        others=others,
-        gaussian=bool((others.kind == FLAT).all()),
     )
-    if ratio is None or not model.family.self_concordant:
-        return tables
-    shares = _shares(rows, reference, free, factor, centres, stretch, True, cores)
-    names = ("norms", "zetas", "loads", "sums", "peaks", "most")
-    other = tables._replace(exponential=True, **dict(zip(names, shares, strict=True)))
-    return min((tables, other), key=lambda t: typical_rate(t, covariance))
+    prior = LevelPrior(
+        carriers,
+        np.einsum("gaj,gbk->abjk", carriers, carriers),
+        precision,
+        location,
+        others,
+        bool((others.kind == FLAT).all()),
+        np.array([own.terms() for own in model.scale_priors[0]]),
+        float(model.correlation_priors[0].eta),
+    )
+    kinds = [kind for kind, proven in ((False, ratio is not None), (True, model.family.self_concordant)) if proven]
+    choices = [row_shares(rows, surrogate, kind, ratio or 0.0, cores) for kind in kinds]
+    sizes = np.diff(rows.offsets)
+    best = (
+        choices[0] if len(choices) == 1 else min(choices, key=lambda shares: typical_rate(surrogate, shares, sizes, covariance))
+    )
+    return LevelTables(surrogate, best, prior)
 
 
-def typical_rate(tables: LevelTables, covariance: np.ndarray) -> float:
+def typical_rate(surrogate: Surrogate, shares: RowShares, sizes: np.ndarray, covariance: np.ndarray) -> float:
     """Rows that a sweep would read if all effects moved by one posterior standard deviation and the coefficients to a typical point."""
-    f, factors, total = tables.free.size, np.empty(PRODUCTS), 0.0
-    spread = np.linalg.inv(_clipped(tables.curvatures) + np.linalg.inv(covariance))
+    f, total = surrogate.free.size, 0.0
+    spread = np.linalg.inv(_clipped(surrogate.curvatures) + np.linalg.inv(covariance))
     sds = np.sqrt(np.einsum("gaa->ga", spread))
-    nu = np.sqrt((np.einsum("gab,ga->gb", tables.stretch, sds) ** 2).sum(1))
-    sizes = np.diff(tables.rows.offsets)
-    for g in range(sizes.size):
-        for fill in (0, 1):
-            if fill == 0:
-                coefficient_factors(
-                    tables.exponential, tables.ratio, np.sqrt(2.0 * f), 0.7 * f, np.sqrt(f), nu[g], tables.most[g], factors
-                )
-            else:
-                effects_factors(tables.exponential, tables.ratio, np.sqrt(f), nu[g] ** 2, 0.0, nu[g] ** 2, tables.most[g], factors)
-            total += min(float(factors @ tables.sums[g]), float(sizes[g]))
+    nu = np.sqrt((np.einsum("gab,ga->gb", surrogate.stretch, sds) ** 2).sum(1))
+    bound = shares.exponential, shares.ratio
+    for g in range(0, sizes.size, max(1, sizes.size // 1000)):
+        moved = coefficient_factors(*bound, np.sqrt(2.0 * f), 0.7 * f, np.sqrt(f), nu[g], *shares.most[g])
+        swept = effects_factors(*bound, np.sqrt(f), nu[g] ** 2, 0.0, nu[g] ** 2, *shares.most[g])
+        total += sum(min(float(np.dot(factors, shares.sums[g])), float(sizes[g])) for factors in (moved, swept))
     return total
 
 
@@ -174,7 +185,11 @@ def split_prior(terms: PriorTerms) -> tuple[np.ndarray, np.ndarray, PriorTerms]:
     precision = np.diag(np.where(normal, 1.0 / terms.scale**2, 0.0))
     if terms.dense.size:
         precision = precision + terms.dense
-    return precision, terms.location.copy(), terms._replace(kind=np.where(normal, FLAT, terms.kind), dense=np.zeros((0, 0))) if d else terms
+    return (
+        precision,
+        terms.location.copy(),
+        terms._replace(kind=np.where(normal, FLAT, terms.kind), dense=np.zeros((0, 0))) if d else terms,
+    )
 
 
 def _whitening(
@@ -210,29 +225,21 @@ def _clipped(matrices: np.ndarray) -> np.ndarray:
     return np.einsum("...ab,...b,...cb->...ac", vectors, np.maximum(values, 0.0), vectors)
 
 
-def _shares(
-    rows: FactorRows,
-    reference: np.ndarray,
-    free: np.ndarray,
-    factor: np.ndarray,
-    centres: np.ndarray,
-    stretch: np.ndarray,
-    exponential: bool,
-    cores: int | None,
-) -> tuple[np.ndarray, ...]:
-    """a, zeta, load of every row level by level; sums and peaks of their products, and largest a and zeta, of every level."""
-    n, levels = rows.records.shape[0], centres.shape[0]
+def row_shares(rows: FactorRows, surrogate: Surrogate, exponential: bool, ratio: float, cores: int | None) -> RowShares:
+    """a, zeta and load of every row, level by level, with sums and largest values: one pass."""
+    n, levels = rows.records.shape[0], surrogate.centres.shape[0]
     norms, loads = np.empty(n), np.empty(n)
     zetas = np.empty(0 if rows.first < 0 else n)
     sums, peaks, most = np.zeros((levels, PRODUCTS)), np.zeros((levels, PRODUCTS)), np.zeros((levels, 2))
-    inverse = np.ascontiguousarray(np.linalg.inv(stretch))
+    inverse = np.ascontiguousarray(np.linalg.inv(surrogate.stretch))
+    at = surrogate.reference, surrogate.free, surrogate.factor, surrogate.centres, inverse
     arrays = norms, zetas, loads, sums, peaks, most
 
     def work(start: int, stop: int) -> None:
-        _fill_shares(rows, reference, free, factor, centres, inverse, exponential, start, stop, *arrays)
+        _fill_shares(rows, *at, exponential, start, stop, *arrays)
 
     over_ranges(levels, max(1, -(-levels // 64)), work, cores)
-    return arrays
+    return RowShares(*arrays, exponential, ratio)
 
 
 @jit(options=SUMS)
@@ -272,4 +279,3 @@ def _fill_shares(
                 sums[g, k] += share
                 peaks[g, k] = max(peaks[g, k], share)
             most[g, 0], most[g, 1] = max(most[g, 0], a), max(most[g, 1], zeta)
-

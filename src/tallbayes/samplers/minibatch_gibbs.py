@@ -18,9 +18,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.contract import Guarantee, Policy, Sampler, Setup, init, positions, step
 from tallbayes.compile import inlinable
-from tallbayes.engine.covariances import correlation_factor
+from tallbayes.contract import Guarantee, Policy, Sampler, Setup, init, positions, step
+from tallbayes.engine.covariances import correlation_factor, unconstrained_covariance
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.mode.hierarchical import HierarchicalMode
 from tallbayes.mode.laplace import Mode
@@ -34,13 +34,21 @@ from tallbayes.schemes.coefficient_moves import (
     WALK,
     CoefficientMove,
     draw_carried,
-    effect_sizes,
     free_shift,
     move_coefficients,
     widened,
 )
 from tallbayes.schemes.covariance_slice import draw_covariance, whitener
-from tallbayes.schemes.level_moves import OneEffect, level_surrogates, map_move, move_levels, start_levels, whitened_radius
+from tallbayes.schemes.level_moves import (
+    Given,
+    OneEffect,
+    level_surrogates,
+    map_move,
+    move_levels,
+    start_levels,
+    whitened_radius,
+)
+from tallbayes.target import Target, counters
 
 
 class State(NamedTuple):
@@ -84,29 +92,16 @@ AT = positions(Info)
 
 
 @inlinable
-def _covariance_of(theta, d, log_sd, partial):
-    """Read log sigma and partial correlations off the parameters."""
-    q = log_sd.size
-    factor = np.zeros((q, q))
-    for a in range(q):
-        log_sd[a] = math.log(theta[d + a])
-    at, position = d + q, 0
-    for a in range(q):
-        rest = 1.0
-        for b in range(a):
-            total = theta[at]
-            for c in range(b):
-                total -= factor[a, c] * factor[b, c]
-            factor[a, b] = total / factor[b, b]
-            partial[position] = math.atanh(factor[a, b] / math.sqrt(rest))
-            rest -= factor[a, b] * factor[a, b]
-            at += 1
-            position += 1
-        factor[a, a] = math.sqrt(rest)
+def _effect(carriers, carried, beta, levels, g, a):
+    """b = c - B beta_J of a level."""
+    total = levels[g, a]
+    for k in range(carried.size):
+        total -= carriers[g, a, k] * beta[carried[k]]
+    return total
 
 
 @inlinable
-def _fill_theta(tables, state):
+def _fill_theta(carriers, carried, state):
     """Write the state in the parameters of the model."""
     beta, theta, q = state.beta, state.theta, state.log_sd.size
     d = beta.size
@@ -123,40 +118,35 @@ def _fill_theta(tables, state):
                 total += factor[a, c] * factor[b, c]
             theta[at] = total
             at += 1
-    for g in range(state.levels.shape[0]):
-        for a in range(q):
-            total = state.levels[g, a]
-            for k in range(tables.carried.size):
-                total -= tables.carriers[g, a, k] * beta[tables.carried[k]]
-            theta[at] = total
+    for a in range(q):
+        for g in range(state.levels.shape[0]):
+            theta[at] = _effect(carriers, carried, beta, state.levels, g, a)
             at += 1
 
 
 @init.register(GibbsOptions)
 def _init(rng, target, options, theta):
-    tables = target.proxy
-    d, q = tables.reference.size, tables.centres.shape[1]
+    tables, surrogate = target.proxy, target.proxy.surrogate
+    d, q = surrogate.reference.size, surrogate.centres.shape[1]
     beta, log_sd, partial = theta[:d].copy(), np.empty(q), np.empty(q * (q - 1) // 2)
-    _covariance_of(theta, d, log_sd, partial)
-    delta = np.empty(tables.free.size)
-    free_shift(tables, beta, delta)
-    slope, curvature = level_surrogates(options.form, tables, delta)
+    unconstrained_covariance(theta[d : d + q], theta[d + q : d + q + partial.size], log_sd, partial)
+    delta = np.empty(surrogate.free.size)
+    free_shift(surrogate, beta, delta)
+    slope, curvature = level_surrogates(options.form, surrogate, delta)
     levels = start_levels(options.form, rng, tables, beta, log_sd, partial, slope, curvature)
     state = State(theta.copy(), beta, log_sd, partial, levels)
-    _fill_theta(tables, state)
+    _fill_theta(tables.prior.carriers, surrogate.carried, state)
     return state
 
 
 @inlinable
-def _scatter(tables, beta, levels):
+def _scatter(carriers, carried, beta, levels):
     """Sum over levels of b b'."""
     q = levels.shape[1]
     out, b = np.zeros((q, q)), np.empty(q)
     for g in range(levels.shape[0]):
         for a in range(q):
-            b[a] = levels[g, a]
-            for k in range(tables.carried.size):
-                b[a] -= tables.carriers[g, a, k] * beta[tables.carried[k]]
+            b[a] = _effect(carriers, carried, beta, levels, g, a)
         for a in range(q):
             for c in range(q):
                 out[a, c] += b[a] * b[c]
@@ -178,53 +168,49 @@ def _precision(log_sd, partial):
 
 @step.register(GibbsOptions)
 def _step(rng, target, options, state, info):
-    tables, form = target.proxy, options.form
+    surrogate, prior, form = target.proxy.surrogate, target.proxy.prior, options.form
     beta, log_sd, partial = state.beta.copy(), state.log_sd.copy(), state.partial.copy()
-    levels = state.levels.copy()
-    count, q, f = levels.shape[0], levels.shape[1], tables.free.size
+    levels, carriers, carried, free = state.levels.copy(), prior.carriers, surrogate.carried, surrogate.free
+    count = levels.shape[0]
     info[:] = 0.0
-    if f > 0:
-        sizes = np.empty(count)
-        effect_sizes(tables, levels, sizes)
-        moved = move_coefficients(rng, target, tables, options.coefficients, beta, levels, sizes)
+    if free.size > 0:
+        moved = move_coefficients(rng, target, options.coefficients, beta, levels)
         info[AT.accepted] = 1.0 if moved.accepted else 0.0
         info[AT.component] = moved.component
         info[AT.coefficient_rows] = moved.rows
-    delta, shift = np.empty(f), np.empty(beta.size)
-    free_shift(tables, beta, delta)
-    widened(tables, delta, shift)
-    radius = whitened_radius(tables, delta)
-    slope, curvature = level_surrogates(form, tables, delta)
-    swept = move_levels(form, rng, target, tables, beta, shift, radius, log_sd, partial, levels, slope, curvature)
+    delta, shift = np.empty(free.size), np.empty(beta.size)
+    free_shift(surrogate, beta, delta)
+    widened(free, delta, shift)
+    slope, curvature = level_surrogates(form, surrogate, delta)
+    given = Given(shift, whitened_radius(surrogate.inverse, delta), slope, curvature)
+    swept = move_levels(form, rng, target, beta, log_sd, partial, levels, given)
     info[AT.level_acceptance] = swept.accepted / count
     info[AT.acceptance_rate] = swept.accepted / count
     info[AT.level_rows] = swept.rows
     info[AT.full_levels] = swept.full
-    draw_carried(rng, target, tables, _precision(log_sd, partial), beta, levels)
-    draw_covariance(rng, tables.scales, tables.eta, count, _scatter(tables, beta, levels), log_sd, partial)
-    if rng.random() < options.map_share:
-        other_sd, other_partial = log_sd.copy(), partial.copy()
-        for a in range(q):
-            other_sd[a] += options.scale_step * rng.standard_normal()
-        for a in range(partial.size):
-            other_partial[a] += options.scale_step * rng.standard_normal()
-        mapped = map_move(
-            form, rng, target, tables, beta, shift, radius, log_sd, partial, levels, slope, curvature, beta, other_sd, other_partial
-        )
-        info[AT.scale_tried], info[AT.scale_accepted] = 1.0, 1.0 if mapped.accepted else 0.0
-        info[AT.map_rows] += mapped.rows
-    if tables.carried.size > 0 and rng.random() < options.map_share:
-        other, change = beta.copy(), np.empty(tables.carried.size)
-        lower_times(options.shift_factor, normal_vector(rng, change.size), change)
-        for k in range(change.size):
-            other[tables.carried[k]] += change[k]
-        mapped = map_move(
-            form, rng, target, tables, beta, shift, radius, log_sd, partial, levels, slope, curvature, other, log_sd, partial
-        )
-        info[AT.shift_tried], info[AT.shift_accepted] = 1.0, 1.0 if mapped.accepted else 0.0
+    draw_carried(rng, carried, free, prior, _precision(log_sd, partial), beta, levels)
+    draw_covariance(rng, prior.scales, prior.eta, count, _scatter(carriers, carried, beta, levels), log_sd, partial)
+    for kind in range(2 if carried.size > 0 else 1):
+        if not rng.random() < options.map_share:
+            continue
+        other, other_sd, other_partial = beta.copy(), log_sd.copy(), partial.copy()
+        if kind == 0:
+            for a in range(log_sd.size):
+                other_sd[a] += options.scale_step * rng.standard_normal()
+            for a in range(partial.size):
+                other_partial[a] += options.scale_step * rng.standard_normal()
+        else:
+            change = np.empty(carried.size)
+            lower_times(options.shift_factor, normal_vector(rng, change.size), change)
+            for k in range(change.size):
+                other[carried[k]] += change[k]
+        mapped = map_move(form, rng, target, beta, log_sd, partial, levels, given, other, other_sd, other_partial)
+        at = AT.scale_tried if kind == 0 else AT.shift_tried
+        info[at] = 1.0
+        info[at + 1] = 1.0 if mapped.accepted else 0.0
         info[AT.map_rows] += mapped.rows
     state = State(np.empty(state.theta.size), beta, log_sd, partial, levels)
-    _fill_theta(tables, state)
+    _fill_theta(carriers, carried, state)
     return state
 
 
@@ -242,21 +228,31 @@ class GibbsTuning(NamedTuple):
 class GibbsPolicy(Policy):
     """Warm-up: steps by stochastic approximation, shares of proposals and inflation of rates from what was accepted."""
 
-    def __init__(self, model: HierarchicalModel, mode: HierarchicalMode, tables: LevelTables, form: Any, inflation: float | None) -> None:
-        self.model, self.tables, self.form = model, tables, form
+    def __init__(
+        self, model: HierarchicalModel, mode: HierarchicalMode, tables: LevelTables, form: Any, inflation: float | None
+    ) -> None:
+        self.model, self.form = model, form
+        self.surrogate = surrogate = tables.surrogate
         d, q = model.data.d, len(model.factors[0].terms)
-        covariance = mode.covariance[np.ix_(tables.carried, tables.carried)]
-        self.shift = np.linalg.cholesky(covariance) if tables.carried.size else np.zeros((0, 0))
+        covariance = mode.covariance[np.ix_(surrogate.carried, surrogate.carried)]
+        self.shift = np.linalg.cholesky(covariance) if surrogate.carried.size else np.zeros((0, 0))
         self.scale = float(np.mean(mode.laplace().sd[d : d + q] / mode.sigmas[0]))
         self.inflation = inflation
         self.map_share = 1.0 if float(mode.weakness[0].mean()) > 0.05 else 0.25
 
     def begin(self) -> GibbsTuning:
         """Steps of 2.4 standard deviations over the root of the dimension."""
-        m = self.tables.scales.shape[0]
-        walk = 2.4 / math.sqrt(max(1, self.tables.free.size))
+        m = self.surrogate.centres.shape[1]
+        walk = 2.4 / math.sqrt(max(1, self.surrogate.free.size))
         scale = 2.4 * self.scale / math.sqrt(m * (m + 1) / 2)
-        return GibbsTuning(0.0, math.log(walk), math.log(scale), math.log(2.4 / math.sqrt(max(1, self.tables.carried.size))), 0.7, self.inflation or 1.0)
+        return GibbsTuning(
+            0.0,
+            math.log(walk),
+            math.log(scale),
+            math.log(2.4 / math.sqrt(max(1, self.surrogate.carried.size))),
+            0.7,
+            self.inflation or 1.0,
+        )
 
     def window_ends(self, warmup: int) -> list[int]:
         """As for moves."""
@@ -271,10 +267,10 @@ class GibbsPolicy(Policy):
             ("log_scale", info["scale_tried"] > 0, info["scale_accepted"], 0.35),
             ("log_shift", info["shift_tried"] > 0, info["shift_accepted"], 0.35),
         ):
-            if tried.any() and (name != "log_walk" or self.tables.free.size):
+            if tried.any() and (name != "log_walk" or self.surrogate.free.size):
                 values[name] += gain * (float(accepted[tried].mean()) - goal)
         fresh = info["component"] == INDEPENDENT
-        if self.tables.free.size and fresh.any():
+        if self.surrogate.free.size and fresh.any():
             rate = float(info["accepted"][fresh].mean())
             values["independent"] = 0.8 * state.independent + 0.2 * min(0.8, max(0.2, rate))
             rows = float(info["coefficient_rows"].mean())
@@ -297,6 +293,16 @@ class GibbsPolicy(Policy):
         whole = np.zeros(m + self.model.level_count)
         whole[:m] = theta[:m]
         return State(whole, np.zeros(d), np.zeros(q), np.zeros(q * (q - 1) // 2), np.zeros((factor.levels, q)))
+
+
+@dataclass(frozen=True, eq=False)
+class GibbsSetup(Setup):
+    """Rows level by level, and the prior of the coefficients alone."""
+
+    def target(self) -> Target:
+        """A target for one chain."""
+        assert isinstance(self.model, HierarchicalModel)
+        return Target(self.model.factor_rows(0), self.model.coefficient_terms, self.proxy, counters())
 
 
 @dataclass(frozen=True)
@@ -344,8 +350,8 @@ class MinibatchGibbs(Sampler):
             raise ModelError("minibatch-gibbs serves one effect per level; several need 'nuts'.")
         tables = level_tables(mode)
         policy = GibbsPolicy(model, mode, tables, OneEffect(), self.inflation)
-        carried = [model.data.columns[j] for j in tables.carried]
-        kind = "exponential" if tables.exponential else "third- and fourth-derivative"
+        carried = [model.data.columns[j] for j in tables.surrogate.carried]
+        kind = "exponential" if tables.shares.exponential else "third- and fourth-derivative"
         why = f"minibatch Gibbs over {model.factors[0].levels:,} levels of {model.factors[0].name!r} with {kind} bounds"
         why += f"; the levels carry {', '.join(carried)}" if carried else ""
-        return Setup(model, policy, tables, 3 * model.data.n, why)
+        return GibbsSetup(model, policy, tables, 3 * model.data.n, why)

@@ -41,120 +41,119 @@ class Moved(NamedTuple):
 
 
 @inlinable
-def free_shift(tables, beta, out):
+def free_shift(surrogate, beta, out):
     """delta of the free columns, in the order of `free`."""
     for k in range(out.size):
-        j = tables.free[k]
-        out[k] = beta[j] - tables.reference[j]
+        j = surrogate.free[k]
+        out[k] = beta[j] - surrogate.reference[j]
 
 
 @inlinable
-def widened(tables, delta, out):
+def widened(free, delta, out):
     """delta as a vector over all columns, 0 for carried ones."""
-    out[:] = 0.0
+    for j in range(out.size):
+        out[j] = 0.0
     for k in range(delta.size):
-        out[tables.free[k]] = delta[k]
+        out[free[k]] = delta[k]
 
 
 @inlinable
-def effect_sizes(tables, levels, out):
+def effect_sizes(centres, stretch, levels, out):
     """|nu| of every level."""
     q = levels.shape[1]
     for g in range(levels.shape[0]):
         if q == 1:
-            out[g] = abs(levels[g, 0] - tables.centres[g, 0])
+            out[g] = abs(levels[g, 0] - centres[g, 0])
             continue
         square = 0.0
         for b in range(q):
             total = 0.0
             for a in range(b, q):
-                total += tables.stretch[g, a, b] * (levels[g, a] - tables.centres[g, a])
+                total += stretch[g, a, b] * (levels[g, a] - centres[g, a])
             square += total * total
         out[g] = math.sqrt(square)
 
 
 @inlinable
-def linear_term(tables, levels, out):
+def linear_term(surrogate, levels, out):
     """Slope of the surrogate in delta at 0, given the levels."""
     q, f = levels.shape[1], out.size
+    centres, crossed, third = surrogate.centres, surrogate.crossed, surrogate.crossed_third
     for k in range(f):
-        out[k] = tables.gradient[k]
+        out[k] = surrogate.gradient[k]
     for g in range(levels.shape[0]):
-        if q == 1:
-            e = levels[g, 0] - tables.centres[g, 0]
-            half = 0.5 * e * e
-            for k in range(f):
-                out[k] += half * tables.crossed_third[g, k, 0, 0] - e * tables.crossed[g, k, 0]
-            continue
         for a in range(q):
-            first = levels[g, a] - tables.centres[g, a]
+            first = levels[g, a] - centres[g, a]
             for k in range(f):
-                total = -tables.crossed[g, k, a]
-                for b in range(q):
-                    total += 0.5 * tables.crossed_third[g, k, a, b] * (levels[g, b] - tables.centres[g, b])
-                out[k] += total * first
+                out[k] -= first * crossed[g, k, a]
+            for b in range(q):
+                half = 0.5 * first * (levels[g, b] - centres[g, b])
+                for k in range(f):
+                    out[k] += half * third[g, k, a, b]
 
 
 @inlinable
-def _surrogate(tables, linear, delta, scratch):
-    symmetric_times(tables.information, delta, scratch)
+def _surrogate_value(information, linear, delta, scratch):
+    symmetric_times(information, delta, scratch)
     return dot(linear, delta) - 0.5 * dot(delta, scratch)
 
 
 @inlinable
-def _proposal_mean(tables, linear, beta, scratch):
+def _proposal_mean(surrogate, prior, linear, beta, scratch):
     """Mean of the Gaussian fit: its slope at delta = 0 times its covariance."""
-    d, f = beta.size, linear.size
-    at, slope = tables.reference.copy(), linear.copy()
-    for m in range(tables.carried.size):
-        at[tables.carried[m]] = beta[tables.carried[m]]
+    f = linear.size
+    at, slope = surrogate.reference.copy(), linear.copy()
+    for m in range(surrogate.carried.size):
+        at[surrogate.carried[m]] = beta[surrogate.carried[m]]
     for k in range(f):
-        for i in range(d):
-            slope[k] -= tables.precision[tables.free[k], i] * (at[i] - tables.location[i])
-    upper_times(tables.factor, slope, scratch)
+        for i in range(beta.size):
+            slope[k] -= prior.precision[surrogate.free[k], i] * (at[i] - prior.location[i])
+    upper_times(surrogate.factor, slope, scratch)
     mean = np.empty(f)
-    lower_times(tables.factor, scratch, mean)
+    lower_times(surrogate.factor, scratch, mean)
     return mean
 
 
 @inlinable
-def _fit_value(tables, delta, mean, scratch):
+def _fit_value(inverse, delta, mean, scratch):
     """Log density of the Gaussian fit."""
-    lower_times(tables.inverse, delta - mean, scratch)
+    lower_times(inverse, delta - mean, scratch)
     return -0.5 * dot(scratch, scratch)
 
 
 @inlinable
-def move_coefficients(rng, target, tables, kernel, beta, levels, sizes):
-    """One move of the free coefficients, made in `beta`; `sizes` are those of `effect_sizes`."""
-    f, d = tables.free.size, beta.size
+def move_coefficients(rng, target, kernel, beta, levels):
+    """One move of the free coefficients, made in `beta`."""
+    surrogate, prior = target.proxy.surrogate, target.proxy.prior
+    f, d = surrogate.free.size, beta.size
     linear, scratch, delta = np.empty(f), np.empty(f), np.empty(f)
-    linear_term(tables, levels, linear)
-    free_shift(tables, beta, delta)
+    linear_term(surrogate, levels, linear)
+    free_shift(surrogate, beta, delta)
     u = rng.random()
     noise, other = normal_vector(rng, f), np.empty(f)
-    lower_times(tables.factor, noise, other)
-    ratio = 0.0
+    lower_times(surrogate.factor, noise, other)
+    ratio, component = 0.0, WALK
     if u < kernel.independent + kernel.autoregressive:
         component = INDEPENDENT if u < kernel.independent else AUTOREGRESSIVE
         memory = 0.0 if u < kernel.independent else MEMORY
         fresh = math.sqrt(1.0 - memory * memory)
-        mean = _proposal_mean(tables, linear, beta, scratch)
+        mean = _proposal_mean(surrogate, prior, linear, beta, scratch)
         for k in range(f):
             other[k] = mean[k] + memory * (delta[k] - mean[k]) + fresh * other[k]
-        ratio += _fit_value(tables, delta, mean, scratch) - _fit_value(tables, other, mean, scratch)
+        ratio += _fit_value(surrogate.inverse, delta, mean, scratch) - _fit_value(surrogate.inverse, other, mean, scratch)
     else:
-        component = WALK
         for k in range(f):
             other[k] = delta[k] + kernel.step * other[k]
     moved = beta.copy()
     for k in range(f):
-        moved[tables.free[k]] = tables.reference[tables.free[k]] + other[k]
-    ratio += _surrogate(tables, linear, other, scratch) - _surrogate(tables, linear, delta, scratch)
-    ratio += prior_value(target.prior.coefficients, moved) - prior_value(target.prior.coefficients, beta)
+        moved[surrogate.free[k]] = surrogate.reference[surrogate.free[k]] + other[k]
+    ratio += _surrogate_value(surrogate.information, linear, other, scratch)
+    ratio -= _surrogate_value(surrogate.information, linear, delta, scratch)
+    ratio += prior_value(target.prior, moved) - prior_value(target.prior, beta)
     if not math.log(1.0 - rng.random()) < ratio:
         return Moved(False, component, 0)
-    residuals, rows = _residual_ratio(rng, target, tables, kernel.inflation, delta, other, levels, sizes, d)
+    residuals, rows = coefficient_residuals(rng, target, kernel.inflation, delta, other, levels)
+    count_pairs(target.counters, rows)
     if not math.log(1.0 - rng.random()) < residuals:
         return Moved(False, component, rows)
     for j in range(d):
@@ -163,67 +162,67 @@ def move_coefficients(rng, target, tables, kernel, beta, levels, sizes):
 
 
 @inlinable
-def _residual_ratio(rng, target, tables, inflation, delta, other, levels, sizes, d):
+def coefficient_residuals(rng, target, inflation, delta, other, levels):
     """Log ratio of the second stage, from a Poisson number of rows or from all of them, and how many were read."""
-    f, count = delta.size, levels.shape[0]
+    rows, surrogate, shares = target.rows, target.proxy.surrogate, target.proxy.shares
+    reference, centres, records = surrogate.reference, surrogate.centres, rows.records
+    f, count, n = delta.size, levels.shape[0], shares.norms.size
     first, second = np.empty(f), np.empty(f)
-    lower_times(tables.inverse, delta, first)
-    lower_times(tables.inverse, other, second)
+    lower_times(surrogate.inverse, delta, first)
+    lower_times(surrogate.inverse, other, second)
     gap = 0.0
     for k in range(f):
         gap += (second[k] - first[k]) ** 2
-    ends = dot(first, first), dot(second, second)
-    square = max((ends[0] + dot(first, second) + ends[1]) / 3.0, 0.0)
-    distance, radius = math.sqrt(gap), math.sqrt(max(ends[0], ends[1]))
-    factors, cumulative, total = np.empty(4), np.empty(count), 0.0
+    here, there = dot(first, first), dot(second, second)
+    square = max((here + dot(first, second) + there) / 3.0, 0.0)
+    distance, radius = math.sqrt(gap), math.sqrt(max(here, there))
+    sizes, cumulative, total = np.empty(count), np.empty(count), 0.0
+    effect_sizes(centres, surrogate.stretch, levels, sizes)
+    exponential, ratio, most, sums = shares.exponential, shares.ratio, shares.most, shares.sums
     for g in range(count):
-        coefficient_factors(tables.exponential, tables.ratio, distance, square, radius, sizes[g], tables.most[g], factors)
-        total += level_rate(tables, g, factors)
+        factors = coefficient_factors(exponential, ratio, distance, square, radius, sizes[g], most[g, 0], most[g, 1])
+        total += level_rate(sums, g, factors)
         cumulative[g] = total
-    n = tables.norms.size
-    before, after = np.empty(d), np.empty(d)
-    widened(tables, delta, before)
-    widened(tables, other, after)
+    before, after = np.empty(reference.size), np.empty(reference.size)
+    widened(surrogate.free, delta, before)
+    widened(surrogate.free, other, after)
+    log_ratio = 0.0
     if not inflation * total < n:
-        ratio = 0.0
         for g in range(count):
-            effect = levels[g] - tables.centres[g]
-            for position in range(tables.rows.offsets[g], tables.rows.offsets[g + 1]):
-                ratio += coefficient_gap(tables, g, position, before, after, effect)
-        count_pairs(target, n)
-        return ratio, n
-    if total <= 0.0:
-        return 0.0, 0
-    candidates = rng.poisson(inflation * total)
-    owner, positions, bounds = np.empty(candidates, np.int64), np.empty(candidates, np.int64), np.empty(candidates)
+            effect = levels[g] - centres[g]
+            for position in range(rows.offsets[g], rows.offsets[g + 1]):
+                log_ratio += coefficient_gap(
+                    rows, records[row_of(rows, position)], reference, centres[g], before, after, effect
+                )
+        return log_ratio, n
+    candidates = rng.poisson(inflation * total) if total > 0.0 else 0
+    owner, drawn, bounds = np.empty(candidates, np.int64), np.empty(candidates, np.int64), np.empty(candidates)
     for c in range(candidates):
         g = find_level(cumulative, rng.random() * total)
-        coefficient_factors(tables.exponential, tables.ratio, distance, square, radius, sizes[g], tables.most[g], factors)
+        factors = coefficient_factors(exponential, ratio, distance, square, radius, sizes[g], most[g, 0], most[g, 1])
         owner[c] = g
-        positions[c], bounds[c] = draw_position(rng, tables, g, factors, level_rate(tables, g, factors))
-        prefetch_row(tables.rows.records, row_of(tables.rows, positions[c]))
-    ratio = 0.0
+        drawn[c], bounds[c] = draw_position(rng, shares, g, rows.offsets[g], rows.offsets[g + 1] - rows.offsets[g], factors)
+        prefetch_row(records, row_of(rows, drawn[c]))
     for c in range(candidates):
-        g = owner[c]
-        change = coefficient_gap(tables, g, positions[c], before, after, levels[g] - tables.centres[g])
-        ratio += kept_ratio(rng, target, tables, positions[c], change, inflation * bounds[c])
-    count_pairs(target, candidates)
-    return ratio, candidates
+        g, i = owner[c], row_of(rows, drawn[c])
+        change = coefficient_gap(rows, records[i], reference, centres[g], before, after, levels[g] - centres[g])
+        log_ratio += kept_ratio(rng, target.counters, i, shares.loads[drawn[c]], change, inflation * bounds[c])
+    return log_ratio, candidates
 
 
 @inlinable
-def draw_carried(rng, target, tables, inverse, beta, levels):
+def draw_carried(rng, carried, free, prior, inverse, beta, levels):
     """Draw the carried coefficients given the levels, `inverse` = Sigma^-1; a prior that is not Gaussian decides on its ratio."""
-    j, q, d = tables.carried.size, levels.shape[1], beta.size
+    j, q = carried.size, levels.shape[1]
     if j == 0:
-        return True
-    precision, linear = np.zeros((j, j)), np.zeros(j)
+        return False
+    precision, linear, carriers = np.zeros((j, j)), np.zeros(j), prior.carriers
     for k in range(j):
         for m in range(j):
-            total = tables.precision[tables.carried[k], tables.carried[m]]
+            total = prior.precision[carried[k], carried[m]]
             for a in range(q):
                 for b in range(q):
-                    total += inverse[a, b] * tables.carrier_products[a, b, k, m]
+                    total += inverse[a, b] * prior.carrier_products[a, b, k, m]
             precision[k, m] = total
     for g in range(levels.shape[0]):
         for a in range(q):
@@ -231,14 +230,12 @@ def draw_carried(rng, target, tables, inverse, beta, levels):
             for b in range(q):
                 total += inverse[a, b] * levels[g, b]
             for k in range(j):
-                linear[k] += tables.carriers[g, a, k] * total
+                linear[k] += carriers[g, a, k] * total
     for k in range(j):
-        row = tables.carried[k]
-        for i in range(d):
-            linear[k] += tables.precision[row, i] * tables.location[i]
-        for m in range(tables.free.size):
-            i = tables.free[m]
-            linear[k] -= tables.precision[row, i] * beta[i]
+        for i in range(beta.size):
+            linear[k] += prior.precision[carried[k], i] * prior.location[i]
+        for m in range(free.size):
+            linear[k] -= prior.precision[carried[k], free[m]] * beta[free[m]]
     factor, scratch, drawn = inverse_factor(precision), np.empty(j), np.empty(j)
     upper_times(factor, linear, scratch)
     for k in range(j):
@@ -246,11 +243,11 @@ def draw_carried(rng, target, tables, inverse, beta, levels):
     lower_times(factor, scratch, drawn)
     moved = beta.copy()
     for k in range(j):
-        moved[tables.carried[k]] = drawn[k]
-    if not tables.gaussian:
-        ratio = prior_value(tables.others, moved) - prior_value(tables.others, beta)
+        moved[carried[k]] = drawn[k]
+    if not prior.gaussian:
+        ratio = prior_value(prior.others, moved) - prior_value(prior.others, beta)
         if not math.log(1.0 - rng.random()) < ratio:
             return False
     for k in range(j):
-        beta[tables.carried[k]] = moved[tables.carried[k]]
+        beta[carried[k]] = moved[carried[k]]
     return True

@@ -17,7 +17,7 @@ import numpy as np
 
 from tallbayes.bounds.level_rates import effect_factors
 from tallbayes.compile import declared, generic, inlinable
-from tallbayes.moves.linear import dot
+from tallbayes.engine.grouped_rows import row_of
 from tallbayes.priors import prior_value
 from tallbayes.scale_priors import scale_log_density
 from tallbayes.schemes.level_rows import count_pairs, draw_position, effect_gap, find_level, kept_ratio, level_rate
@@ -46,9 +46,18 @@ class OneEffect(NamedTuple):
     """Marks levels with one effect each."""
 
 
+class Given(NamedTuple):
+    """What is held fixed while levels move: delta over all columns, its whitened length, and the surrogates of the levels."""
+
+    shift: np.ndarray
+    radius: float
+    slope: np.ndarray
+    curvature: np.ndarray
+
+
 @generic
 @declared
-def level_surrogates(form: Any, tables: Any, delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def level_surrogates(form: Any, surrogate: Any, delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Slope h and curvature D - K.delta of the surrogate of every level at eps = 0."""
     raise TypeError
 
@@ -63,20 +72,9 @@ def start_levels(form: Any, rng: Any, tables: Any, beta: Any, log_sd: Any, parti
 @generic
 @declared
 def move_levels(
-    form: Any,
-    rng: Any,
-    target: Any,
-    tables: Any,
-    beta: Any,
-    shift: Any,
-    radius: Any,
-    log_sd: Any,
-    partial: Any,
-    levels: Any,
-    slope: Any,
-    curvature: Any,
+    form: Any, rng: Any, target: Any, beta: Any, log_sd: Any, partial: Any, levels: Any, given: Given
 ) -> LevelsMoved:
-    """One move of every level, made in `levels`; `shift` is delta over all columns and `radius` its length in whitened coordinates."""
+    """One move of every level, made in `levels`."""
     raise TypeError
 
 
@@ -86,15 +84,11 @@ def map_move(
     form: Any,
     rng: Any,
     target: Any,
-    tables: Any,
     beta: Any,
-    shift: Any,
-    radius: Any,
     log_sd: Any,
     partial: Any,
     levels: Any,
-    slope: Any,
-    curvature: Any,
+    given: Given,
     other: Any,
     other_sd: Any,
     other_partial: Any,
@@ -103,49 +97,64 @@ def map_move(
     raise TypeError
 
 
+@inlinable
+def whitened_radius(inverse, delta):
+    """Length of delta in whitened coordinates."""
+    square = 0.0
+    for k in range(delta.size):
+        total = 0.0
+        for j in range(k + 1):
+            total += inverse[k, j] * delta[j]
+        square += total * total
+    return math.sqrt(square)
+
+
+@inlinable
+def prior_mean(carriers, carried, beta, g, a):
+    """Element a of B_g beta_J."""
+    total = 0.0
+    for k in range(carried.size):
+        total += carriers[g, a, k] * beta[carried[k]]
+    return total
+
+
 @level_surrogates.register(OneEffect)
-def _level_surrogates(form, tables, delta):
-    f, count = delta.size, tables.centres.shape[0]
+def _level_surrogates(form, surrogate, delta):
+    f, count = delta.size, surrogate.centres.shape[0]
     slope, curvature = np.empty(count), np.empty(count)
+    slopes, curvatures, crossed, third = surrogate.slopes, surrogate.curvatures, surrogate.crossed, surrogate.crossed_third
     for g in range(count):
         h, k = 0.0, 0.0
         for j in range(f):
-            h += tables.crossed[g, j, 0] * delta[j]
-            k += tables.crossed_third[g, j, 0, 0] * delta[j]
-        slope[g] = tables.slopes[g, 0] - h
-        curvature[g] = tables.curvatures[g, 0, 0] - k
+            h += crossed[g, j, 0] * delta[j]
+            k += third[g, j, 0, 0] * delta[j]
+        slope[g] = slopes[g, 0] - h
+        curvature[g] = curvatures[g, 0, 0] - k
     return slope, curvature
+
+
+@inlinable
+def fit_precision(curvature, at_reference, prior):
+    """Precision of the Gaussian fit: a curvature that is safely positive, and that of the prior."""
+    return max(curvature, SAFE * abs(at_reference)) + prior
 
 
 @start_levels.register(OneEffect)
 def _start_levels(form, rng, tables, beta, log_sd, partial, slope, curvature):
+    surrogate, carriers = tables.surrogate, tables.prior.carriers
     levels, precision = np.empty((slope.size, 1)), math.exp(-2.0 * log_sd[0])
     for g in range(slope.size):
-        p = fit_curvature(tables, curvature, g) + precision
-        middle = (slope[g] - (tables.centres[g, 0] - prior_mean(tables, beta, g)) * precision) / p
-        levels[g, 0] = tables.centres[g, 0] + middle + rng.standard_normal() / math.sqrt(p)
+        p = fit_precision(curvature[g], surrogate.curvatures[g, 0, 0], precision)
+        offset = surrogate.centres[g, 0] - prior_mean(carriers, surrogate.carried, beta, g, 0)
+        middle = (slope[g] - offset * precision) / p
+        levels[g, 0] = surrogate.centres[g, 0] + middle + rng.standard_normal() / math.sqrt(p)
     return levels
 
 
 @inlinable
-def fit_curvature(tables, curvature, g):
-    """A curvature that is safely positive, for proposals."""
-    return max(curvature[g], SAFE * abs(tables.curvatures[g, 0, 0]))
-
-
-@inlinable
-def prior_mean(tables, beta, g):
-    """B_g beta_J."""
-    total = 0.0
-    for k in range(tables.carried.size):
-        total += tables.carriers[g, 0, k] * beta[tables.carried[k]]
-    return total
-
-
-@inlinable
-def _surrogate_gap(tables, slope, curvature, g, before, after):
-    gap = slope[g] * (after - before) - 0.5 * curvature[g] * (after - before) * (after + before)
-    return gap + tables.thirds[g, 0, 0, 0] * (after * after * after - before * before * before) / 6.0
+def _surrogate_gap(slope, curvature, third, before, after):
+    gap = slope * (after - before) - 0.5 * curvature * (after - before) * (after + before)
+    return gap + third * (after * after * after - before * before * before) / 6.0
 
 
 @inlinable
@@ -155,30 +164,35 @@ def _log_t(distance, precision):
 
 
 @move_levels.register(OneEffect)
-def _move_levels(form, rng, target, tables, beta, shift, radius, log_sd, partial, levels, slope, curvature):
-    tau = math.exp(log_sd[0])
-    precision = 1.0 / (tau * tau)
-    accepted, rows, full = 0, 0, 0
-    factors, before, after = np.empty(4), np.empty(1), np.empty(1)
+def _move_levels(form, rng, target, beta, log_sd, partial, levels, given):
+    rows, surrogate, shares, counters = target.rows, target.proxy.surrogate, target.proxy.shares, target.counters
+    carriers, carried, records, offsets = target.proxy.prior.carriers, surrogate.carried, rows.records, rows.offsets
+    centres, curvatures, thirds, reference = surrogate.centres, surrogate.curvatures, surrogate.thirds, surrogate.reference
+    slope, curvature, shift, radius = given.slope, given.curvature, given.shift, given.radius
+    exponential, bound_ratio, most, sums = shares.exponential, shares.ratio, shares.most, shares.sums
+    precision = math.exp(-2.0 * log_sd[0])
+    accepted, read, full = 0, 0, 0
+    before, after = np.empty(1), np.empty(1)
     for g in range(slope.size):
-        centre, mean = tables.centres[g, 0], prior_mean(tables, beta, g)
-        p = fit_curvature(tables, curvature, g) + precision
-        middle = (slope[g] - (centre - mean) * precision) / p
-        chi = rng.standard_gamma(0.5 * DEGREES) * 2.0
+        centre, third = centres[g, 0], thirds[g, 0, 0, 0]
+        offset = centre - prior_mean(carriers, carried, beta, g, 0)
+        p = fit_precision(curvature[g], curvatures[g, 0, 0], precision)
+        middle = (slope[g] - offset * precision) / p
+        chi = 2.0 * rng.standard_gamma(0.5 * DEGREES)
         end = middle + SPREAD * rng.standard_normal() * math.sqrt(DEGREES / (chi * p))
         start = levels[g, 0] - centre
-        ratio = _surrogate_gap(tables, slope, curvature, g, start, end)
-        ratio -= 0.5 * precision * (end - start) * (end + start + 2.0 * (centre - mean))
+        ratio = _surrogate_gap(slope[g], curvature[g], third, start, end)
+        ratio -= 0.5 * precision * (end - start) * (end + start + 2.0 * offset)
         ratio += _log_t(start - middle, p) - _log_t(end - middle, p)
-        first = tables.rows.offsets[g]
-        size = tables.rows.offsets[g + 1] - first
-        effect_factors(tables.exponential, tables.ratio, radius, start, end, tables.most[g], factors)
-        rate = level_rate(tables, g, factors)
+        first = offsets[g]
+        size = offsets[g + 1] - first
+        factors = effect_factors(exponential, bound_ratio, radius, start, end, most[g, 0], most[g, 1])
+        rate = level_rate(sums, g, factors)
         before[0], after[0] = start, end
-        if abs(tables.thirds[g, 0, 0, 0]) > SKEWED * p * math.sqrt(p) or not rate < size:
+        if abs(third) > SKEWED * p * math.sqrt(p) or not rate < size:
             for position in range(first, first + size):
-                ratio += effect_gap(tables, g, position, shift, before, after)
-            rows += size
+                ratio += effect_gap(rows, records[row_of(rows, position)], reference, centres[g], shift, before, after)
+            read += size
             full += 1
         else:
             if not math.log(1.0 - rng.random()) < ratio:
@@ -186,103 +200,82 @@ def _move_levels(form, rng, target, tables, beta, shift, radius, log_sd, partial
             ratio = 0.0
             candidates = rng.poisson(rate)
             for _ in range(candidates):
-                position, bound = draw_position(rng, tables, g, factors, rate)
-                gap = effect_gap(tables, g, position, shift, before, after)
-                ratio += kept_ratio(rng, target, tables, position, gap, bound)
-            rows += candidates
+                position, bound = draw_position(rng, shares, g, first, size, factors)
+                i = row_of(rows, position)
+                gap = effect_gap(rows, records[i], reference, centres[g], shift, before, after)
+                ratio += kept_ratio(rng, counters, i, shares.loads[position], gap, bound)
+            read += candidates
         if math.log(1.0 - rng.random()) < ratio:
             levels[g, 0] = centre + end
             accepted += 1
-    count_pairs(target, rows)
-    return LevelsMoved(accepted, rows, full)
+    count_pairs(counters, read)
+    return LevelsMoved(accepted, read, full)
 
 
 @map_move.register(OneEffect)
-def _map_move(
-    form,
-    rng,
-    target,
-    tables,
-    beta,
-    shift,
-    radius,
-    log_sd,
-    partial,
-    levels,
-    slope,
-    curvature,
-    other,
-    other_sd,
-    other_partial,
-):
-    count = slope.size
-    first, second = math.exp(-2.0 * log_sd[0]), math.exp(-2.0 * other_sd[0])
-    stretch = other_sd[0] - log_sd[0]
-    ratio = prior_value(target.prior.coefficients, other) - prior_value(target.prior.coefficients, beta) + stretch
-    ratio += scale_log_density(tables.scales[0], math.exp(other_sd[0])) - scale_log_density(tables.scales[0], math.exp(log_sd[0]))
-    ends, cumulative, factors = np.empty(count), np.empty(count), np.empty(4)
-    total = 0.0
+def _map_move(form, rng, target, beta, log_sd, partial, levels, given, other, other_sd, other_partial):
+    surrogate, shares, prior = target.proxy.surrogate, target.proxy.shares, target.proxy.prior
+    carriers, carried, offsets = prior.carriers, surrogate.carried, target.rows.offsets
+    centres, curvatures, thirds = surrogate.centres, surrogate.curvatures, surrogate.thirds
+    slope, curvature, most, sums = given.slope, given.curvature, shares.most, shares.sums
+    count, stretch = slope.size, other_sd[0] - log_sd[0]
+    here, there = math.exp(-2.0 * log_sd[0]), math.exp(-2.0 * other_sd[0])
+    ratio = prior_value(target.prior, other) - prior_value(target.prior, beta) + stretch
+    ratio += scale_log_density(prior.scales[0], math.exp(other_sd[0])) - scale_log_density(prior.scales[0], math.exp(log_sd[0]))
+    ends, cumulative, total = np.empty((count, 1)), np.empty(count), 0.0
     for g in range(count):
-        centre, own = tables.centres[g, 0], fit_curvature(tables, curvature, g)
-        mean, moved = prior_mean(tables, beta, g), prior_mean(tables, other, g)
-        p, p_other = own + first, own + second
+        centre = centres[g, 0]
+        first, second = prior_mean(carriers, carried, beta, g, 0), prior_mean(carriers, carried, other, g, 0)
+        p = fit_precision(curvature[g], curvatures[g, 0, 0], here)
+        p_other = fit_precision(curvature[g], curvatures[g, 0, 0], there)
         start = levels[g, 0] - centre
-        middle = (slope[g] - (centre - mean) * first) / p
-        middle_other = (slope[g] - (centre - moved) * second) / p_other
-        end = middle_other + math.sqrt(p / p_other) * (start - middle)
-        ends[g] = end
-        ratio += 0.5 * math.log(p / p_other) - stretch + _surrogate_gap(tables, slope, curvature, g, start, end)
-        ratio -= 0.5 * (second * (centre + end - moved) ** 2 - first * (centre + start - mean) ** 2)
-        effect_factors(tables.exponential, tables.ratio, radius, start, end, tables.most[g], factors)
-        rate = level_rate(tables, g, factors)
-        total += rate if rate < tables.rows.offsets[g + 1] - tables.rows.offsets[g] else 0.0
+        middle = (slope[g] - (centre - first) * here) / p
+        end = (slope[g] - (centre - second) * there) / p_other + math.sqrt(p / p_other) * (start - middle)
+        ends[g, 0] = end
+        ratio += 0.5 * math.log(p / p_other) - stretch + _surrogate_gap(slope[g], curvature[g], thirds[g, 0, 0, 0], start, end)
+        ratio -= 0.5 * (there * (centre + end - second) ** 2 - here * (centre + start - first) ** 2)
+        factors = effect_factors(shares.exponential, shares.ratio, given.radius, start, end, most[g, 0], most[g, 1])
+        rate = level_rate(sums, g, factors)
+        total += rate if rate < offsets[g + 1] - offsets[g] else 0.0
         cumulative[g] = total
     if not math.log(1.0 - rng.random()) < ratio:
         return MapMoved(False, 0)
-    ratio, rows = _map_residuals(rng, target, tables, shift, radius, levels, ends, cumulative)
+    ratio, read = map_residuals(rng, target, given.shift, given.radius, levels, ends, cumulative)
+    count_pairs(target.counters, read)
     if not math.log(1.0 - rng.random()) < ratio:
-        return MapMoved(False, rows)
+        return MapMoved(False, read)
     for g in range(count):
-        levels[g, 0] = tables.centres[g, 0] + ends[g]
-    for k in range(tables.carried.size):
-        beta[tables.carried[k]] = other[tables.carried[k]]
+        levels[g, 0] = centres[g, 0] + ends[g, 0]
+    for k in range(carried.size):
+        beta[carried[k]] = other[carried[k]]
     log_sd[0] = other_sd[0]
-    return MapMoved(True, rows)
+    return MapMoved(True, read)
 
 
 @inlinable
-def _map_residuals(rng, target, tables, shift, radius, levels, ends, cumulative):
+def map_residuals(rng, target, shift, radius, levels, ends, cumulative):
     """Log ratio of the residuals of all levels: those whose rate reaches their rows in full, the others from a Poisson number of rows."""
-    ratio, rows, total = 0.0, 0, cumulative[-1]
-    factors, before, after = np.empty(4), np.empty(1), np.empty(1)
-    previous = 0.0
-    for g in range(ends.size):
-        first, stop = tables.rows.offsets[g], tables.rows.offsets[g + 1]
-        if cumulative[g] == previous and stop > first:
-            before[0], after[0] = levels[g, 0] - tables.centres[g, 0], ends[g]
-            effect_factors(tables.exponential, tables.ratio, radius, before[0], after[0], tables.most[g], factors)
-            if not level_rate(tables, g, factors) < stop - first:
-                for position in range(first, stop):
-                    ratio += effect_gap(tables, g, position, shift, before, after)
-                rows += stop - first
+    rows, surrogate, shares = target.rows, target.proxy.surrogate, target.proxy.shares
+    centres, reference, records, offsets = surrogate.centres, surrogate.reference, rows.records, rows.offsets
+    exponential, bound_ratio, most = shares.exponential, shares.ratio, shares.most
+    ratio, read, previous, total = 0.0, 0, 0.0, cumulative[-1]
+    for g in range(ends.shape[0]):
+        first, size = offsets[g], offsets[g + 1] - offsets[g]
+        if cumulative[g] == previous and size > 0:
+            before, after = levels[g] - centres[g], ends[g]
+            factors = effect_factors(exponential, bound_ratio, radius, before[0], after[0], most[g, 0], most[g, 1])
+            if not level_rate(shares.sums, g, factors) < size:
+                for position in range(first, first + size):
+                    ratio += effect_gap(rows, records[row_of(rows, position)], reference, centres[g], shift, before, after)
+                read += size
         previous = cumulative[g]
     candidates = rng.poisson(total) if total > 0.0 else 0
     for _ in range(candidates):
         g = find_level(cumulative, rng.random() * total)
-        before[0], after[0] = levels[g, 0] - tables.centres[g, 0], ends[g]
-        effect_factors(tables.exponential, tables.ratio, radius, before[0], after[0], tables.most[g], factors)
-        position, bound = draw_position(rng, tables, g, factors, level_rate(tables, g, factors))
-        gap = effect_gap(tables, g, position, shift, before, after)
-        ratio += kept_ratio(rng, target, tables, position, gap, bound)
-    count_pairs(target, rows + candidates)
-    return ratio, rows + candidates
-
-
-@inlinable
-def whitened_radius(tables, delta):
-    """Length of delta in whitened coordinates."""
-    square = 0.0
-    for k in range(delta.size):
-        total = dot(tables.inverse[k, : k + 1], delta[: k + 1])
-        square += total * total
-    return math.sqrt(square)
+        before, after = levels[g] - centres[g], ends[g]
+        factors = effect_factors(exponential, bound_ratio, radius, before[0], after[0], most[g, 0], most[g, 1])
+        position, bound = draw_position(rng, shares, g, offsets[g], offsets[g + 1] - offsets[g], factors)
+        i = row_of(rows, position)
+        gap = effect_gap(rows, records[i], reference, centres[g], shift, before, after)
+        ratio += kept_ratio(rng, target.counters, i, shares.loads[position], gap, bound)
+    return ratio, read + candidates

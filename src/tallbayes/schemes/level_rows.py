@@ -1,58 +1,59 @@
-"""Rows of levels: residuals of the surrogate of a hierarchical model, and rows drawn with probabilities in proportion to their bounds."""
+"""Rows of levels: residuals of the surrogate of a hierarchical model, and rows drawn with probabilities in proportion to their bounds.
+
+Helpers of the inner loops take numbers and the few arrays they need: a NamedTuple of many arrays costs more to pass than a row to read.
+"""
 
 from __future__ import annotations
 
 import math
 
 from tallbayes.bounds.level_rates import product
-from tallbayes.compile import SUMS, inlinable
+from tallbayes.compile import INLINED, SUMS, inlinable
 from tallbayes.engine.family_functions import residual, third
-from tallbayes.engine.grouped_rows import row_of, term
+from tallbayes.engine.grouped_rows import term
 from tallbayes.engine.rows import ALLOWANCE
-from tallbayes.target import BOUND_EXCEEDED, EVALS, PAPER, VALUES, stop_run
+from tallbayes.target import BOUND_EXCEEDED, EVALS, PAPER, ROW, STATUS, VALUES
+
+ROW_READ = {**SUMS, **INLINED}
 
 
 @inlinable
-def count_pairs(target, rows):
+def count_pairs(counters, rows):
     """Count rows that were read at both ends of a move."""
-    target.counters[EVALS] += 2 * rows
-    target.counters[VALUES] += 2 * rows
-    target.counters[PAPER] += rows
+    counters[EVALS] += 2 * rows
+    counters[VALUES] += 2 * rows
+    counters[PAPER] += rows
 
 
-@inlinable(options=SUMS)
-def coefficient_gap(tables, g, position, before, after, effect):
-    """Residual of a row at delta = `after` less that at `before`, both of size d, its level at eps = `effect`."""
-    rows, d = tables.rows, tables.rows.columns
-    x = rows.records[row_of(rows, position)]
-    base, first, second = x[d + 1] + 0.0, 0.0, 0.0
+@inlinable(options=ROW_READ)
+def coefficient_gap(rows, x, reference, centre, before, after, effect):
+    """Residual of a record at delta = `after` less that at `before`, both of size d, its level at eps = `effect` from `centre`."""
+    d = rows.columns
+    base, first, second, e = x[d + 1] + 0.0, 0.0, 0.0, 0.0
     for j in range(d):
-        base += x[j] * tables.reference[j]
+        base += x[j] * reference[j]
         first += x[j] * before[j]
         second += x[j] * after[j]
-    e = 0.0
     for a in range(rows.terms):
         z = term(rows, x, a)
-        base += z * tables.centres[g, a]
+        base += z * centre[a]
         e += z * effect[a]
     y = x[d] + 0.0
     gap = residual(rows.family, base, y, second + e) - residual(rows.family, base, y, first + e)
     return x[d + 2] * (gap - 0.5 * third(rows.family, base, y) * e * e * (second - first))
 
 
-@inlinable(options=SUMS)
-def effect_gap(tables, g, position, shift, before, after):
-    """Residual of a row with the effects of its level at eps = `after` less that at `before`, coefficients at delta = `shift`."""
-    rows, d = tables.rows, tables.rows.columns
-    x = rows.records[row_of(rows, position)]
-    base, v = x[d + 1] + 0.0, 0.0
+@inlinable(options=ROW_READ)
+def effect_gap(rows, x, reference, centre, shift, before, after):
+    """Residual of a record with the effects of its level at eps = `after` less that at `before`, coefficients at delta = `shift`."""
+    d = rows.columns
+    base, v, first, second = x[d + 1] + 0.0, 0.0, 0.0, 0.0
     for j in range(d):
-        base += x[j] * tables.reference[j]
+        base += x[j] * reference[j]
         v += x[j] * shift[j]
-    first, second = 0.0, 0.0
     for a in range(rows.terms):
         z = term(rows, x, a)
-        base += z * tables.centres[g, a]
+        base += z * centre[a]
         first += z * before[a]
         second += z * after[a]
     y = x[d] + 0.0
@@ -62,49 +63,49 @@ def effect_gap(tables, g, position, shift, before, after):
 
 
 @inlinable
-def level_rate(tables, g, factors):
+def level_rate(sums, g, factors):
     """Sum of the bounds of the rows of a level."""
-    return (
-        factors[0] * tables.sums[g, 0]
-        + factors[1] * tables.sums[g, 1]
-        + factors[2] * tables.sums[g, 2]
-        + factors[3] * tables.sums[g, 3]
-    )
+    return factors[0] * sums[g, 0] + factors[1] * sums[g, 1] + factors[2] * sums[g, 2] + factors[3] * sums[g, 3]
 
 
 @inlinable
-def draw_position(rng, tables, g, factors, rate):
-    """A row of level g with probability in proportion to its bound, and the bound.
+def draw_position(rng, shares, g, first, size, factors):
+    """A row of level g, whose rows begin at `first`, with probability in proportion to its bound; and the bound.
 
     A product is drawn in proportion to its part of the rate, then a row in proportion to its product: uniform rows are kept with
     probability product / largest product.
     """
-    level, chosen = rng.random() * rate, 3
+    parts = (
+        factors[0] * shares.sums[g, 0],
+        factors[1] * shares.sums[g, 1],
+        factors[2] * shares.sums[g, 2],
+        factors[3] * shares.sums[g, 3],
+    )
+    level, chosen = rng.random() * (parts[0] + parts[1] + parts[2] + parts[3]), 0
     for k in range(4):
-        level -= factors[k] * tables.sums[g, k]
-        if level < 0.0:
+        if parts[k] > 0.0:
             chosen = k
-            break
-    while chosen > 0 and not factors[chosen] * tables.sums[g, chosen] > 0.0:
-        chosen -= 1  # rounding may leave `level` at the end of the last part
-    first, size = tables.rows.offsets[g], tables.rows.offsets[g + 1] - tables.rows.offsets[g]
+            level -= parts[k]
+            if level < 0.0:
+                break
+    peak = shares.peaks[g, chosen]
     while True:
         position = first + min(int(rng.random() * size), size - 1)
-        a, load = tables.norms[position], tables.loads[position]
-        zeta = 1.0 if tables.zetas.size == 0 else tables.zetas[position]
-        if rng.random() * tables.peaks[g, chosen] < product(tables.exponential, chosen, load, a, zeta):
+        a, load = shares.norms[position], shares.loads[position]
+        zeta = 1.0 if shares.zetas.size == 0 else shares.zetas[position]
+        if rng.random() * peak < product(shares.exponential, chosen, load, a, zeta):
             break
     bound = 0.0
     for k in range(4):
-        bound += factors[k] * product(tables.exponential, k, load, a, zeta)
+        bound += factors[k] * product(shares.exponential, k, load, a, zeta)
     return position, bound
 
 
 @inlinable
-def kept_ratio(rng, target, tables, position, gap, bound):
+def kept_ratio(rng, counters, row, load, gap, bound):
     """What a candidate row adds to the log ratio under the rate phi = lambda + min(0, -gap); 0 if it is not kept."""
-    if not abs(gap) <= bound * (1.0 + 1e-9) + ALLOWANCE * (1.0 + tables.loads[position]):  # not finite is exceeded too
-        stop_run(target, BOUND_EXCEEDED, row_of(tables.rows, position))
+    if not abs(gap) <= bound * (1.0 + 1e-9) + ALLOWANCE * (1.0 + load):  # not finite is exceeded too
+        counters[STATUS], counters[ROW] = BOUND_EXCEEDED, row
     share = min(1.0, max(-1.0, -gap / bound))
     forward = 1.0 + min(0.0, share)
     if not rng.random() < forward:

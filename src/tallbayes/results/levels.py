@@ -1,0 +1,45 @@
+"""Draws of the effects of levels: arrays by term, and their labels for ArviZ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tallbayes.model import Model
+from tallbayes.models.hierarchical import HierarchicalModel
+
+DIMENSION = "__factor_dim"  # ends the name of the dimension of levels, as in bambi
+
+
+@dataclass(frozen=True, eq=False)
+class LevelDraws:
+    """Effects of one term of one factor: (chains, draws, levels), with the labels of the levels."""
+
+    factor: str
+    labels: np.ndarray
+    values: np.ndarray
+
+    @property
+    def dimension(self) -> str:
+        """Name of the dimension of levels."""
+        return self.factor + DIMENSION
+
+
+def level_draws(model: Model, values: np.ndarray) -> dict[str, LevelDraws]:
+    """The part of the draws after the parameters, term by term."""
+    if not isinstance(model, HierarchicalModel):
+        return {}
+    out, at = {}, 0
+    for name, factor, labels in model.level_names():
+        out[name] = LevelDraws(factor, labels, values[:, :, at : at + labels.size])
+        at += labels.size
+    return out
+
+
+def coordinates(levels: dict[str, LevelDraws]) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
+    """Dimensions and labels of the variables of levels."""
+    dims = {name: [draws.dimension] for name, draws in levels.items()}
+    labels = {draws.dimension: [str(label) for label in draws.labels] for draws in levels.values()}
+    return dims, labels
