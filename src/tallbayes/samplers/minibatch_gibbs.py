@@ -38,7 +38,7 @@ from tallbayes.schemes.coefficient_moves import (
     move_coefficients,
     widened,
 )
-from tallbayes.schemes.covariance_slice import draw_covariance, whitener
+from tallbayes.schemes.covariance_slice import draw_covariance
 from tallbayes.schemes.level_moves import (
     Given,
     OneEffect,
@@ -48,6 +48,7 @@ from tallbayes.schemes.level_moves import (
     start_levels,
     whitened_radius,
 )
+from tallbayes.schemes.level_vectors import ManyEffects, prior_precision
 from tallbayes.target import Target, counters
 
 
@@ -153,19 +154,6 @@ def _scatter(carriers, carried, beta, levels):
     return out
 
 
-@inlinable
-def _precision(log_sd, partial):
-    """Sigma^-1."""
-    q = log_sd.size
-    root, out = np.empty((q, q)), np.zeros((q, q))
-    whitener(log_sd, partial, root)
-    for a in range(q):
-        for b in range(q):
-            for c in range(q):
-                out[a, b] += root[c, a] * root[c, b]
-    return out
-
-
 @step.register(GibbsOptions)
 def _step(rng, target, options, state, info):
     surrogate, prior, form = target.proxy.surrogate, target.proxy.prior, options.form
@@ -188,7 +176,9 @@ def _step(rng, target, options, state, info):
     info[AT.acceptance_rate] = swept.accepted / count
     info[AT.level_rows] = swept.rows
     info[AT.full_levels] = swept.full
-    draw_carried(rng, carried, free, prior, _precision(log_sd, partial), beta, levels)
+    precision = np.empty((log_sd.size, log_sd.size))
+    prior_precision(log_sd, partial, precision)
+    draw_carried(rng, carried, free, prior, precision, beta, levels)
     draw_covariance(rng, prior.scales, prior.eta, count, _scatter(carriers, carried, beta, levels), log_sd, partial)
     for kind in range(2 if carried.size > 0 else 1):
         if not rng.random() < options.map_share:
@@ -346,10 +336,9 @@ class MinibatchGibbs(Sampler):
                 f"minibatch-gibbs serves one grouping factor, and the model has {len(model.factors)}: "
                 f"{', '.join(f.name for f in model.factors)}. Crossed and nested factors need 'nuts'."
             )
-        if len(model.factors[0].terms) > 1:
-            raise ModelError("minibatch-gibbs serves one effect per level; several need 'nuts'.")
         tables = level_tables(mode)
-        policy = GibbsPolicy(model, mode, tables, OneEffect(), self.inflation)
+        form: Any = OneEffect() if len(model.factors[0].terms) == 1 else ManyEffects()
+        policy = GibbsPolicy(model, mode, tables, form, self.inflation)
         carried = [model.data.columns[j] for j in tables.surrogate.carried]
         kind = "exponential" if tables.shares.exponential else "third- and fourth-derivative"
         why = f"minibatch Gibbs over {model.factors[0].levels:,} levels of {model.factors[0].name!r} with {kind} bounds"

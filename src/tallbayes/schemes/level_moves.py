@@ -97,6 +97,19 @@ def map_move(
     raise TypeError
 
 
+@generic
+@declared
+def level_factors(form: Any, shares: Any, stretch: Any, g: int, radius: float, before: Any, after: Any) -> Any:
+    """Factors of the products for a move of the effects of level g."""
+    raise TypeError
+
+
+@level_factors.register(OneEffect)
+def _level_factors(form, shares, stretch, g, radius, before, after):
+    most = shares.most
+    return effect_factors(shares.exponential, shares.ratio, radius, before[0], after[0], most[g, 0], most[g, 1])
+
+
 @inlinable
 def whitened_radius(inverse, delta):
     """Length of delta in whitened coordinates."""
@@ -240,7 +253,7 @@ def _map_move(form, rng, target, beta, log_sd, partial, levels, given, other, ot
         cumulative[g] = total
     if not math.log(1.0 - rng.random()) < ratio:
         return MapMoved(False, 0)
-    ratio, read = map_residuals(rng, target, given.shift, given.radius, levels, ends, cumulative)
+    ratio, read = map_residuals(form, rng, target, given.shift, given.radius, levels, ends, cumulative)
     count_pairs(target.counters, read)
     if not math.log(1.0 - rng.random()) < ratio:
         return MapMoved(False, read)
@@ -253,17 +266,16 @@ def _map_move(form, rng, target, beta, log_sd, partial, levels, given, other, ot
 
 
 @inlinable
-def map_residuals(rng, target, shift, radius, levels, ends, cumulative):
+def map_residuals(form, rng, target, shift, radius, levels, ends, cumulative):
     """Log ratio of the residuals of all levels: those whose rate reaches their rows in full, the others from a Poisson number of rows."""
     rows, surrogate, shares = target.rows, target.proxy.surrogate, target.proxy.shares
     centres, reference, records, offsets = surrogate.centres, surrogate.reference, rows.records, rows.offsets
-    exponential, bound_ratio, most = shares.exponential, shares.ratio, shares.most
     ratio, read, previous, total = 0.0, 0, 0.0, cumulative[-1]
     for g in range(ends.shape[0]):
         first, size = offsets[g], offsets[g + 1] - offsets[g]
         if cumulative[g] == previous and size > 0:
             before, after = levels[g] - centres[g], ends[g]
-            factors = effect_factors(exponential, bound_ratio, radius, before[0], after[0], most[g, 0], most[g, 1])
+            factors = level_factors(form, shares, surrogate.stretch, g, radius, before, after)
             if not level_rate(shares.sums, g, factors) < size:
                 for position in range(first, first + size):
                     ratio += effect_gap(rows, records[row_of(rows, position)], reference, centres[g], shift, before, after)
@@ -273,7 +285,7 @@ def map_residuals(rng, target, shift, radius, levels, ends, cumulative):
     for _ in range(candidates):
         g = find_level(cumulative, rng.random() * total)
         before, after = levels[g] - centres[g], ends[g]
-        factors = effect_factors(exponential, bound_ratio, radius, before[0], after[0], most[g, 0], most[g, 1])
+        factors = level_factors(form, shares, surrogate.stretch, g, radius, before, after)
         position, bound = draw_position(rng, shares, g, offsets[g], offsets[g + 1] - offsets[g], factors)
         i = row_of(rows, position)
         gap = effect_gap(rows, records[i], reference, centres[g], shift, before, after)
