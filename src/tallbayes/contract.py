@@ -192,15 +192,15 @@ class Sampler(ABC):
         """`prepare`, for a model that the sampler can serve."""
         if model.grouped and not self.serves_groups:
             raise ModelError(f"{self.name} does not serve models with group effects; use 'minibatch-gibbs' or 'nuts'.")
-        if self.needs_groups and not model.grouped:
-            raise ModelError(
-                f"{self.name} is for models with group effects: give the data groups, as in tallbayes.Dataset.from_arrays(X, y, "
-                "groups={'shop': codes}), or use 'auto'."
-            )
         if model.unusual and not self.any_rows:
             raise ModelError(
                 f"{self.name} reads single rows with a linear predictor, but the rows of {model.family.name} {model.unusual}. "
                 "Use a full-data sampler such as 'nuts', or 'informed', which reads subsets or contiguous windows."
+            )
+        if self.needs_groups and not model.grouped:
+            raise ModelError(
+                f"{self.name} is for models with group effects: give the data groups, as in tallbayes.Dataset.from_arrays(X, y, "
+                "groups={'shop': codes}), or use 'auto'."
             )
         return self.prepare(model, mode, seed, progress)
 

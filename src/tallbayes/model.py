@@ -159,6 +159,11 @@ class Model:
             raise ModelError(f"theta must have {self.dim} elements ({', '.join(self.names)}); got shape {array.shape}.")
         return array
 
+    def require_ungrouped(self, what: str) -> None:
+        """Refuse a model with group effects for something that does not know of them."""
+        if self.grouped:
+            raise ModelError(f"{what} does not serve models with group effects; use tallbayes.sample.")
+
     def describe(self) -> dict[str, Any]:
         """What is needed to build the model again over the same rows, in JSON types."""
         assert self.prior is not None

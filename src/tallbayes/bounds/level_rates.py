@@ -1,10 +1,15 @@
 """Certified bounds of what the surrogate of a hierarchical model leaves out, as sums of a few products that add up level by level.
 
-With v = x . delta, e = z . eps and rho = f - f* - f' u - f'' u^2/2 - f''' (v e^2/2 + e^3/6), u = v + e, |f'''| <= M3 and |f''''| <= M4:
-|d rho/dv| <= M3 (v^2/2 + |v e|) + M4 |e|^3/6 and |d rho/de| <= M3 v^2/2 + M4 (|v| e^2/2 + |e|^3/6). Along a segment |v| <= a |omega| and |e| <= zeta |nu|,
-a = |F' x| and zeta = |L^-1 z|, so every bound is a sum of the products a^3, a^2 zeta, a zeta^3, zeta^4, each times M3 of the row, with factors that
-are the same for all rows of a level. Self-concordant families without suprema use |f''*| instead of M3 and the exponential bound
-|d rho/dv| <= |f''*| (e^U - 1 - U - E^2/2), |d rho/de| <= |f''*| (e^U - 1 - U - V E - E^2/2) with V, E the largest |v|, |e| of the level, U = V + E.
+With v = x . delta, e = z . eps, u = v + e and rho = f - f* - f' u - f'' u^2/2 - f''' (v e^2/2 + e^3/6), |f'''| <= M3, |f''''| <= M4:
+
+    |d rho/dv| <= M3 (v^2/2 + |v e|) + M4 |e|^3/6,      |d rho/de| <= M3 v^2/2 + M4 (|v| e^2/2 + |e|^3/6).
+
+Along a segment |v| <= a |omega| and |e| <= zeta |nu|, a = |F' x| and zeta = |L^-1 z|, so every bound is a sum of the products
+a^3, a^2 zeta, a zeta^3, zeta^4, each times M3 of the row, with factors that are the same for all rows of a level. Self-concordant
+families without suprema use |f''*| instead of M3 and the exponential bound, V and E the largest |v| and |e| of the level, U = V + E:
+
+    |d rho/dv| <= |f''*| (e^U - 1 - U - E^2/2),      |d rho/de| <= |f''*| (e^U - 1 - U - V E - E^2/2).
+
 All bounds are symmetric in their two ends.
 """
 

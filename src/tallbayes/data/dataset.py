@@ -38,9 +38,9 @@ class Dataset:
     has_weights: bool = False
     store: Path | None = None
     recipe: dict[str, Any] = field(default_factory=dict)
+    _fingerprint: str | None = None
     groups: tuple[Factor, ...] = ()
     order: np.ndarray | None = None  # with groups: the row given by the user that each record holds
-    _fingerprint: str | None = None
 
     @classmethod
     def from_arrays(

@@ -1,8 +1,8 @@
 """The reference of a hierarchical model: joint mode of coefficients and levels at estimated covariances, by Laplace-EM.
 
-Each round makes one pass. With Sigma fixed, Newton's step on (beta, b) has an arrow-shaped matrix: levels are eliminated one by one,
-leaving H = A + P - sum_g C_g (D_g + Sigma^-1)^-1 C_g'. Then Sigma becomes the mean of b b' plus the posterior covariance of b. Several factors take
-turns, each with the coefficients.
+With Sigma fixed, Newton's step on (beta, b) has an arrow-shaped matrix: levels are eliminated one by one, leaving
+H = A + P - sum_g C_g (D_g + Sigma^-1)^-1 C_g'. Then Sigma becomes the mean of b b' plus the posterior covariance of b. Several factors
+take turns, each with the coefficients.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ def _warn(model: HierarchicalModel, mode: HierarchicalMode, search: _Search) -> 
                 f" and {silent.size - 5:,} more" if silent.size > 5 else ""
             )
             warnings.warn(
-                f"the rows say nothing about {silent.size:,} of {factor.levels:,} levels of factor {factor.name!r} ({shown}): their effects "
-                "are drawn from the population. Drop unused levels unless this is intentional.",
+                f"the rows say nothing about {silent.size:,} of {factor.levels:,} levels of factor {factor.name!r} ({shown}): their "
+                "effects are drawn from the population. Drop unused levels unless this is intentional.",
                 TallbayesWarning,
                 stacklevel=3,
             )

@@ -26,10 +26,18 @@ from tallbayes.models.jax_model import from_jax
 from tallbayes.models.numpyro_model import from_numpyro
 from tallbayes.models.transforms import interval, ordered, positive, real, simplex
 
-arma, class_gaussian, expression, gamma, gaussian, logistic = map(
-    with_groups, (arma, class_gaussian, expression, gamma, gaussian, logistic)
-)
-negbin, normal, poisson, probit, softmax, student_t = map(with_groups, (negbin, normal, poisson, probit, softmax, student_t))
+arma = with_groups(arma)
+class_gaussian = with_groups(class_gaussian)
+expression = with_groups(expression)
+gamma = with_groups(gamma)
+gaussian = with_groups(gaussian)
+logistic = with_groups(logistic)
+negbin = with_groups(negbin)
+normal = with_groups(normal)
+poisson = with_groups(poisson)
+probit = with_groups(probit)
+softmax = with_groups(softmax)
+student_t = with_groups(student_t)
 
 FAMILIES: dict[str, Callable[..., Model]] = {
     "arma": arma,

@@ -1,7 +1,7 @@
 """Hierarchical models: a family over rows with group effects, eta_i = o_i + x_i . beta + sum_k z_ik . b_{k, g_k(i)}.
 
-The effects of level g of factor k are b ~ N(0, Sigma_k), Sigma_k = diag(sigma) R diag(sigma) with priors on sigma and R. The parameters of the
-model are beta, the standard deviations and the correlations; the effects of the levels are drawn with them.
+The effects of level g of factor k are b ~ N(0, Sigma_k), Sigma_k = diag(sigma) R diag(sigma) with priors on sigma and R. The
+parameters of the model are beta, the standard deviations and the correlations; the effects of the levels are drawn with them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -201,7 +201,10 @@ class HierarchicalModel(Model):
         return f"HierarchicalModel({self.family.name}, {self.data.n:,} rows, {self.data.d} coefficients, {groups})"
 
 
-def with_groups(constructor: Callable[..., Model]) -> Callable[..., Model]:
+Constructor = TypeVar("Constructor", bound=Callable[..., Model])
+
+
+def with_groups(constructor: Constructor) -> Constructor:
     """A constructor of models that makes a hierarchical one of data with groups, or refuses if its family has none."""
 
     @functools.wraps(constructor)
@@ -215,7 +218,7 @@ def with_groups(constructor: Callable[..., Model]) -> Callable[..., Model]:
         prior = arguments[0] if arguments else options.pop("prior", None)
         return _hierarchical(constructor, data, prior, *arguments[1:], **options)
 
-    return construct
+    return construct  # type: ignore[return-value]
 
 
 def _hierarchical(constructor: Callable[..., Model], data: Dataset, prior: Any, *arguments: Any, **options: Any) -> Model:

@@ -1,8 +1,8 @@
 """The surrogate of a hierarchical model with one factor: sums at the reference, and the rows' shares in the bounds of what it leaves out.
 
-For a row f* + f' u + f'' u^2/2 + f''' (v e^2/2 + e^3/6), u = v + e, v = x . delta, e = z . eps. Columns of x that are constant within levels or
-also have random slopes, x_J = z' B_g, are carried by the levels: c_g = b_g + B_g beta_J has the prior N(B_g beta_J, Sigma), and x, delta
-are those of the other columns. Everything is float64 and frozen.
+For a row f* + f' u + f'' u^2/2 + f''' (v e^2/2 + e^3/6), u = v + e, v = x . delta, e = z . eps. Columns of x that are constant within
+levels or also have random slopes, x_J = z' B_g, are carried by the levels: c_g = b_g + B_g beta_J has the prior N(B_g beta_J, Sigma),
+and x, delta are those of the other columns. Everything is float64 and frozen.
 """
 
 from __future__ import annotations
@@ -156,7 +156,8 @@ def _carriers(model: HierarchicalModel) -> tuple[np.ndarray, np.ndarray]:
     factor, data = model.factors[0], model.data
     q, levels = len(factor.terms), factor.levels
     filled = np.flatnonzero(np.diff(factor.offsets))
-    columns, carriers = [], []
+    columns: list[int] = []
+    carriers: list[np.ndarray] = []
     for j, name in enumerate(data.columns):
         own = np.zeros((levels, q))
         if name in factor.terms and name != CONSTANT:

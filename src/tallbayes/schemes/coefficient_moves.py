@@ -1,7 +1,8 @@
 """Coefficients of a hierarchical model given the levels: the free ones by two-stage exact minibatch, the carried ones without rows.
 
-Free: surrogate log density lin . delta - delta' A delta / 2 + log prior, lin = g - sum_g C_g eps_g + sum_g K_g[eps_g, eps_g] / 2; proposals from its Gaussian
-fit, from pCN about the same mean, or a random walk. Carried: c_g ~ N(B_g beta_J, Sigma) and the prior say all there is to know.
+Free: surrogate log density lin . delta - delta' A delta / 2 + log prior, lin = g - sum_g C_g eps_g + sum_g K_g[eps_g, eps_g] / 2;
+proposals from its Gaussian fit, from pCN about the same mean, or a random walk. Carried: c_g ~ N(B_g beta_J, Sigma) and the prior
+say all there is to know.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from tallbayes.engine.grouped_rows import row_of
 from tallbayes.engine.rows import prefetch_row
 from tallbayes.moves.linear import dot, inverse_factor, lower_times, normal_vector, symmetric_times, upper_times
 from tallbayes.priors import prior_value
-from tallbayes.schemes.level_rows import coefficient_gap, count_pairs, draw_position, find_level, kept_ratio, level_rate
+from tallbayes.schemes.level_rows import (
+    accepts,
+    coefficient_gap,
+    count_pairs,
+    draw_count,
+    draw_position,
+    find_level,
+    kept_ratio,
+    level_rate,
+)
 
 INDEPENDENT, AUTOREGRESSIVE, WALK = 0, 1, 2
 MEMORY = 0.7  # of the autoregressive proposal
@@ -150,11 +160,11 @@ def move_coefficients(rng, target, kernel, beta, levels):
     ratio += _surrogate_value(surrogate.information, linear, other, scratch)
     ratio -= _surrogate_value(surrogate.information, linear, delta, scratch)
     ratio += prior_value(target.prior, moved) - prior_value(target.prior, beta)
-    if not math.log(1.0 - rng.random()) < ratio:
+    if not accepts(rng, ratio):
         return Moved(False, component, 0)
     residuals, rows = coefficient_residuals(rng, target, kernel.inflation, delta, other, levels)
     count_pairs(target.counters, rows)
-    if not math.log(1.0 - rng.random()) < residuals:
+    if not accepts(rng, residuals):
         return Moved(False, component, rows)
     for j in range(d):
         beta[j] = moved[j]
@@ -195,7 +205,7 @@ def coefficient_residuals(rng, target, inflation, delta, other, levels):
                     rows, records[row_of(rows, position)], reference, centres[g], before, after, effect
                 )
         return log_ratio, n
-    candidates = rng.poisson(inflation * total) if total > 0.0 else 0
+    candidates = draw_count(rng, inflation * total) if total > 0.0 else 0
     owner, drawn, bounds = np.empty(candidates, np.int64), np.empty(candidates, np.int64), np.empty(candidates)
     for c in range(candidates):
         g = find_level(cumulative, rng.random() * total)
@@ -246,7 +256,7 @@ def draw_carried(rng, carried, free, prior, inverse, beta, levels):
         moved[carried[k]] = drawn[k]
     if not prior.gaussian:
         ratio = prior_value(prior.others, moved) - prior_value(prior.others, beta)
-        if not math.log(1.0 - rng.random()) < ratio:
+        if not accepts(rng, ratio):
             return False
     for k in range(j):
         beta[carried[k]] = moved[carried[k]]

@@ -1,7 +1,8 @@
 """Standard deviations and correlations of group effects given the effects, by slice sampling of one coordinate after the other.
 
-With S = sum_g b_g b_g' over G levels, in (log sigma, y): -G sum log sigma - (G/2) log|R| - tr(Sigma^-1 S)/2 + log prior + sum log sigma. Each update steps out
-from a random interval and shrinks it (Neal 2003), which leaves the conditional law invariant whatever the width.
+With S = sum_g b_g b_g' over G levels, in (log sigma, y) the log density is
+-G sum log sigma - (G/2) log|R| - tr(Sigma^-1 S)/2 + log prior + sum log sigma. Each update steps out from a random interval and
+shrinks it (Neal 2003), which leaves the conditional law invariant whatever the width.
 """
 
 from __future__ import annotations

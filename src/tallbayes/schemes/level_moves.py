@@ -1,11 +1,11 @@
 """Levels with one effect each, given the coefficients; and moves of standard deviation or carried coefficients that take the levels along.
 
-A level's surrogate is h eps - (D - K.delta) eps^2/2 + T eps^3/6 with h = g - C'delta, its prior N(B beta_J, tau^2). Proposals are t with 5 degrees of
-freedom about the Gaussian fit, so that skewed levels are left again; where the cubic term is large or the rate reaches the number
-of rows, the level is read in full and there is one test on the exact ratio. That choice is symmetric in the two ends.
+A level's surrogate is h eps - (D - K.delta) eps^2/2 + T eps^3/6 with h = g - C'delta, its prior N(B beta_J, tau^2). Proposals are t
+with 5 degrees of freedom about the Gaussian fit, so that skewed levels are left again; where the cubic term is large or the rate
+reaches the number of rows, the level is read in full and there is one test on the exact ratio. That choice is symmetric in the two ends.
 
-The map c' = mu'_g + sqrt(p_g / p'_g) (c - mu_g), mu_g and p_g mean and precision of the fit at (beta_J, tau), keeps every level where its
-conditional law has it; its Jacobian is the product of sqrt(p_g / p'_g).
+The map c' = mu'_g + sqrt(p_g / p'_g) (c - mu_g), mu_g and p_g mean and precision of the fit at (beta_J, tau), keeps every level where
+its conditional law has it; its Jacobian is the product of sqrt(p_g / p'_g).
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ from tallbayes.compile import declared, generic, inlinable
 from tallbayes.engine.grouped_rows import row_of
 from tallbayes.priors import prior_value
 from tallbayes.scale_priors import scale_log_density
-from tallbayes.schemes.level_rows import count_pairs, draw_position, effect_gap, find_level, kept_ratio, level_rate
+from tallbayes.schemes.level_rows import (
+    accepts,
+    count_pairs,
+    draw_count,
+    draw_position,
+    effect_gap,
+    find_level,
+    kept_ratio,
+    level_rate,
+)
 
 DEGREES, SPREAD = 5.0, 1.1  # of the t proposal
 SKEWED = 0.4  # |T| p^(-3/2) from which a level is read in full
@@ -171,9 +180,17 @@ def _surrogate_gap(slope, curvature, third, before, after):
 
 
 @inlinable
-def _log_t(distance, precision):
-    """Log density of the proposal at a distance from its mean."""
-    return -0.5 * (DEGREES + 1.0) * math.log1p(distance * distance * precision / (DEGREES * SPREAD * SPREAD))
+def _log_t_ratio(first, second, precision):
+    """Log density of the proposal at one distance from its mean less that at another."""
+    unit = precision / (DEGREES * SPREAD * SPREAD)
+    return 0.5 * (DEGREES + 1.0) * math.log((1.0 + second * second * unit) / (1.0 + first * first * unit))
+
+
+@inlinable
+def chi_square(rng):
+    """A chi-square number with 5 degrees of freedom: two exponential numbers and the square of a normal one."""
+    z = rng.standard_normal()
+    return z * z - 2.0 * math.log((1.0 - rng.random()) * (1.0 - rng.random()))
 
 
 @move_levels.register(OneEffect)
@@ -191,12 +208,12 @@ def _move_levels(form, rng, target, beta, log_sd, partial, levels, given):
         offset = centre - prior_mean(carriers, carried, beta, g, 0)
         p = fit_precision(curvature[g], curvatures[g, 0, 0], precision)
         middle = (slope[g] - offset * precision) / p
-        chi = 2.0 * rng.standard_gamma(0.5 * DEGREES)
+        chi = chi_square(rng)
         end = middle + SPREAD * rng.standard_normal() * math.sqrt(DEGREES / (chi * p))
         start = levels[g, 0] - centre
         ratio = _surrogate_gap(slope[g], curvature[g], third, start, end)
         ratio -= 0.5 * precision * (end - start) * (end + start + 2.0 * offset)
-        ratio += _log_t(start - middle, p) - _log_t(end - middle, p)
+        ratio += _log_t_ratio(start - middle, end - middle, p)
         first = offsets[g]
         size = offsets[g + 1] - first
         factors = effect_factors(exponential, bound_ratio, radius, start, end, most[g, 0], most[g, 1])
@@ -208,17 +225,17 @@ def _move_levels(form, rng, target, beta, log_sd, partial, levels, given):
             read += size
             full += 1
         else:
-            if not math.log(1.0 - rng.random()) < ratio:
+            if not accepts(rng, ratio):
                 continue
             ratio = 0.0
-            candidates = rng.poisson(rate)
+            candidates = draw_count(rng, rate)
             for _ in range(candidates):
                 position, bound = draw_position(rng, shares, g, first, size, factors)
                 i = row_of(rows, position)
                 gap = effect_gap(rows, records[i], reference, centres[g], shift, before, after)
                 ratio += kept_ratio(rng, counters, i, shares.loads[position], gap, bound)
             read += candidates
-        if math.log(1.0 - rng.random()) < ratio:
+        if accepts(rng, ratio):
             levels[g, 0] = centre + end
             accepted += 1
     count_pairs(counters, read)
@@ -251,11 +268,11 @@ def _map_move(form, rng, target, beta, log_sd, partial, levels, given, other, ot
         rate = level_rate(sums, g, factors)
         total += rate if rate < offsets[g + 1] - offsets[g] else 0.0
         cumulative[g] = total
-    if not math.log(1.0 - rng.random()) < ratio:
+    if not accepts(rng, ratio):
         return MapMoved(False, 0)
     ratio, read = map_residuals(form, rng, target, given.shift, given.radius, levels, ends, cumulative)
     count_pairs(target.counters, read)
-    if not math.log(1.0 - rng.random()) < ratio:
+    if not accepts(rng, ratio):
         return MapMoved(False, read)
     for g in range(count):
         levels[g, 0] = centres[g, 0] + ends[g, 0]
@@ -281,7 +298,7 @@ def map_residuals(form, rng, target, shift, radius, levels, ends, cumulative):
                     ratio += effect_gap(rows, records[row_of(rows, position)], reference, centres[g], shift, before, after)
                 read += size
         previous = cumulative[g]
-    candidates = rng.poisson(total) if total > 0.0 else 0
+    candidates = draw_count(rng, total) if total > 0.0 else 0
     for _ in range(candidates):
         g = find_level(cumulative, rng.random() * total)
         before, after = levels[g] - centres[g], ends[g]

@@ -63,6 +63,32 @@ def effect_gap(rows, x, reference, centre, shift, before, after):
 
 
 @inlinable
+def accepts(rng, ratio):
+    """An acceptance test; no random number where it is certain."""
+    return ratio >= 0.0 or math.log(1.0 - rng.random()) < ratio
+
+
+@inlinable
+def draw_count(rng, rate):
+    """A Poisson number; for the small rates of most levels one uniform number and rarely an exponential.
+
+    It is 0 unless u < 1 - e^-rate, which is below the rate; otherwise u is inverted.
+    """
+    if rate > 5.0:
+        return rng.poisson(rate)
+    u = rng.random()
+    if u >= rate or u >= -math.expm1(-rate):
+        return 0
+    count, part = 1, rate * math.exp(-rate)
+    total = part
+    while u >= total and count < 100:  # a count of 100 has probability 1e-90
+        count += 1
+        part *= rate / count
+        total += part
+    return count
+
+
+@inlinable
 def level_rate(sums, g, factors):
     """Sum of the bounds of the rows of a level."""
     return factors[0] * sums[g, 0] + factors[1] * sums[g, 1] + factors[2] * sums[g, 2] + factors[3] * sums[g, 3]

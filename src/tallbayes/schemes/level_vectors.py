@@ -1,7 +1,7 @@
 """Levels with several effects each, such as an intercept and slopes: the moves of `level_moves` with matrices for numbers.
 
-The fit of a level has precision P = D - K.delta + Sigma^-1 = L L' where that is safely positive definite. Proposals are multivariate t. The map
-c' = mu' + L'^-T L^T (c - mu) has the Jacobian |L| / |L'|.
+The fit of a level has precision P = D - K.delta + Sigma^-1 = L L' where that is safely positive definite. Proposals are
+multivariate t. The map c' = mu' + L'^-T L^T (c - mu) has the Jacobian |L| / |L'|.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tallbayes.schemes.level_moves import (
     SPREAD,
     LevelsMoved,
     MapMoved,
+    chi_square,
     level_factors,
     level_surrogates,
     map_move,
@@ -31,7 +32,15 @@ from tallbayes.schemes.level_moves import (
     prior_mean,
     start_levels,
 )
-from tallbayes.schemes.level_rows import count_pairs, draw_position, effect_gap, kept_ratio, level_rate
+from tallbayes.schemes.level_rows import (
+    accepts,
+    count_pairs,
+    draw_count,
+    draw_position,
+    effect_gap,
+    kept_ratio,
+    level_rate,
+)
 
 
 class ManyEffects(NamedTuple):
@@ -273,7 +282,7 @@ def _move_levels(form, rng, target, beta, log_sd, partial, levels, given):
             start[a] = levels[g, a] - centres[g, a]
             work[a] = rng.standard_normal()
         _fit_mean(factor, slope, precision, offset, mean)
-        spread = SPREAD * math.sqrt(DEGREES / (2.0 * rng.standard_gamma(0.5 * DEGREES)))
+        spread = SPREAD * math.sqrt(DEGREES / (chi_square(rng)))
         _backward(factor, work)
         for a in range(q):
             end[a] = mean[a] + spread * work[a]
@@ -290,17 +299,17 @@ def _move_levels(form, rng, target, beta, log_sd, partial, levels, given):
             read += size
             full += 1
         else:
-            if not math.log(1.0 - rng.random()) < ratio:
+            if not accepts(rng, ratio):
                 continue
             ratio = 0.0
-            candidates = rng.poisson(rate)
+            candidates = draw_count(rng, rate)
             for _ in range(candidates):
                 position, bound = draw_position(rng, shares, g, first, size, factors)
                 i = row_of(rows, position)
                 gap = effect_gap(rows, records[i], reference, centres[g], shift, start, end)
                 ratio += kept_ratio(rng, counters, i, shares.loads[position], gap, bound)
             read += candidates
-        if math.log(1.0 - rng.random()) < ratio:
+        if accepts(rng, ratio):
             for a in range(q):
                 levels[g, a] = centres[g, a] + end[a]
             accepted += 1
@@ -344,11 +353,11 @@ def _map_move(form, rng, target, beta, log_sd, partial, levels, given, other, ot
         rate = level_rate(shares.sums, g, level_factors(form, shares, stretch, g, given.radius, start, end))
         total += rate if rate < offsets[g + 1] - offsets[g] else 0.0
         cumulative[g] = total
-    if not math.log(1.0 - rng.random()) < ratio:
+    if not accepts(rng, ratio):
         return MapMoved(False, 0)
     ratio, read = map_residuals(form, rng, target, given.shift, given.radius, levels, ends, cumulative)
     count_pairs(target.counters, read)
-    if not math.log(1.0 - rng.random()) < ratio:
+    if not accepts(rng, ratio):
         return MapMoved(False, read)
     for g in range(count):
         for a in range(q):
