@@ -15,7 +15,7 @@ import numpy as np
 from tallbayes.engine.grouped_rows import LevelSums, add_effects, level_sums
 from tallbayes.errors import ModelError, TallbayesWarning
 from tallbayes.mode.laplace import Mode
-from tallbayes.models.hierarchical import HierarchicalModel
+from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.priors import LAPLACE, prior_gradient, prior_precision, prior_value
 from tallbayes.progress import Progress
 
@@ -42,11 +42,6 @@ class HierarchicalMode(Mode):
 
 def find_joint_mode(model: HierarchicalModel, *, progress: bool = True, cores: int | None = None) -> HierarchicalMode:
     """The reference of a hierarchical model in about ten to twenty passes over the rows."""
-    if model.nuisances:
-        raise ModelError(
-            f"a hierarchical {model.family.name} model needs its scale: {', '.join(model.nuisances)} cannot be unknown here yet. Give "
-            "sigma=, such as the standard deviation of the residuals of a least-squares fit."
-        )
     search = _Search(model, cores)
     with Progress("finding the mode", None, progress) as bar:
         settled = False

@@ -21,7 +21,7 @@ from tallbayes.families.softmax import softmax
 from tallbayes.families.student_t import student_t
 from tallbayes.model import Family, Model
 from tallbayes.models.expressions import expression, family
-from tallbayes.models.hierarchical import HierarchicalModel, with_groups
+from tallbayes.models.group_effects import HierarchicalModel, with_groups
 from tallbayes.models.jax_model import from_jax
 from tallbayes.models.numpyro_model import from_numpyro
 from tallbayes.models.transforms import interval, ordered, positive, real, simplex

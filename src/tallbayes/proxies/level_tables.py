@@ -27,8 +27,9 @@ from tallbayes.engine.passes import over_ranges
 from tallbayes.engine.rows import dot
 from tallbayes.errors import ModelError
 from tallbayes.mode.hierarchical import HierarchicalMode
-from tallbayes.models.hierarchical import HierarchicalModel
-from tallbayes.priors import FLAT, LAPLACE, NORMAL, PriorTerms, prior_precision
+from tallbayes.mode.linear_mixed import split_prior
+from tallbayes.models.group_effects import HierarchicalModel
+from tallbayes.priors import FLAT, LAPLACE, PriorTerms, prior_precision
 
 
 class Surrogate(NamedTuple):
@@ -177,20 +178,6 @@ def _carriers(model: HierarchicalModel) -> tuple[np.ndarray, np.ndarray]:
             carriers.append(own)
     stacked = np.stack(carriers, axis=2) if carriers else np.zeros((levels, q, 0))
     return np.ascontiguousarray(stacked), np.array(columns, np.int64)
-
-
-def split_prior(terms: PriorTerms) -> tuple[np.ndarray, np.ndarray, PriorTerms]:
-    """Precision and location of the Gaussian part of a prior, and the rest."""
-    d = terms.kind.size
-    normal = terms.kind == NORMAL
-    precision = np.diag(np.where(normal, 1.0 / terms.scale**2, 0.0))
-    if terms.dense.size:
-        precision = precision + terms.dense
-    return (
-        precision,
-        terms.location.copy(),
-        terms._replace(kind=np.where(normal, FLAT, terms.kind), dense=np.zeros((0, 0))) if d else terms,
-    )
 
 
 def _whitening(

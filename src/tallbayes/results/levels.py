@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes.model import Model
-from tallbayes.models.hierarchical import HierarchicalModel
+from tallbayes.models.group_effects import HierarchicalModel
 
 DIMENSION = "__factor_dim"  # ends the name of the dimension of levels, as in bambi
 

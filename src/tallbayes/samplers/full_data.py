@@ -17,7 +17,7 @@ from tallbayes.errors import ModelError
 from tallbayes.mode.hierarchical import HierarchicalMode
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
-from tallbayes.models.hierarchical import HierarchicalModel
+from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.moves import Move, MoveInfo, hmc, mala, nuts, random_walk, tuning
 from tallbayes.moves import slice as slice_move
 from tallbayes.moves.move import Point, log_density, log_density_gradient, move, start
@@ -216,6 +216,10 @@ class FullData(Sampler):
         """Nothing to prepare beyond the mode."""
         if model.grouped:
             assert isinstance(mode, HierarchicalMode) and isinstance(model, HierarchicalModel)
+            if model.nuisances:
+                raise ModelError(
+                    "nuts does not serve a hierarchical gaussian model with unknown sigma; use 'minibatch-gibbs', or give sigma=."
+                )
             total = model.dim + model.level_count
             if total > MOST_PARAMETERS:
                 raise ModelError(

@@ -24,8 +24,9 @@ from tallbayes.engine.covariances import correlation_factor, unconstrained_covar
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.mode.hierarchical import HierarchicalMode
 from tallbayes.mode.laplace import Mode
+from tallbayes.mode.linear_mixed import LinearMode
 from tallbayes.model import Model
-from tallbayes.models.hierarchical import HierarchicalModel
+from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.moves import tuning
 from tallbayes.moves.linear import lower_times, normal_vector
 from tallbayes.proxies.level_tables import LevelTables, level_tables
@@ -38,6 +39,7 @@ from tallbayes.schemes.coefficient_moves import (
     move_coefficients,
     widened,
 )
+from tallbayes.schemes.collapsed_draws import LinearPolicy
 from tallbayes.schemes.covariance_slice import draw_covariance
 from tallbayes.schemes.level_moves import (
     Given,
@@ -48,7 +50,7 @@ from tallbayes.schemes.level_moves import (
     start_levels,
     whitened_radius,
 )
-from tallbayes.schemes.level_vectors import ManyEffects, prior_precision
+from tallbayes.schemes.level_vectors import ManyEffects, level_precision
 from tallbayes.target import Target, counters
 
 
@@ -177,7 +179,7 @@ def _step(rng, target, options, state, info):
     info[AT.level_rows] = swept.rows
     info[AT.full_levels] = swept.full
     precision = np.empty((log_sd.size, log_sd.size))
-    prior_precision(log_sd, partial, precision)
+    level_precision(log_sd, partial, precision)
     draw_carried(rng, carried, free, prior, precision, beta, levels)
     draw_covariance(rng, prior.scales, prior.eta, count, _scatter(carriers, carried, beta, levels), log_sd, partial)
     for kind in range(2 if carried.size > 0 else 1):
@@ -331,6 +333,11 @@ class MinibatchGibbs(Sampler):
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Tables at the reference: three passes over the rows."""
         assert isinstance(model, HierarchicalModel) and isinstance(mode, HierarchicalMode)
+        if isinstance(mode, LinearMode):
+            linear = LinearPolicy(model, mode)
+            return GibbsSetup(
+                model, linear, linear.tables, 0, "linear mixed model: exact draws from sums of one pass, no rows are read"
+            )
         if len(model.factors) > 1:
             raise ModelError(
                 f"minibatch-gibbs serves one grouping factor, and the model has {len(model.factors)}: "

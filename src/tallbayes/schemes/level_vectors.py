@@ -62,7 +62,7 @@ def _level_surrogates(form, surrogate, delta):
 
 
 @inlinable
-def prior_precision(log_sd, partial, out):
+def level_precision(log_sd, partial, out):
     """Fill `out` with Sigma^-1; returns log |Sigma| / 2."""
     q = log_sd.size
     root = np.empty((q, q))
@@ -250,7 +250,7 @@ def _start_levels(form, rng, tables, beta, log_sd, partial, slope, curvature):
     surrogate, carriers, q = tables.surrogate, tables.prior.carriers, log_sd.size
     levels, precision = np.empty(slope.shape), np.empty((q, q))
     factor, scratch, offset, mean, noise = np.empty((q, q)), np.empty((q, q)), np.empty(q), np.empty(q), np.empty(q)
-    prior_precision(log_sd, partial, precision)
+    level_precision(log_sd, partial, precision)
     for g in range(slope.shape[0]):
         fit_factor(curvature[g], surrogate.curvatures[g], surrogate.stretch[g], precision, factor, scratch)
         for a in range(q):
@@ -270,7 +270,7 @@ def _move_levels(form, rng, target, beta, log_sd, partial, levels, given):
     centres, curvatures, thirds, reference = surrogate.centres, surrogate.curvatures, surrogate.thirds, surrogate.reference
     q, count, stretch, shift = log_sd.size, levels.shape[0], surrogate.stretch, given.shift
     precision, factor, scratch = np.empty((q, q)), np.empty((q, q)), np.empty((q, q))
-    prior_precision(log_sd, partial, precision)
+    level_precision(log_sd, partial, precision)
     offset, mean, start, end, work = np.empty(q), np.empty(q), np.empty(q), np.empty(q), np.empty(q)
     cubes = np.empty((2, q, q, q))
     accepted, read, full = 0, 0, 0
@@ -326,7 +326,7 @@ def _map_move(form, rng, target, beta, log_sd, partial, levels, given, other, ot
     here, there, scratch = np.empty((q, q)), np.empty((q, q)), np.empty((q, q))
     factor, factor_other = np.empty((q, q)), np.empty((q, q))
     first, second, mean, mean_other, work = np.empty(q), np.empty(q), np.empty(q), np.empty(q), np.empty(q)
-    half, half_other = prior_precision(log_sd, partial, here), prior_precision(other_sd, other_partial, there)
+    half, half_other = level_precision(log_sd, partial, here), level_precision(other_sd, other_partial, there)
     ratio = prior_value(target.prior, other) - prior_value(target.prior, beta)
     ratio += covariance_prior(prior.scales, prior.eta, other_sd, other_partial)
     ratio -= covariance_prior(prior.scales, prior.eta, log_sd, partial)
