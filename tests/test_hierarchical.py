@@ -156,8 +156,6 @@ def test_what_cannot_be_a_hierarchical_model_is_refused():
         tb.models.logistic(data, prior={"1|g_sgma": tb.priors.half_normal()})
     with pytest.raises(tb.OptionError, match="half_student_t"):
         tb.models.logistic(data, prior={"1|g_sigma": tb.priors.normal()})
-    with pytest.raises(tb.ModelError, match="sigma="):
-        tb.find_mode(tb.models.gaussian(data), progress=False)
     with pytest.raises(tb.ModelError, match="integral over the effects"):
         tb.models.logistic(data).log_posterior(np.zeros(4))
     for prior in (lambda: tb.priors.half_normal(0.0), lambda: tb.priors.lkj(-1.0)):
