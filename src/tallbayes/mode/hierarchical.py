@@ -74,6 +74,7 @@ class _Search:
         self.covariances = [np.diag(s**2) for s in typical]
         self.sums: list[LevelSums | None] = [None] * len(self.rows)
         self.covariance = np.eye(d)
+        self.reached: LevelSums | None = None  # sums at the present point, if known
 
     def round(self, settled: bool) -> tuple[float, float]:
         """One step of every factor with the coefficients; returns the length of the longest and the change of the covariances."""
@@ -94,15 +95,19 @@ class _Search:
                 add_effects(self.rows[other], self.effects[other], shift)
         return shift
 
-    def _at(self, k: int, beta: np.ndarray, effects: np.ndarray, shift: np.ndarray) -> tuple[float, LevelSums]:
+    def _sums(self, k: int, beta: np.ndarray, effects: np.ndarray, shift: np.ndarray) -> LevelSums:
         self.passes += 1
-        sums = level_sums(self.rows[k], beta, effects, shift, False, self.cores)
+        return level_sums(self.rows[k], beta, effects, shift, False, self.cores)
+
+    def _value(self, k: int, sums: LevelSums, beta: np.ndarray, effects: np.ndarray) -> float:
         quadratic = np.einsum("ga,ab,gb->", effects, np.linalg.inv(self.covariances[k]), effects)
-        return sums.value + prior_value(self.model.coefficient_terms, beta) - 0.5 * float(quadratic), sums
+        return sums.value + prior_value(self.model.coefficient_terms, beta) - 0.5 * float(quadratic)
 
     def _step(self, k: int, settled: bool) -> float:
         terms, shift = self.model.coefficient_terms, self._shift(k)
-        value, sums = self._at(k, self.beta, self.effects[k], shift)
+        known = self.reached if len(self.rows) == 1 else None
+        sums = self._sums(k, self.beta, self.effects[k], shift) if known is None else known
+        value, self.reached = self._value(k, sums, self.beta, self.effects[k]), None
         if not np.isfinite(value):
             raise ModelError("the log posterior is not finite; rescale columns with very large values.")
         inverse = np.linalg.inv(self.covariances[k])
@@ -120,8 +125,9 @@ class _Search:
         gain = float(gradient @ step + (score * moves).sum())
         size, slack = 1.0, 1e-9 * (1.0 + abs(value))
         while gain > 1e-6:
-            moved, _ = self._at(k, self.beta + size * step, self.effects[k] + size * moves, shift)
-            if moved >= value + 1e-4 * size * gain - slack:
+            beta, effects = self.beta + size * step, self.effects[k] + size * moves
+            self.reached = self._sums(k, beta, effects, shift)
+            if self._value(k, self.reached, beta, effects) >= value + 1e-4 * size * gain - slack:
                 break
             size *= 0.5
             if size < 1e-6:
