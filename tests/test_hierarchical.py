@@ -298,7 +298,7 @@ def test_runs_resume_save_and_load(model, mode, tmp_path):
 
 
 def test_draws_that_do_not_fit_in_memory_are_refused(model, mode, monkeypatch):
-    monkeypatch.setattr("tallbayes.api.MOST_GIB", 8 * 8 * 2 * 100 / 2**30)
+    monkeypatch.setattr("tallbayes.results.levels.MOST_GIB", 8 * 8 * 2 * 100 / 2**30)
     with pytest.raises(tb.OptionError, match="draws=100 would fit"):
         tb.sample(model, "minibatch-gibbs", draws=150, chains=2, mode=mode, progress=False)
 

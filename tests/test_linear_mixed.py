@@ -127,3 +127,5 @@ def test_slopes_and_nuts_need_sigma():
     model = tb.models.gaussian(tb.Dataset.from_arrays(X, y, groups={"g": codes}))
     with pytest.raises(tb.ModelError, match="nuts needs sigma="):
         tb.samplers.resolve("nuts").setup(model, tb.find_mode(model, progress=False), 0, False)
+    with pytest.raises(tb.OptionError, match="inflation= belongs to models whose rows are read"):
+        tb.samplers.MinibatchGibbs(inflation=2.0).setup(model, tb.find_mode(model, progress=False), 0, False)

@@ -21,7 +21,7 @@ from tallbayes.model import Model
 from tallbayes.progress import Waiting
 from tallbayes.results.cost import disagreement, effective_sizes
 from tallbayes.results.fit import Fit
-from tallbayes.results.levels import level_draws
+from tallbayes.results.levels import check_memory, level_draws
 from tallbayes.results.provenance import origin
 from tallbayes.run.chain import Chain
 from tallbayes.run.checkpoint import Checkpoint
@@ -29,7 +29,6 @@ from tallbayes.run.driver import Limits, drive
 
 REFERENCE_TOLERANCE = 1e-3  # posterior sds between reference and mode: exactness needs a frozen reference, not the mode
 DISPERSION = 2.0  # chains start at Laplace draws with doubled standard deviations, so that R-hat can see disagreement
-MOST_GIB = 2.0  # memory for the draws of levels of a hierarchical model
 
 
 def fit(
@@ -98,7 +97,7 @@ def sample(
     ((2, 50, 2), 'EXACT', 'complete')
     """
     _check_options(model, draws, warmup, chains, thin, seed, max_seconds, until_ess, cores)
-    _check_memory(model, draws, chains)
+    check_memory(model, draws, chains)
     begun = time.perf_counter()
     draws, warmup, chains, thin = int(draws), int(warmup), int(chains), int(thin)
     fixed = None if sampler == "auto" else samplers.resolve(sampler)
@@ -297,17 +296,6 @@ def _check_options(
     for name, limit in (("max_seconds", max_seconds), ("until_ess", until_ess)):
         if limit is not None and (not isinstance(limit, int | float | np.number) or not limit > 0):
             raise OptionError(f"{name} must be positive; got {limit!r}.")
-
-
-def _check_memory(model: Model, draws: int, chains: int) -> None:
-    """Refuse a run whose draws of levels would not fit in memory."""
-    levels = model.level_count if isinstance(model, models.HierarchicalModel) else 0
-    size = 8.0 * levels * draws * chains / 2**30
-    if size > MOST_GIB:
-        raise OptionError(
-            f"{draws:,} draws of {chains} chains for {levels:,} levels take {size:.1f} GiB, more than {MOST_GIB:g}. Keep fewer with "
-            f"draws= and thin=: draws={max(1, int(draws * MOST_GIB / size)):,} would fit."
-        )
 
 
 def check_family(family: str, options: dict[str, Any]) -> None:

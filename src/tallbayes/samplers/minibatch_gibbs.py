@@ -334,6 +334,8 @@ class MinibatchGibbs(Sampler):
         """Tables at the reference: three passes over the rows."""
         assert isinstance(model, HierarchicalModel) and isinstance(mode, HierarchicalMode)
         if isinstance(mode, LinearMode):
+            if self.inflation is not None:
+                raise OptionError("inflation= belongs to models whose rows are read; a linear mixed model reads none.")
             linear = LinearPolicy(model, mode)
             return GibbsSetup(
                 model, linear, linear.tables, 0, "linear mixed model: exact draws from sums of one pass, no rows are read"
