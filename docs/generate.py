@@ -148,7 +148,7 @@ def _certificates(family: Family) -> str:
 
 def family_file() -> str:
     """The source of the logistic family."""
-    return f"```python\n{Path(inspect.getfile(tb.models.logistic)).read_text().rstrip()}\n```"
+    return f"```python\n{Path(inspect.getfile(inspect.unwrap(tb.models.logistic))).read_text().rstrip()}\n```"
 
 
 def reference() -> str:

@@ -386,7 +386,13 @@ def test_everything_else_works_without_jax():
 
 
 CERTIFIED = ("exact-minibatch", "confidence")
-NEVER = ("firefly", "pseudo-marginal-firefly", "zigzag", "mhsublhd")  # they need the columns of a linear predictor
+NEVER = (
+    "firefly",
+    "pseudo-marginal-firefly",
+    "zigzag",
+    "mhsublhd",
+    "minibatch-gibbs",
+)  # they need columns, the last groups too
 
 
 @pytest.mark.filterwarnings("ignore::tallbayes.errors.TallbayesWarning")

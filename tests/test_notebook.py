@@ -20,7 +20,7 @@ CELLS = [
     """,
     """
     with progress.Waiting("compiling"):
-        time.sleep(0.3)
+        time.sleep(5.0)
     """,
     """
     try:

@@ -84,7 +84,7 @@ def third_party(tree):
                 yield top
 
 
-DISTRIBUTIONS = {"flint": "python-flint"}  # where they are named otherwise than the module
+DISTRIBUTIONS = {"flint": "python-flint", "IPython": "ipykernel"}  # where they are named otherwise than the module
 TOOLS = {"test", "lint", "docs", "bench"}  # extras that users do not install
 
 

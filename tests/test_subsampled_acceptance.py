@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -311,9 +312,14 @@ def test_audits_replay_decisions(name, medium):
 
 def test_a_sampler_that_costs_more_than_plain_metropolis_says_so():
     stats = {"evals": np.full((2, 10), 150.0)}
-    assert "1.50 n evaluations" in acceptance.costs_more(stats, 100, 1)[0]
-    assert acceptance.costs_more(stats, 150, 1) == []
-    assert acceptance.costs_more(stats, 100, 2) == []  # a draw stands for two iterations
+
+    def outcome(n, thin):
+        setup = SimpleNamespace(model=SimpleNamespace(data=SimpleNamespace(n=n)))
+        return Outcome(setup, np.zeros((1, 1, 1)), stats, thin)
+
+    assert "1.50 n evaluations" in acceptance.costs_more(outcome(100, 1))[0]
+    assert acceptance.costs_more(outcome(150, 1)) == []
+    assert acceptance.costs_more(outcome(100, 2)) == []  # a draw stands for two iterations
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Samplers written by users: resumed and audited with the object; a check that fails after a run does not lose its draws."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from tallbayes.samplers import FullData
 class Mine(FullData):
     """A random walk with an option of its own."""
 
-    label: str = "a"
+    label: Any = "a"
 
 
 BUILT_IN = FullData

@@ -24,6 +24,7 @@ from tallbayes.model import Model
 from tallbayes.progress import Waiting
 from tallbayes.results.cost import disagreement, effective_sizes
 from tallbayes.results.fit import Fit
+from tallbayes.results.levels import check_memory, level_draws
 from tallbayes.results.provenance import origin, recorded_options, recorded_sampler, written_by_user
 from tallbayes.run.chain import Chain
 from tallbayes.run.checkpoint import Checkpoint
@@ -126,6 +127,7 @@ def sample(
     check_options(
         sampler, progress, draws, warmup, chains, seed, init, thin, cores, max_seconds, until_ess, guarantee, checkpoint, mode
     )
+    check_memory(model, draws, chains)
     begun = time.perf_counter()
     draws, warmup, chains, thin = int(draws), int(warmup), int(chains), int(thin)
     init = check_init(model, init, chains)
@@ -251,7 +253,7 @@ def _run(
 
     def smallest_ess(theta: np.ndarray, weights: np.ndarray | None) -> float:
         try:
-            return float(np.nan_to_num(effective_sizes(theta, weights)).min())
+            return float(np.nan_to_num(effective_sizes(theta[:, :, : model.dim], weights)).min())
         except Exception as error:
             failures.append(_failure("the effective sample size could not be computed, so until_ess= was not reached", error))
             return np.inf
@@ -294,6 +296,7 @@ def _collect(
             "tallbayes.resume."
         )
     theta = np.stack([p[0][:shortest] for p in parts])
+    theta, levels = theta[:, :, : model.dim], level_draws(model, theta[:, :, model.dim :])
     table = np.stack([p[1][:shortest] for p in parts])
     stats = {name: table[:, :, k] for k, name in enumerate(sampler.columns)}
     diagnosis, apart = Diagnosis(), None
@@ -336,6 +339,7 @@ def _collect(
         laplace_factor=mode.factor,
         meta=meta,
         data=model.data,
+        levels=levels,
     )
 
 
@@ -383,6 +387,8 @@ def _mode_as_dict(mode: Mode) -> dict[str, Any]:
 
 
 def _mode_from_dict(model: Model, values: dict[str, Any]) -> Mode:
+    if model.grouped:  # the levels' part is not kept: the search finds the same again
+        return find_mode(model, progress=False)
     arrays = {k: np.asarray(values[k], float) for k in ("reference", "gradient", "hessian", "precision")}
     numbers = {k: values[k] for k in ("log_posterior", "passes", "evaluations", "searches")}
     return Mode(model=model, **{**arrays, **numbers})

@@ -19,7 +19,7 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import nuts
 from tallbayes.progress import Waiting
-from tallbayes.samplers import HMCECS, KINDS, ExactMinibatch, FullData
+from tallbayes.samplers import HMCECS, KINDS, ExactMinibatch, FullData, MinibatchGibbs
 from tallbayes.streams import Stream, generator
 from tallbayes.target import charge
 
@@ -53,6 +53,8 @@ def choose(model: Model, mode: Mode, guarantee: str | None, seed: int, progress:
     >>> choose(model, tb.find_mode(model), None, 0, False)[0].name
     'exact-minibatch'
     """
+    if model.grouped:
+        return _hierarchical(model, mode, seed, progress)
     candidates = [_full_data(model), *_exact_minibatch(model, mode, seed, progress)]
     allowed = KINDS if guarantee is None else KINDS[: KINDS.index(guarantee.upper()) + 1]
     if "ASYMPTOTIC" in allowed and min(c.evals_per_ess for c in candidates) > _CHEAP:
@@ -73,6 +75,20 @@ def choose(model: Model, mode: Mode, guarantee: str | None, seed: int, progress:
         times = other.nanoseconds_per_ess / max(best.nanoseconds_per_ess, 1e-9)
         why += f"; {other.sampler.name} would take about {times:,.3g} times as long ({other.facts})"
     return best.sampler, best.setup, why + _turning_point(best, model)
+
+
+def _hierarchical(model: Model, mode: Mode, seed: int, progress: bool) -> tuple[Sampler, Setup | None, str]:
+    """Minibatch Gibbs where it serves the model; otherwise NUTS on all rows."""
+    sampler: Sampler = MinibatchGibbs()
+    try:
+        setup = sampler.setup(model, mode, seed, progress)
+    except ModelError as reason:
+        return FullData(nuts()), None, f"auto chose nuts on all rows: {reason}"
+    return (
+        sampler,
+        setup,
+        f"auto chose {sampler.name}: {setup.why}; nuts would read all {model.data.n:,} rows for every gradient",
+    )
 
 
 def _price(candidate: Prediction) -> float:

@@ -110,6 +110,7 @@ def compare(
 
     if not isinstance(model, Model):
         raise OptionError(f"compare needs a model such as tallbayes.models.logistic(data); got a {type(model).__name__}.")
+    model.require_ungrouped("compare")
     named = _named(all_samplers.SAMPLERS if samplers is None else samplers)
     if reference is not None and reference.meta["fingerprint"] != model.data.fingerprint:
         raise OptionError("reference= is a fit of other rows; give one of the same model, or leave it out.")

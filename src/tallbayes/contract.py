@@ -174,6 +174,7 @@ class Sampler(ABC):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # of a class with several names: the options of each
     cost: ClassVar[str]  # rows read per iteration, in words, for the table of samplers
     Info: ClassVar[Any]  # NamedTuple class of what a step reports; "acceptance_rate" must be among its fields
+    needs_groups: ClassVar[bool] = False  # whether it serves hierarchical models, and no others
     any_rows: ClassVar[bool] = False  # whether it serves models with a `row_limitation`, such as a time series
 
     def __post_init__(self) -> None:
@@ -199,12 +200,24 @@ class Sampler(ABC):
 
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """`prepare`, for a model that the sampler can serve."""
+        if model.grouped and not self.serves_groups:
+            raise ModelError(f"{self.name} does not serve models with group effects; use 'minibatch-gibbs' or 'nuts'.")
         if model.row_limitation and not self.any_rows:
             raise ModelError(
                 f"{self.name} reads single rows with a linear predictor, but the rows of {model.family.name} {model.row_limitation}. "
                 "Use a full-data sampler such as 'nuts', or 'informed', which reads subsets or contiguous windows."
             )
+        if self.needs_groups and not model.grouped:
+            raise ModelError(
+                f"{self.name} is for models with group effects: give the data groups, as in tallbayes.Dataset.from_arrays(X, y, "
+                "groups={'shop': codes}), or use 'auto'."
+            )
         return self.prepare(model, mode, seed, progress)
+
+    @property
+    def serves_groups(self) -> bool:
+        """Whether it serves models with group effects."""
+        return self.needs_groups
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Notes and warnings on a finished run. Called once, after the last draw; both are kept with the fit."""

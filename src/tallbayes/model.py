@@ -97,6 +97,7 @@ class Model:
     row_limitation: ClassVar[str] = (
         ""  # what rows are or lack, if samplers made for rows with linear predictors cannot serve it
     )
+    grouped: ClassVar[bool] = False  # whether it has effects of groups
     domain: ClassVar[str] = ""  # why `admits` refuses a theta
 
     def __post_init__(self) -> None:
@@ -104,6 +105,10 @@ class Model:
             raise DataError(
                 f"a model needs a Dataset, not a {type(self.data).__name__}; use tallbayes.Dataset.from_arrays(X, y) or "
                 "tallbayes.read(path, formula)."
+            )
+        if self.data.groups and not self.grouped:
+            raise ModelError(
+                f"{self.family.name} was given data with groups; make the model with tallbayes.models.{self.family.name}."
             )
         self.default_prior = self.prior is None
         if self.prior is None:
@@ -244,6 +249,11 @@ class Model:
         if array.shape != (self.dim,):
             raise ModelError(f"theta must have {self.dim} elements ({', '.join(self.names)}); got shape {array.shape}.")
         return array
+
+    def require_ungrouped(self, what: str) -> None:
+        """Refuse a model with group effects for something that does not know of them."""
+        if self.grouped:
+            raise ModelError(f"{what} does not serve models with group effects; use tallbayes.sample.")
 
     def describe(self) -> dict[str, Any]:
         """What is needed to build the model again over the same rows, in JSON types."""

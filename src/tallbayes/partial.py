@@ -71,6 +71,7 @@ def partial_posteriors(
     >>> done.sizes, bool(abs(done.mean[0] - data.y.mean()) < 5 * done.error[0])
     ((500, 1000, 2000), True)
     """
+    model.require_ungrouped("partial_posteriors")
     n = model.data.n
     if not model.exchangeable:
         raise ModelError(

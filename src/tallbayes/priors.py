@@ -16,6 +16,11 @@ import numpy as np
 from tallbayes.compile import declared, generic, inlinable
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import OptionError
+from tallbayes.scale_priors import exponential as exponential
+from tallbayes.scale_priors import half_cauchy as half_cauchy
+from tallbayes.scale_priors import half_normal as half_normal
+from tallbayes.scale_priors import half_student_t as half_student_t
+from tallbayes.scale_priors import lkj as lkj
 
 FLAT, NORMAL, LAPLACE, STUDENT = 0, 1, 2, 3
 _KINDS = {"flat": FLAT, "normal": NORMAL, "laplace": LAPLACE, "student_t": STUDENT, "cauchy": STUDENT}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes.data import records as packed
+from tallbayes.data.groups import GroupFactor, factors, groupings, row_order
 from tallbayes.data.moments import Moments, check_finite
 from tallbayes.data.precision import require_kept
 from tallbayes.errors import DataError
@@ -40,6 +41,8 @@ class Dataset:
     store: Path | None = None
     recipe: dict[str, Any] = field(default_factory=dict)
     _fingerprint: str | None = None
+    groups: tuple[GroupFactor, ...] = ()
+    order: np.ndarray | None = None  # with groups: the row given by the user that each record holds
 
     @classmethod
     def from_arrays(
@@ -50,12 +53,22 @@ class Dataset:
         weights: Any = None,
         columns: Sequence[str] | None = None,
         dtype: str | np.dtype = "float64",
+        groups: Mapping[str, Any] | None = None,
     ) -> Dataset:
         """Pack a design matrix and a response held in memory. No intercept is added: put a column of ones in X for one.
 
         `weights` are powers of the likelihood of a row; `offset` is added to the linear predictor. `dtype="float32"` halves
         the memory; sums and differences are float64 either way. X may also be any object with `__arrow_c_stream__`
         (polars, pandas, pyarrow, duckdb), y then the name of one of its columns or an array.
+
+        `groups={"shop": codes}` gives every level of a factor an intercept of its own; `groups={"shop": (codes, Z)}` the effects
+        of the columns of Z, a matrix or names of columns of X with "1" for the intercept. Records are then sorted by the
+        factor with most levels; `order` says which row each of them was.
+
+        >>> import numpy as np, tallbayes as tb
+        >>> data = tb.Dataset.from_arrays(np.ones((4, 1)), [0, 1, 1, 0], groups={"shop": ["b", "a", "b", "a"]})
+        >>> data.order.tolist(), data.groups[0].labels.tolist()
+        ([1, 3, 0, 2], ['a', 'b'])
         """
         if hasattr(X, "__arrow_c_stream__"):
             from tallbayes.data.arrow import dense_columns
@@ -76,14 +89,22 @@ class Dataset:
         given = {"y": y, "offset": offset, "weights": weights}
         vectors = {k: _vector(k, v, n) for k, v in given.items() if v is not None}
         kind = _float_type(dtype)
-        out = packed.empty(n, d, kind)
+        made = () if groups is None else groupings(groups, X, names)
+        largest, order = row_order(made) if made else (0, None)
+        extra = [g.columns for g in made if g.columns is not None]
+        terms = None if not extra else np.column_stack(extra)
+        out = packed.empty(n, d + (0 if terms is None else terms.shape[1]), kind)
         packer = Packer(names, "y")
         for start in range(0, n, CHUNK):
-            stop = min(n, start + CHUNK)
-            parts = [vectors[k][start:stop] if k in vectors else None for k in ("y", "offset", "weights")]
-            packer.pack(out[start:stop], np.asarray(X[start:stop], np.float64), *parts)  # type: ignore[arg-type]
+            part = slice(start, min(n, start + CHUNK)) if order is None else order[start : start + CHUNK]
+            parts = [vectors[k][part] if k in vectors else None for k in ("y", "offset", "weights")]
+            chunk = out[start : start + CHUNK]
+            packer.pack(chunk, np.asarray(X[part], np.float64), *parts)  # type: ignore[arg-type]
+            if terms is not None:
+                chunk[:, d + 3 : d + 3 + terms.shape[1]] = terms[part]
         require_kept(packer.moments, kind)
-        return cls(out, names, "y", packer.moments, offset is not None, weights is not None)
+        grouped = () if order is None else factors(made, order, largest, d + 3)
+        return cls(out, names, "y", packer.moments, offset is not None, weights is not None, groups=grouped, order=order)
 
     @classmethod
     def from_arrow(cls, source: Any, response: str, **options: Any) -> Dataset:
@@ -125,6 +146,10 @@ class Dataset:
         """Hash of the whole content; computed once, at memory speed."""
         if self._fingerprint is None:
             self._fingerprint = packed.fingerprint(self.records, self.columns, self.response)
+            for factor in self.groups:
+                codes = factor.codes.astype(np.float64)[:, None]
+                own = (factor.name, *factor.terms, *map(str, factor.labels))
+                self._fingerprint += packed.fingerprint(codes, own, "")
         return self._fingerprint
 
     @property

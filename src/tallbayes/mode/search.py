@@ -57,6 +57,13 @@ def find_mode(
     require_switch("progress", progress)
     require_cores(cores)
     require_positive("tolerance", tolerance)
+    if model.grouped:
+        from tallbayes.mode.hierarchical import find_joint_mode
+        from tallbayes.mode.linear_mixed import find_linear_mode
+
+        if model.nuisances:  # unknown sigma of a Gaussian model
+            return find_linear_mode(model, cores)  # type: ignore[arg-type]
+        return find_joint_mode(model, progress=progress, cores=cores)  # type: ignore[arg-type]
     mode = _search(model, seed, progress, cores, tolerance)
     warn_of_collinear(mode)
     return mode

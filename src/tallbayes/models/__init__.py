@@ -18,13 +18,14 @@ from tallbayes.errors import OptionError, unknown
 from tallbayes.model import Family, Model, Tangent
 from tallbayes.models import expressions, jax_model
 from tallbayes.models.expressions import expression, family
+from tallbayes.models.group_effects import HierarchicalModel, with_groups
 from tallbayes.models.jax_model import from_jax
 from tallbayes.models.numpyro_model import from_numpyro
 from tallbayes.models.transforms import interval, ordered, positive, real, simplex
 
 _MODULES = {m.name: importlib.import_module(f"{families.__name__}.{m.name}") for m in pkgutil.iter_modules(families.__path__)}
-_BUILT_IN: dict[str, Callable[..., Model]] = {name: getattr(module, name) for name, module in _MODULES.items()}
-FAMILIES: dict[str, Callable[..., Model]] = dict(sorted({**_BUILT_IN, "expression": expression}.items()))
+_BUILT_IN: dict[str, Callable[..., Model]] = {name: with_groups(getattr(module, name)) for name, module in _MODULES.items()}
+FAMILIES: dict[str, Callable[..., Model]] = dict(sorted({**_BUILT_IN, "expression": with_groups(expression)}.items()))
 """The makers of models by the name of their family."""
 globals().update(_BUILT_IN)
 
@@ -95,6 +96,7 @@ _WRITTEN: dict[str, Callable[[Mapping[str, Any]], Family]] = {
 __all__ = [
     "FAMILIES",
     "Family",
+    "HierarchicalModel",
     "Model",
     "Tangent",
     "build",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -130,20 +128,6 @@ class Answers:
         from tallbayes.results import effects
 
         return effects.slopes(_request(self, "slopes", at, by, scale, data, model, prob, draws, rows, seed), variables)
-
-    def draws(self: Any, name: str) -> np.ndarray:
-        """The draws of a parameter, or of what follows from parameters, such as "sigma": (chains, draws).
-
-        >>> import numpy as np, tallbayes as tb
-        >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0), columns=["level"])
-        >>> model = tb.models.gaussian(data, tb.priors.flat(), sigma=1.0)
-        >>> fit = tb.sample(model, "hmc", draws=200, warmup=100, chains=2, seed=1, progress=False)
-        >>> fit.draws("level").shape
-        (2, 200)
-        """
-        from tallbayes.results.hypotheses import draws_of
-
-        return draws_of(self, name)
 
     def hypothesis(self: Any, statement: str, prob: float = 0.89) -> Hypothesis:
         """The posterior probability of a statement about parameters, such as "x > 0", "a < 2 * b" or "-0.1 < x < 0.1".

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from tallbayes import digest
 from tallbayes.errors import StoreError
 from tallbayes.machine import sync_file
 from tallbayes.results.fit import Fit, from_attributes
+from tallbayes.results.levels import DIMENSION, LevelDraws
 
 
 def save(fit: Fit, path: str | Path) -> Path:
@@ -31,6 +33,16 @@ def save(fit: Fit, path: str | Path) -> Path:
             aside.unlink()
         raise StoreError(f"cannot save the fit as {path}: {error}.") from error
     return path
+
+
+def _levels(posterior: Any) -> dict[str, LevelDraws]:
+    """The variables whose last dimension is the levels of a factor."""
+    out = {}
+    for name, values in posterior.data_vars.items():
+        factor, mark, _ = str(values.dims[-1]).partition(DIMENSION)
+        if mark:
+            out[str(name)] = LevelDraws(factor, np.asarray(posterior[values.dims[-1]].values), np.asarray(values.values, float))
+    return out
 
 
 def load(path: str | Path) -> Fit:
@@ -69,6 +81,7 @@ def load(path: str | Path) -> Fit:
                 "stats": {str(k): np.asarray(v.values) for k, v in stats.data_vars.items()},
                 "laplace_mean": np.asarray(laplace["mean"].values, float),
                 "laplace_factor": np.asarray(laplace["factor"].values, float),
+                "levels": _levels(posterior),
             }
         return from_attributes(attributes, **arrays)
     except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:

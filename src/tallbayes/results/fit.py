@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from tallbayes.contract import Guarantee
-from tallbayes.errors import StoreError
+from tallbayes.errors import ModelError, StoreError, unknown
 from tallbayes.models.transforms import Parameters
 from tallbayes.results import cost as costs
 from tallbayes.results.answers import Answers
+from tallbayes.results.levels import LevelDraws, coordinates
 
 FORMAT = "tallbayes-fit-2"
 DERIVED = {"log_sigma": "sigma"}  # parameters also reported after exp
@@ -37,6 +38,7 @@ class Fit(Answers):
     laplace_mean: np.ndarray
     laplace_factor: np.ndarray
     meta: dict[str, Any] = field(default_factory=dict)  # model, sampler, seed, versions, fingerprint
+    levels: dict[str, LevelDraws] = field(default_factory=dict)  # effects of levels by term, such as "1|shop"
     data: Any = field(default=None, repr=False)  # the Dataset, as long as it is in memory; not saved
 
     @property
@@ -78,6 +80,28 @@ class Fit(Answers):
         """Rank-normalised split R-hat of each coordinate (arviz-stats)."""
         return costs.r_hats(self.theta)
 
+    def draws(self, name: str) -> np.ndarray:
+        """Draws of one parameter, (chains, draws), or of the effects of all levels of a term, (chains, draws, levels).
+
+        >>> import numpy as np, tallbayes as tb
+        >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0), columns=["one"])
+        >>> fit = tb.sample(tb.models.gaussian(data, sigma=1.0), "hmc", draws=20, warmup=20, chains=2, seed=1, progress=False)
+        >>> fit.draws("one").shape
+        (2, 20)
+        """
+        if name in self.names:
+            return self.theta[:, :, self.names.index(name)]
+        if name in self.levels:
+            return self.levels[name].values
+        derived = self.derived()
+        if name in derived:
+            return derived[name]
+        raise unknown("parameter", name, [*self.names, *self.levels, *derived])
+
+    def _require_plain(self, what: str) -> None:
+        if self.levels:
+            raise ModelError(f"{what} is not available for models with group effects yet; use fit.theta and fit.draws(name).")
+
     def derived(self) -> dict[str, np.ndarray]:
         """What follows from theta: sigma from its log, and the named parameters of a model written by the user."""
         found = {
@@ -95,6 +119,9 @@ class Fit(Answers):
         laplace = {"mean": self.laplace_mean, "factor": self.laplace_factor}
         named = self.meta.get("parameters")
         dims, labels = ({}, {}) if named is None else Parameters.from_list(named).coordinates
+        posterior.update({name: draws.values for name, draws in self.levels.items()})
+        level_dims, level_labels = coordinates(self.levels)
+        dims, labels = {**dims, **level_dims}, {**labels, **level_labels}
         tree = arviz_base.from_dict(
             {"posterior": posterior, "sample_stats": self.stats},
             coords={"parameter": list(self.names), **labels},
@@ -159,6 +186,7 @@ class Fit(Answers):
         >>> fit.audit(model, pairs=3).passed
         True
         """
+        self._require_plain("audit")
         from tallbayes.results.audit import audit
 
         return audit(self, model, pairs, repeats, seed, sampler)
@@ -195,6 +223,7 @@ class Fit(Answers):
         >>> fit.predict({"x0": [1.0, 1.0]}, kind="response").shape
         (2, 3)
         """
+        self._require_plain("predict")
         from tallbayes.results.predict import predict
 
         return predict(self, new, kind, prob, draws, seed, offset, out, function)
@@ -214,6 +243,7 @@ class Fit(Answers):
         >>> bool(abs(elpd.elpd + 500 * 1.42) < 4.9 * elpd.se), elpd.warning
         (True, False)
         """
+        self._require_plain("loo")
         from tallbayes.results.leave_one_out import loo
         from tallbayes.results.rebuild import model_of
 
@@ -234,6 +264,7 @@ class Fit(Answers):
         >>> exact.guarantee.kind, exact.weights.shape, exact.meta["notes"]["pareto_k"] < 0.7
         ('EXACT', (2, 500), True)
         """
+        self._require_plain("reweight")
         from tallbayes.results.reweight import reweight
 
         return reweight(self, model, draws)
@@ -253,6 +284,7 @@ class Fit(Answers):
         >>> bool(found.ksd < 2 * found.expected), found.theta.shape, found.evals
         (True, (25, 1), 5000)
         """
+        self._require_plain("stein")
         from tallbayes.results.stein import stein
 
         return stein(self, model, candidates, keep, seed, progress)

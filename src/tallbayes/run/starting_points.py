@@ -86,6 +86,8 @@ def _inside(model: Model, mode: Mode, theta: np.ndarray) -> np.ndarray:
 
 def _from_prior(model: Model, rng: np.random.Generator) -> np.ndarray:
     assert model.prior is not None
+    if model.grouped:
+        raise OptionError("init='prior' is not available for models with group effects; use init='laplace' or give an array.")
     for _ in range(10_000):
         theta = model.prior.sample(model.prior_terms, rng)
         if model.admits(theta):

@@ -277,6 +277,7 @@ def _entropy(seed: int | None, checkpoint: str | Path | None, settings: dict[str
 
 
 def _split_model(model: Model, shards: Any, entropy: int, client: Any) -> Split:
+    model.require_ungrouped("sample_shards")
     n, doubts = model.data.n, []
     count = SHARDS if shards is None else shards
     if isinstance(count, int | np.integer) and not isinstance(count, bool):

@@ -1,0 +1,441 @@
+"""Hierarchical models: groups in data sets, priors by name, joint mode, the two samplers that serve, and their agreement."""
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tallbayes as tb
+from tallbayes.engine.noncentred import natural, unconstrained
+from tallbayes.engine.rows import range_gradient, range_value
+from tallbayes.priors import prior_gradient, prior_value
+from tallbayes.results.cost import effective_sizes
+from tallbayes.run.chain import Chain
+from tallbayes.run.flattening import flatten, unflatten
+from tallbayes.samplers import SAMPLERS, MinibatchGibbs
+from tallbayes.testing import THRESHOLD
+
+
+def arrays(n=400, levels=8, family="logistic", scale=0.8, seed=1):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, levels, n)
+    X = np.column_stack([np.ones(n), rng.standard_normal((n, 2))])
+    eta = X @ [-0.3, 0.6, 0.2] + (scale * rng.standard_normal(levels))[codes]
+    y = {
+        "logistic": lambda: rng.random(n) < 1 / (1 + np.exp(-eta)),
+        "probit": lambda: rng.standard_normal(n) < eta,
+        "poisson": lambda: rng.poisson(np.exp(eta)),
+        "negbin": lambda: rng.negative_binomial(2, 2 / (2 + np.exp(eta))),
+        "gamma": lambda: rng.gamma(2.0, np.exp(eta) / 2.0),
+        "gaussian": lambda: eta + rng.standard_normal(n),
+        "student_t": lambda: eta + rng.standard_t(4, n),
+    }[family]()
+    return X, y.astype(float), codes
+
+
+OPTIONS = {"negbin": {"size": 2.0}, "gamma": {"shape": 2.0}, "gaussian": {"sigma": 1.0}, "student_t": {"nu": 4.0, "scale": 1.0}}
+
+
+def model_of(family="logistic", terms=None, prior=None, **options):
+    X, y, codes = arrays(family=family, **options)
+    data = tb.Dataset.from_arrays(X, y, groups={"g": codes if terms is None else (codes, terms)})
+    return getattr(tb.models, family)(data, tb.priors.normal(3.0) if prior is None else prior, **OPTIONS.get(family, {}))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return model_of()
+
+
+@pytest.fixture(scope="module")
+def mode(model):
+    return tb.find_mode(model, progress=False)
+
+
+# Data
+
+
+def test_records_are_sorted_by_the_factor_with_most_levels():
+    X, y, codes = arrays()
+    few = (np.arange(400) % 3).astype(str)
+    data = tb.Dataset.from_arrays(X, y, groups={"few": few, "many": codes})
+    np.testing.assert_array_equal(data.records[:, :3], X[data.order])
+    np.testing.assert_array_equal(data.y, y[data.order])
+    for factor, given in zip(data.groups, (few, codes), strict=True):
+        np.testing.assert_array_equal(factor.labels[factor.codes], given[data.order])
+        rows = np.arange(400) if factor.sorted else factor.members
+        for g in range(factor.levels):
+            own = rows[factor.offsets[g] : factor.offsets[g + 1]]
+            assert (factor.codes[own] == g).all()
+    assert data.groups[1].sorted and not data.groups[0].sorted
+    assert data.groups[1].offsets[-1] == 400
+
+
+def test_unused_categories_are_levels_and_a_level_may_come_last():
+    codes = pd.Categorical(["b"] * 3 + ["a"] * 2 + ["z"], categories=["a", "b", "unused", "z"])
+    factor = tb.Dataset.from_arrays(np.ones((6, 1)), np.zeros(6), groups={"g": codes}).groups[0]
+    assert factor.labels.tolist() == ["a", "b", "unused", "z"]
+    assert np.diff(factor.offsets).tolist() == [2, 3, 0, 1]
+
+
+def test_terms_are_named_after_the_columns_that_they_repeat():
+    X, y, codes = arrays()
+    rest = np.random.default_rng(0).standard_normal(400)
+    Z = np.column_stack([np.ones(400), X[:, 2], rest])
+    data = tb.Dataset.from_arrays(X, y, columns=["one", "age", "price"], groups={"g": (codes, Z)}, dtype="float32")
+    factor = data.groups[0]
+    assert factor.terms == ("1", "price", "z2")
+    np.testing.assert_array_equal(data.records[:, factor.first + 2], rest[data.order].astype("f4"))
+
+
+def test_groups_are_part_of_the_fingerprint():
+    X, y, codes = arrays()
+    made = [tb.Dataset.from_arrays(X, y, groups={"g": c}).fingerprint for c in (codes, codes, codes // 2)]
+    assert made[0] == made[1] != made[2]
+
+
+@pytest.mark.parametrize(
+    "groups, message",
+    [
+        ({}, "at least one factor"),
+        ({"g": np.arange(4)}, "as many levels as rows"),
+        ({"g": [1, 1, 2]}, "3 codes, but X has 4 rows"),
+        ({"g": np.array([0.0, np.nan, 1.0, 1.0])}, "row 1: the level of factor 'g' is missing"),
+        ({"g": ["a", None, "b", "b"]}, "row 1: the level"),
+        ({"g": pd.Categorical(["a", "a", None, "b"])}, "row 2: the level"),
+        ({"g": [0.5, 1.5, 0.5, 1.0]}, "fractional values such as 0.5"),
+        ({"g": np.ones((4, 2))}, "must be a vector"),
+        ({"g": np.ma.masked_array([1, 1, 2, 2], [0, 0, 0, 1])}, "masked"),
+        ({"g": ([0, 0, 1, 1], ["age"])}, "'age' is not a column of X"),
+        ({"g": ([0, 0, 1, 1], np.ones((3, 2)))}, "Z must be a matrix of numbers with 4 rows"),
+        ({"g": ([0, 0, 1, 1], np.ones((4, 2)))}, "the same column"),
+        ({"g": ([0, 0, 1, 1], np.array([1.0, 2.0, np.inf, 3.0]))}, "row 2: Z of factor 'g' is not finite"),
+    ],
+)
+def test_wrong_groups_are_refused(groups, message):
+    with pytest.raises(tb.DataError, match=message):
+        tb.Dataset.from_arrays(np.ones((4, 1)), np.zeros(4), groups=groups)
+
+
+# Models
+
+
+def test_names_and_priors_by_name():
+    prior = {
+        "default": tb.priors.normal(2.0),
+        "x1": tb.priors.cauchy(1.0),
+        "1|g_sigma": tb.priors.half_normal(0.5),
+        "x1|g_sigma": tb.priors.exponential(2.0),
+        "g_corr": tb.priors.lkj(3.0),
+    }
+    model = model_of(terms=["1", "x1"], prior=prior)
+    assert model.names == ("x0", "x1", "x2", "1|g_sigma", "x1|g_sigma", "g_corr")
+    assert [p.describe() for p in model.scale_priors[0]] == ["half_normal(0.5)", "exponential(2)"]
+    assert model.correlation_priors[0].eta == 3.0
+    assert model.coefficient_terms.kind.tolist() == [1, 3, 1]
+    assert json.loads(json.dumps(model.describe())) == model.describe()
+    assert model.level_count == 16
+
+
+def test_default_scales_follow_the_response():
+    X, y, codes = arrays(family="gaussian")
+    data = tb.Dataset.from_arrays(X, 100.0 * y, groups={"g": codes})
+    scale = tb.models.gaussian(data, sigma=1.0).scale_priors[0][0].scale
+    assert abs(scale - 148.26 * np.median(np.abs(y - np.median(y)))) < 0.1
+    assert model_of().scale_priors[0][0].describe() == "half_student_t(3, 2.5)"
+
+
+def test_what_cannot_be_a_hierarchical_model_is_refused():
+    X, y, codes = arrays()
+    data = tb.Dataset.from_arrays(X, y, groups={"g": codes})
+    with pytest.raises(tb.ModelError, match="softmax has no hierarchical form"):
+        tb.models.softmax(data, classes=2)
+    with pytest.raises(tb.OptionError, match=r"did you mean '1\|g_sigma'"):
+        tb.models.logistic(data, prior={"1|g_sgma": tb.priors.half_normal()})
+    with pytest.raises(tb.OptionError, match="half_student_t"):
+        tb.models.logistic(data, prior={"1|g_sigma": tb.priors.normal()})
+    with pytest.raises(tb.ModelError, match="integral over the effects"):
+        tb.models.logistic(data).log_posterior(np.zeros(4))
+    for prior in (lambda: tb.priors.half_normal(0.0), lambda: tb.priors.lkj(-1.0)):
+        with pytest.raises(tb.OptionError, match="positive"):
+            prior()
+
+
+def test_every_other_sampler_names_the_two_that_serve(model, mode):
+    for name in set(SAMPLERS) - {"nuts", "minibatch-gibbs"}:
+        with pytest.raises(tb.ModelError, match="use 'minibatch-gibbs' or 'nuts'"):
+            tb.samplers.resolve(name).setup(model, mode, 0, False)
+    plain = tb.models.logistic(tb.Dataset.from_arrays(*arrays()[:2]))
+    with pytest.raises(tb.ModelError, match=r"groups=\{'shop': codes\}"):
+        tb.sample(plain, "minibatch-gibbs", progress=False)
+    for refused in (tb.partial_posteriors, tb.sample_shards, tb.compare):
+        with pytest.raises(tb.ModelError, match="group effects"):
+            refused(model)
+
+
+def test_crossed_factors_need_nuts():
+    X, y, codes = arrays()
+    data = tb.Dataset.from_arrays(X, y, groups={"g": codes, "h": np.arange(400) % 5})
+    model = tb.models.logistic(data, tb.priors.normal(3.0))
+    mode = tb.find_mode(model, progress=False)
+    with pytest.raises(tb.ModelError, match="Crossed and nested factors need 'nuts'"):
+        MinibatchGibbs().setup(model, mode, 0, False)
+    sampler, _, why = tb.auto.choose(model, mode, None, 0, False)
+    assert sampler.name == "nuts" and "Crossed" in why
+
+
+def test_the_density_of_nuts_has_the_gradient_of_its_value():
+    X, y, codes = arrays()
+    Z = np.column_stack([np.ones(400), X[:, 1], X[:, 2]])
+    priors = {"1|g_sigma": tb.priors.half_normal(1.0), "x1|g_sigma": tb.priors.exponential(2.0), "g_corr": tb.priors.lkj(2.0)}
+    data = tb.Dataset.from_arrays(X, y, groups={"g": (codes, Z), "h": np.arange(400) % 5})
+    model = tb.models.logistic(data, prior=priors)
+    rows, prior, rng = model.rows, model.prior_terms, np.random.default_rng(0)
+    theta = 0.4 * rng.standard_normal(model.dim + model.level_count)
+    gradient = np.zeros(theta.size)
+    value = range_gradient(rows, 0, 400, theta, gradient) + prior_gradient(prior, theta, gradient)
+
+    def density(at):
+        return range_value(rows, 0, 400, at) + prior_value(prior, at)
+
+    assert abs(value - density(theta)) < 1e-10
+    for j in range(0, theta.size, 3):
+        step = 1e-5 * np.eye(theta.size)[j]
+        assert abs((density(theta + step) - density(theta - step)) / 2e-5 - gradient[j]) < 1e-6
+    out, back = np.empty(theta.size), np.zeros(theta.size)
+    natural(rows, theta, out)
+    unconstrained(rows, out, back)
+    np.testing.assert_allclose(back[: model.dim], theta[: model.dim], atol=1e-12)
+    sigma, correlation = model.covariances(out)[0]
+    z = theta[model.dim : model.dim + 24].reshape(8, 3)
+    factor = np.linalg.cholesky(np.outer(sigma, sigma) * correlation)
+    np.testing.assert_allclose(out[model.dim : model.dim + 24].reshape(3, 8).T, z @ factor.T, atol=1e-12)
+
+
+# Mode
+
+
+def test_the_joint_mode_is_a_stationary_point(model, mode):
+    """At the covariances found, no coefficient and no level gains from a small step."""
+    rows, effects, beta = model.factor_rows(0), mode.effects[0], mode.coefficients
+    from tallbayes.engine.grouped_rows import level_sums
+
+    sums = level_sums(rows, beta, effects, np.empty(0), False)
+    gradient = sums.gradient.copy()
+    prior_gradient(model.coefficient_terms, beta, gradient)
+    assert np.abs(mode.laplace().sd[:3] * gradient).max() < 0.1
+    score = sums.slopes[:, 0] - effects[:, 0] / mode.sigmas[0][0] ** 2
+    assert np.abs(score / np.sqrt(sums.curvatures[:, 0, 0] + mode.sigmas[0][0] ** -2)).max() < 0.1
+
+
+def test_collinear_columns_and_silent_levels_are_named():
+    X, y, codes = arrays()
+    data = tb.Dataset.from_arrays(X[:, [0, 1, 1]], y, groups={"g": codes})
+    with pytest.warns(tb.TallbayesWarning, match="'x1', 'x2' are collinear"):
+        tb.find_mode(tb.models.logistic(data, tb.priors.normal(2.0)), progress=False)
+    with pytest.raises(tb.ModelError, match="'x1', 'x2' cannot be told apart"):
+        tb.find_mode(tb.models.logistic(data, tb.priors.flat()), progress=False)
+
+
+# The contract of a sampler, for the one that needs groups
+
+
+@pytest.mark.parametrize("terms", [None, ["1", "x1"]], ids=["intercepts", "slopes"])
+def test_chunks_never_change_draws_and_options_are_frozen(terms):
+    model = model_of(terms=terms)
+    mode, sampler = tb.find_mode(model, progress=False), MinibatchGibbs()
+    setup = sampler.setup(model, mode, 3, False)
+    size = model.dim + model.level_count
+
+    def chain():
+        return Chain(0, sampler, setup, np.random.SeedSequence(5), mode.reference, warmup=60, thin=1)
+
+    whole, parts = chain(), chain()
+    before = flatten(whole.options)
+    while whole.warming or whole.draws < 40:
+        whole.per_second = 1e9
+        whole.chunk(40)
+    while parts.warming or parts.draws < 40:
+        parts.per_second = 20.0
+        parts.chunk(40)
+    for a, b in zip(whole.collected(), parts.collected(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert whole.collected()[0].shape == (40, size) and whole.target.counters[4] == 0
+    assert any((before[k] != v).any() for k, v in flatten(whole.options).items())
+    for value in (whole.state, whole.tuning):
+        again = unflatten(value, flatten(value, "it"), "it")
+        for key, array in flatten(value).items():
+            np.testing.assert_array_equal(array, flatten(again)[key])
+    theta = whole.collected()[0][-1]
+    np.testing.assert_allclose(theta[3 : 3 + whole.state.log_sd.size], np.exp(whole.state.log_sd))
+    b = theta[model.dim :].reshape(-1, 8).T
+    carriers, carried = setup.proxy.prior.carriers, setup.proxy.surrogate.carried
+    np.testing.assert_allclose(whole.state.levels, b + carriers @ theta[carried], atol=1e-12)
+
+
+def test_runs_resume_save_and_load(model, mode, tmp_path):
+    options = {"warmup": 40, "chains": 2, "seed": 1, "progress": False}
+    first = tb.sample(model, "minibatch-gibbs", draws=20, mode=mode, checkpoint=tmp_path / "run", **options)
+    longer = tb.resume(tmp_path / "run", model, draws=30, progress=False)
+    whole = tb.sample(model, "minibatch-gibbs", draws=30, **options)
+    np.testing.assert_array_equal(longer.theta, whole.theta)
+    np.testing.assert_array_equal(longer.draws("1|g"), whole.draws("1|g"))
+    np.testing.assert_array_equal(longer.draws("1|g")[:, :20], first.draws("1|g"))
+    again = tb.load(whole.save(tmp_path / "fit.nc"))
+    np.testing.assert_array_equal(again.draws("1|g"), whole.draws("1|g"))
+    np.testing.assert_array_equal(again.draws("1|g_sigma"), whole.theta[:, :, 3])
+    posterior = whole.idata.posterior
+    assert posterior["1|g"].dims == ("chain", "draw", "g__factor_dim")
+    assert posterior["g__factor_dim"].values.tolist() == [str(k) for k in range(8)]
+    with pytest.raises(tb.OptionError, match=r"1\|g"):
+        whole.draws("1|h")
+    for refused in (lambda: whole.predict(np.ones((1, 3))), lambda: whole.loo(model), lambda: whole.audit(model)):
+        with pytest.raises(tb.ModelError, match="not available for models with group effects"):
+            refused()
+    assert "1|g_sigma" in whole.summary().index
+
+
+def test_draws_that_do_not_fit_in_memory_are_refused(model, mode, monkeypatch):
+    monkeypatch.setattr("tallbayes.results.levels.MOST_GIB", 8 * 8 * 2 * 100 / 2**30)
+    with pytest.raises(tb.OptionError, match="draws=100 would fit"):
+        tb.sample(model, "minibatch-gibbs", draws=150, chains=2, mode=mode, progress=False)
+
+
+# Exactness of whole sweeps
+
+
+def exact_gaussian(model, points=200):
+    """Mean and standard deviation of beta, sigma and b of a linear model with known error, by a grid over the standard deviation."""
+    data, factor = model.data, model.factors[0]
+    d, G = data.d, factor.levels
+    X, y = data.records[:, :d], data.y
+    design = np.column_stack([X, np.eye(G)[factor.codes]])
+    prior = model.scale_priors[0][0]
+    logs, means, squares, weights = np.linspace(-4.0, 2.5, points), [], [], []
+    for log_sd in logs:
+        tau = np.exp(log_sd)
+        scale = np.concatenate([np.full(d, 3.0), np.full(G, tau)])
+        precision = design.T @ design + np.diag(scale**-2.0)
+        covariance = np.linalg.inv(precision)
+        mean = covariance @ design.T @ y
+        log_density = 0.5 * mean @ precision @ mean - 0.5 * np.linalg.slogdet(precision)[1] - G * log_sd + log_sd
+        weights.append(log_density - 0.5 * (prior.df + 1) * np.log1p((tau / prior.scale) ** 2 / prior.df))
+        means.append(np.concatenate([mean[:d], [tau], mean[d:]]))
+        squares.append(means[-1] ** 2 + np.concatenate([np.diag(covariance)[:d], [0.0], np.diag(covariance)[d:]]))
+    weight = np.exp(np.array(weights) - np.max(weights))
+    weight /= weight.sum()
+    mean, square = weight @ np.array(means), weight @ np.array(squares)
+    return mean, square
+
+
+def moment_scores(draws, mean, square):
+    """z-scores of means and mean squares of (chains, draws, dim)."""
+    out = []
+    for values, expected in ((draws, mean), (draws**2, square)):
+        error = values.std((0, 1)) / np.sqrt(effective_sizes(values))
+        out.append((values.mean((0, 1)) - expected) / error)
+    return np.concatenate(out)
+
+
+def everything(fit):
+    return np.concatenate([fit.theta, *(levels.values for levels in fit.levels.values())], axis=2)
+
+
+def test_a_linear_model_against_its_exact_posterior():
+    model = model_of("gaussian", n=60, levels=6)
+    fit = tb.sample(model, "minibatch-gibbs", draws=4000, warmup=500, chains=4, seed=1, progress=False)
+    assert not fit.evals.any()  # the surrogate of a Gaussian likelihood leaves nothing out
+    assert np.abs(moment_scores(everything(fit), *exact_gaussian(model))).max() < THRESHOLD
+
+
+def agree(first, second):
+    """Largest z-score between means, and between mean squares, of two fits."""
+    a, b, largest = everything(first), everything(second), 0.0
+    for power in (1, 2):
+        va, vb = a**power, b**power
+        noise = va.var((0, 1)) / effective_sizes(va) + vb.var((0, 1)) / effective_sizes(vb)
+        largest = max(largest, np.abs((va.mean((0, 1)) - vb.mean((0, 1))) / np.sqrt(noise)).max())
+    return largest
+
+
+SETTINGS = {
+    "probit": {"family": "probit"},
+    "negbin": {"family": "negbin"},
+    "gamma": {"family": "gamma"},
+    "student_t": {"family": "student_t"},
+    "poisson slopes": {"family": "poisson", "terms": ["1", "x1"]},
+    "logistic slopes": {"family": "logistic", "terms": ["1", "x1"], "levels": 15},
+    "tiny groups": {"n": 300, "levels": 60},
+    "one level": {"levels": 1, "prior": {"default": tb.priors.normal(2.0), "1|g_sigma": tb.priors.half_normal(1.0)}},
+    "default prior": {"prior": {}},
+    "slope alone": {"terms": ["x1"]},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETTINGS)
+def test_minibatch_gibbs_and_nuts_agree(name):
+    model = model_of(**SETTINGS[name])
+    mode = tb.find_mode(model, progress=False)
+    options = {"mode": mode, "chains": 4, "seed": 3, "progress": False}
+    exact = tb.sample(model, "minibatch-gibbs", draws=10_000, warmup=1000, **options)
+    reference = tb.sample(model, tb.samplers.FullData(tb.moves.nuts(acceptance=0.98)), draws=2000, warmup=1000, **options)
+    assert agree(exact, reference) < THRESHOLD
+
+
+@pytest.mark.slow
+def test_a_tempered_likelihood_disagrees():
+    X, y, codes = arrays(n=2000)
+    fits = []
+    for weight in (1.0, 1.3):
+        data = tb.Dataset.from_arrays(X, y, weights=np.full(2000, weight), groups={"g": codes})
+        model = tb.models.logistic(data, tb.priors.normal(3.0))
+        fits.append(tb.sample(model, "minibatch-gibbs", draws=10_000, warmup=500, chains=4, seed=1, progress=False))
+    assert agree(*fits) > THRESHOLD
+
+
+@pytest.mark.slow
+def test_levels_with_equal_responses_mix():
+    """Forty rows of each level, all ones in some: inefficiency below ten."""
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(30), 40)
+    y = (rng.random(1200) < 1 / (1 + np.exp(-2.5 * rng.standard_normal(30)[codes]))).astype(float)
+    y[codes < 4] = 1.0
+    data = tb.Dataset.from_arrays(np.ones((1200, 1)), y, groups={"g": codes})
+    fit = tb.sample(tb.models.logistic(data), "minibatch-gibbs", draws=5000, warmup=1000, chains=4, seed=1, progress=False)
+    assert effective_sizes(fit.draws("1|g")).min() > 20_000 / 10
+
+
+@pytest.mark.slow
+def test_minibatch_gibbs_agrees_with_numpyro():
+    jax = pytest.importorskip("jax")
+    numpyro = pytest.importorskip("numpyro")
+    import jax.numpy as jnp
+    from numpyro import distributions as dist
+
+    jax.config.update("jax_enable_x64", True)
+    X, y, codes = arrays(n=20_000, levels=50)
+    prior = {"default": tb.priors.normal(3.0), "1|g_sigma": tb.priors.half_normal(1.0)}
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y, groups={"g": codes}), prior)
+    fit = tb.sample(model, "minibatch-gibbs", draws=10_000, warmup=1000, chains=4, seed=1, progress=False)
+
+    def program():
+        beta = numpyro.sample("beta", dist.Normal(0.0, 3.0).expand([3]).to_event(1))
+        tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([50]).to_event(1))
+        b = numpyro.deterministic("b", tau * z)
+        numpyro.sample("y", dist.Bernoulli(logits=jnp.asarray(X) @ beta + b[codes]), obs=jnp.asarray(y))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = numpyro.infer.MCMC(
+            numpyro.infer.NUTS(program, target_accept_prob=0.98), num_warmup=1000, num_samples=4000, progress_bar=False
+        )
+        run.run(jax.random.key(1))
+    drawn = run.get_samples()
+    reference = np.concatenate([drawn["beta"], np.asarray(drawn["tau"])[:, None], drawn["b"]], axis=1)[None]
+    own = everything(fit)
+    noise = own.var((0, 1)) / effective_sizes(own) + reference.var((0, 1)) / effective_sizes(reference)
+    assert np.abs((own.mean((0, 1)) - reference.mean((0, 1))) / np.sqrt(noise)).max() < THRESHOLD

@@ -1,0 +1,131 @@
+"""Linear mixed models with unknown error: the collapsed density against a dense one, and whole runs against a grid."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import multivariate_normal
+
+import tallbayes as tb
+from tallbayes.engine.collapsed_sums import collapsed, linear_sums
+from tallbayes.engine.grouped_rows import FactorRows
+from tallbayes.families.gaussian import Gaussian
+from tallbayes.results.cost import effective_sizes
+from tallbayes.schemes import collapsed_draws
+from tallbayes.testing import THRESHOLD
+
+LEVELS = 7
+
+
+def arrays(n=60, shift=0.0):
+    """Rows in six of seven levels, with weights and offsets; the mean of the response may be far from zero."""
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, LEVELS - 1, n)
+    X = np.column_stack([np.ones(n), rng.standard_normal(n)])
+    weights, offset = rng.choice([0.5, 1.0, 2.0], n), rng.standard_normal(n)
+    y = shift + X @ [0.3, 0.5] + (0.8 * rng.standard_normal(LEVELS))[codes] + offset + rng.standard_normal(n)
+    return X, y, offset, weights, codes
+
+
+def model_of(prior, shift=0.0):
+    X, y, offset, weights, codes = arrays(shift=shift)
+    grouping = pd.Categorical.from_codes(codes, categories=range(LEVELS))
+    return tb.models.gaussian(tb.Dataset.from_arrays(X, y, offset, weights, groups={"g": grouping}), prior)
+
+
+def test_the_collapsed_density_is_that_of_a_dense_normal_law():
+    X, y, offset, _, codes = arrays()
+    grouping = pd.Categorical.from_codes(codes, categories=range(LEVELS))
+    data = tb.Dataset.from_arrays(X, y, offset, groups={"g": grouping})
+    factor = data.groups[0]
+    rows = FactorRows(Gaussian(1.0), data.records, 2, -1, 1, factor.offsets, factor.members)
+    sums = linear_sums(rows, LEVELS)
+    precision, location = np.array([[0.5, 0.1], [0.1, 2.0]]), np.array([0.2, -0.3])
+    same = codes[:, None] == codes[None, :]
+    found, expected = [], []
+    for log_sigma, log_tau in ((0.1, -0.4), (-0.3, 0.5), (0.4, -2.0)):
+        mean, root = np.zeros(2), np.zeros((2, 2))
+        found.append(collapsed(sums, precision, location - sums.centre, log_sigma, log_tau, mean, root))
+        V = np.exp(2 * log_sigma) * np.eye(60) + np.exp(2 * log_tau) * same
+        whole = V + X @ np.linalg.inv(precision) @ X.T
+        expected.append(multivariate_normal.logpdf(y - offset, X @ location, whole))
+        inner = X.T @ np.linalg.solve(V, X) + precision
+        np.testing.assert_allclose(np.tril(root) @ np.tril(root).T, inner, rtol=1e-10)
+        exact = np.linalg.solve(inner, X.T @ np.linalg.solve(V, y - offset) + precision @ location)
+        np.testing.assert_allclose(mean + sums.centre, exact, atol=1e-10)
+    np.testing.assert_allclose(np.diff(found), np.diff(expected), atol=1e-9)
+
+
+def exact_moments(model, shift):
+    """Means and mean squares of beta, log sigma, tau and b by a grid over (log sigma, log tau), y taken relative to `shift`."""
+    X, y, offset, weights, codes = arrays(shift=shift)
+    y = y - offset - shift
+    D = np.column_stack([X, np.eye(LEVELS)[codes]])
+    gram, right, square = D.T @ (weights[:, None] * D), D.T @ (weights * y), float(weights @ y**2)
+    scale, prior = model.scale_priors[0][0], np.zeros(2 + LEVELS)
+    prior[1] = 0.25 if model.prior.name == "normal" else 0.0
+    points, logs, means, squares = [], [], [], []
+    for log_sigma in np.linspace(-0.6, 0.9, 40):
+        for log_tau in np.linspace(-4.0, 2.5, 50):
+            points.append((log_sigma, log_tau))
+            diagonal = np.concatenate([prior[:2], np.full(LEVELS, np.exp(-2 * log_tau))])
+            precision = gram * np.exp(-2 * log_sigma) + np.diag(diagonal)
+            covariance = np.linalg.inv(precision)
+            mean = covariance @ right * np.exp(-2 * log_sigma)
+            value = -weights.sum() * log_sigma - LEVELS * log_tau - 0.5 * square * np.exp(-2 * log_sigma)
+            value += 0.5 * mean @ precision @ mean - 0.5 * np.linalg.slogdet(precision)[1] + log_tau
+            logs.append(value - 2.0 * np.log1p((np.exp(log_tau) / scale.scale) ** 2 / 3.0))
+            means.append(np.concatenate([mean[:2], [log_sigma, np.exp(log_tau)], mean[2:]]))
+            squares.append(means[-1] ** 2 + np.concatenate([np.diag(covariance)[:2], [0, 0], np.diag(covariance)[2:]]))
+    weight = np.exp(np.array(logs) - max(logs))
+    return (weight / weight.sum()) @ np.array(means), (weight / weight.sum()) @ np.array(squares)
+
+
+@pytest.mark.filterwarnings("ignore:the rows say nothing")
+def test_draws_agree_with_a_grid_and_read_no_rows():
+    prior = tb.priors.normal([1e6, 2.0])
+    model = model_of(prior, shift=1000.0)
+    fit = tb.sample(model, "minibatch-gibbs", draws=5000, warmup=500, chains=4, seed=1, progress=False)
+    assert fit.names == ("x0", "x1", "log_sigma", "1|g_sigma") and not fit.evals.any()
+    draws = np.concatenate([fit.theta, fit.draws("1|g")], axis=2)
+    draws[:, :, 0] -= 1000.0
+    for values, expected in zip((draws, draws**2), exact_moments(model, 1000.0), strict=True):
+        error = values.std((0, 1)) / np.sqrt(effective_sizes(values))
+        assert np.abs((values.mean((0, 1)) - expected) / error).max() < THRESHOLD
+
+
+def kernel_moments(model, mutate=None):
+    """Means of theta after single interpreted steps; the state is kept, as in a chain."""
+    mode = tb.find_mode(model, progress=False)
+    setup = tb.samplers.MinibatchGibbs().setup(model, mode, 0, False)
+    options, target = setup.policy.options(setup.policy.begin(), True), setup.target()
+    if mutate is not None:
+        target = target._replace(proxy=mutate(target.proxy))
+    rng, info = np.random.default_rng(0), np.zeros(12)
+    state = collapsed_draws._init(rng, target, options, setup.policy.blank(mode.reference).theta)
+    draws = []
+    for _ in range(4000):
+        state = collapsed_draws._step(rng, target, options, state, info)
+        draws.append(state.theta)
+    return np.array(draws)
+
+
+@pytest.mark.filterwarnings("ignore:the rows say nothing")
+def test_a_prior_that_is_not_gaussian_enters_by_its_ratio():
+    """A narrow Laplace prior pulls the coefficient; without its ratio it would not."""
+    model = model_of({"default": tb.priors.flat(), "x1": tb.priors.laplace(0.02, location=0.0)})
+    with_ratio = kernel_moments(model)[:, 1]
+    without = kernel_moments(model, lambda t: t._replace(others=t.others._replace(kind=np.zeros_like(t.others.kind))))[:, 1]
+    batches = [v.reshape(40, -1).mean(1) for v in (with_ratio, without)]
+    assert abs(batches[0].mean()) + 6 * batches[0].std() / np.sqrt(40) < batches[1].mean() - 6 * batches[1].std() / np.sqrt(40)
+
+
+def test_slopes_and_nuts_need_sigma():
+    X, y, offset, weights, codes = arrays()
+    slopes = tb.models.gaussian(tb.Dataset.from_arrays(X, y, offset, weights, groups={"g": (codes, ["1", "x1"])}))
+    with pytest.raises(tb.ModelError, match="Give sigma="):
+        tb.find_mode(slopes, progress=False)
+    model = tb.models.gaussian(tb.Dataset.from_arrays(X, y, groups={"g": codes}))
+    with pytest.raises(tb.ModelError, match="nuts needs sigma="):
+        tb.samplers.resolve("nuts").setup(model, tb.find_mode(model, progress=False), 0, False)
+    with pytest.raises(tb.OptionError, match="inflation= belongs to models whose rows are read"):
+        tb.samplers.MinibatchGibbs(inflation=2.0).setup(model, tb.find_mode(model, progress=False), 0, False)
