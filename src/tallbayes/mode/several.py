@@ -159,6 +159,8 @@ def shares(modes: list[Mode]) -> np.ndarray:
 def important(mode: Mode) -> list[Mode]:
     """The modes that hold a share of the posterior worth a chain, the largest first."""
     modes = [mode, *mode.others]
+    if len(modes) == 1:
+        return modes
     return [m for m, share in zip(modes, shares(modes), strict=True) if share >= NEGLIGIBLE]
 
 
