@@ -74,8 +74,8 @@ class ScaleCertificate:
         out = np.empty((4, first.size))
         for k in np.unique(level):
             at = np.flatnonzero(level == k)
-            level = self._levels[k]
-            out[:, at] = np.maximum(level[:, first[at]], level[:, last[at] + 1 - 2**k])
+            widest = self._levels[k]
+            out[:, at] = np.maximum(widest[:, first[at]], widest[:, last[at] + 1 - 2**k])
         return out
 
     def third_bounds(
