@@ -1,6 +1,7 @@
 """The contract of a family, run for every file of `tallbayes.families` and for the family of docs/write-a-model.md."""
 
 import importlib
+import inspect
 import pkgutil
 import re
 from dataclasses import replace
@@ -79,7 +80,9 @@ def test_listing_the_folder_is_the_table_of_families():
     assert {"logistic", "poisson", "gaussian", "arma"} <= set(MODULES)
     assert set(tb.models.FAMILIES) == {*MODULES, "expression"}
     for name, module in MODULES.items():
-        assert module.FAMILY.name == name and tb.models.FAMILIES[name] is getattr(tb.models, name) is getattr(module, name)
+        assert module.FAMILY.name == name and tb.models.FAMILIES[name] is inspect.unwrap(getattr(tb.models, name)) is getattr(
+            module, name
+        )
         assert name in tb.models.__all__
         assert module.FAMILY.response in tallbayes.model.RESPONSES and module.FAMILY.log_normaliser is not None
     assert PAGE.name not in tb.models.FAMILIES

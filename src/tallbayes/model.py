@@ -64,11 +64,16 @@ class Family:
     """Log of the factor of the density that `value` leaves out, of a member and an array of responses; None if unknown."""
     simulate: Callable[[np.random.Generator, Any, np.ndarray, np.ndarray], np.ndarray] | None = None
     """Responses of a member at eta (rows, draws), or (rows, draws, predictors); nuisances are (draws, count)."""
+    variance: Callable[[Any, np.ndarray, np.ndarray], np.ndarray] | None = None
+    """Variance of y of a member given its mean (rows, draws) and the nuisances (draws, count)."""
+    ratio: str = ""  # what e^coefficient is, such as "odds_ratio", where it is one
     prediction_refusal: str = ""  # why there are no predictions of new rows, and what to do instead
 
     bound: str | None = None  # the certified bound that "auto" takes; None to compare T6 and T9
     published_bound: str = ""  # the bound of the paper on confidence samplers: "T1", or "exponential" for f''' = kappa y e^-eta
     fourth_supremum: float | None = None  # sup of |f''''| over all eta and y, for bound T7
+    fourth_ratio: Callable[[Any], float] | None = None
+    """Supremum of the fourth derivative over that of the third, the same for all responses; None where there are none."""
     centred_third: float | None = None  # sup of |D^3 f[v, v, v]| over centred unit vectors v of several predictors
     tangent: Tangent | None = None
     unit_scale_member: Callable[[Any], Any] = lambda member: None

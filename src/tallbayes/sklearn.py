@@ -217,7 +217,7 @@ class BayesRegressor(RegressorMixin, _BayesEstimator):
             raise unknown("family of a regressor", self.family, NUMERIC)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         options = dict(self.family_options or {})
-        if self.family == "gaussian" and options.get("sigma") is None:
+        if "sigma" in models.family_options(self.family) and options.get("sigma") is None:
             options["sigma"] = self._known_scale(X, y)
         self._sample(X, y.astype(float), sample_weight, self.family, options)
         self._set_means()
@@ -257,16 +257,10 @@ class BayesRegressor(RegressorMixin, _BayesEstimator):
 
     def _noise(self, mean: np.ndarray) -> np.ndarray:
         """Variance of y given its mean, at each draw."""
-        options = self.fit_.meta["model"]["options"]
-        if self.family == "gaussian":
-            sigma = self.fit_.derived()["sigma"].reshape(-1) if options["sigma"] is None else options["sigma"]
-            return np.broadcast_to(np.asarray(sigma) ** 2, mean.shape)
-        if self.family == "student_t":
-            nu = options["nu"]
-            return np.full(mean.shape, options["scale"] ** 2 * nu / (nu - 2.0) if nu > 2.0 else np.inf)
-        if self.family == "gamma":
-            return mean**2 / options["shape"]
-        return mean if self.family == "poisson" else mean + mean**2 / options["size"]
+        family, described = models.family_of(self.fit_.meta["model"]), self.fit_.meta["model"]
+        assert family.variance is not None
+        nuisances = self.fit_.theta.reshape(-1, self.fit_.theta.shape[-1])[:, len(self.fit_.meta["columns"]) :]
+        return family.variance(family.member_of(**described["options"]), mean, nuisances)
 
     def predict_interval(self, X: Any, prob: float = 0.89) -> np.ndarray:
         """Ends of the interval that holds a new response with this probability, (rows, 2)."""

@@ -21,33 +21,22 @@ from typing import Any
 from tallbayes.compile import inlinable
 from tallbayes.engine.arithmetic import exp, exp_remainder
 from tallbayes.errors import ModelError
-from tallbayes.families.gaussian import Gaussian
-from tallbayes.families.logistic import Logistic
-from tallbayes.families.negbin import NegativeBinomial
-from tallbayes.families.probit import Probit
-from tallbayes.families.student_t import StudentT
+from tallbayes.model import Family
 
 PRODUCTS = 4  # a^3, a^2 zeta, a zeta^3, zeta^4; the exponential bound uses the last two as a and zeta
 
-_LOGISTIC = 0.125 * 6.0 * math.sqrt(3.0)  # sup |f''''| = 1/8 at eta = 0, sup |f'''| = 1 / (6 sqrt 3)
-_PROBIT = 0.188958 / 0.295718  # rounded up; the supremum of |f''''| is 0.188957 at z = 0.0836
+
+def fourth_ratio(family: Family, member: Any) -> float | None:
+    """Supremum of the fourth derivative over that of the third, the same for all responses; None where there are none."""
+    return None if family.fourth_ratio is None else family.fourth_ratio(member)
 
 
-def fourth_ratio(member: Any) -> float | None:
-    """sup |f''''| over sup |f'''|, the same for all responses; None where there are no suprema."""
-    if isinstance(member, Logistic | NegativeBinomial):
-        return _LOGISTIC
-    if isinstance(member, Probit):
-        return _PROBIT
-    if isinstance(member, StudentT):
-        return 6.0 / (1.457106 * math.sqrt(member.nu) * member.scale)
-    return 0.0 if isinstance(member, Gaussian) else None
-
-
-def require_bound(name: str, member: Any, self_concordant: bool) -> None:
+def require_bound(family: Family) -> None:
     """Refuse a family without a proven bound."""
-    if fourth_ratio(member) is None and not self_concordant:
-        raise ModelError(f"no bound of the fourth derivative of {name} is known, which minibatch-gibbs needs; use 'nuts'.")
+    if family.fourth_ratio is None and not family.self_concordant:
+        raise ModelError(
+            f"no bound of the fourth derivative of {family.name} is known, which minibatch-gibbs needs; use 'nuts'."
+        )
 
 
 @inlinable

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from tallbayes.errors import DataError
 
@@ -82,6 +81,8 @@ def level_codes(name: str, values: Any, n: int) -> tuple[np.ndarray, np.ndarray]
         raise DataError(
             f"the codes of factor {name!r} are a masked array; drop the masked rows or give them a level of their own."
         )
+    import pandas as pd
+
     categorical = getattr(values, "dtype", None)
     if isinstance(categorical, pd.CategoricalDtype):
         coded = pd.Categorical(values)

@@ -74,6 +74,8 @@ def _simulate(rng: np.random.Generator, member: Gamma, eta: np.ndarray, nuisance
 
 FAMILY = Family(
     name="gamma",
+    variance=lambda member, mean, nuisances: mean**2 / member.shape,
+    ratio="mean_ratio",
     support="a number > 0",
     remedy="Drop rows with a response of zero or less, or model them apart.",
     admits=lambda y: y > 0,

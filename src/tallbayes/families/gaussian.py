@@ -6,7 +6,7 @@ With sigma unknown, u = (eta, tau), tau = log sigma, z = (y - eta)/sigma: f = -t
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -127,8 +127,15 @@ def _simulate(rng: np.random.Generator, member: Gaussian | GaussianScale, eta: n
     return eta + sigma * rng.standard_normal(eta.shape)
 
 
+def _variance(member: Any, mean: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    known = isinstance(member, Gaussian)
+    return np.broadcast_to(1.0 / member.precision if known else np.exp(2.0 * nuisances[:, 0]), mean.shape)
+
+
 FAMILY = Family(
     name="gaussian",
+    variance=_variance,
+    fourth_ratio=lambda member: 0.0,
     support="a number",
     remedy="",
     admits=lambda y: np.isfinite(y),

@@ -217,6 +217,8 @@ FAMILY = Family(
     simulate=_simulate,
     published_bound="T1",
     fourth_supremum=0.125,  # at eta = 0
+    fourth_ratio=lambda member: 0.125 / _SUPREMUM,
+    ratio="odds_ratio",
     tangent=Tangent("Jaakkola-Jordan", lambda xi: JaakkolaJordan(-1.0 if xi is None else xi), xi=1.5),
 )
 

@@ -118,6 +118,9 @@ def _simulate(rng: np.random.Generator, member: NegativeBinomial, eta: np.ndarra
 
 FAMILY = Family(
     name="negbin",
+    variance=lambda member, mean, nuisances: mean + mean**2 / member.size,
+    fourth_ratio=lambda member: 0.75 * math.sqrt(3.0),  # those of logistic regression, times y + size
+    ratio="rate_ratio",
     support="a whole number >= 0",
     remedy="Counts only; a rate is a count with offset='log(exposure)'.",
     admits=lambda y: (y >= 0) & (y == np.floor(y)),

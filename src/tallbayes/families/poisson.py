@@ -73,6 +73,8 @@ def poisson_counts(rng: np.random.Generator, rate: np.ndarray) -> np.ndarray:
 
 FAMILY = Family(
     name="poisson",
+    variance=lambda member, mean, nuisances: mean,
+    ratio="rate_ratio",
     support="a whole number >= 0",
     remedy="Counts only; a rate is a count with offset='log(exposure)'.",
     admits=lambda y: (y >= 0) & (y == np.floor(y)),

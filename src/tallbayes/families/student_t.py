@@ -153,8 +153,14 @@ def _simulate(rng: np.random.Generator, member: StudentT, eta: np.ndarray, nuisa
     return eta + member.scale * rng.standard_t(member.nu, eta.shape)
 
 
+def _variance(member: StudentT, mean: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    return np.full(mean.shape, member.scale**2 * member.nu / (member.nu - 2.0) if member.nu > 2.0 else np.inf)
+
+
 FAMILY = Family(
     name="student_t",
+    variance=_variance,
+    fourth_ratio=lambda member: 6.0 / (1.457106 * math.sqrt(member.nu) * member.scale),
     support="a number",
     remedy="",
     admits=lambda y: np.isfinite(y),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import minimize
 
 from tallbayes.engine.collapsed_sums import LinearSums, collapsed_value, linear_sums
 from tallbayes.engine.grouped_rows import FactorRows
 from tallbayes.errors import ModelError
-from tallbayes.families.gaussian import Gaussian
 from tallbayes.mode.hierarchical import HierarchicalMode
 from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.priors import FLAT, NORMAL, PriorTerms
@@ -39,9 +37,11 @@ def find_linear_mode(model: HierarchicalModel, cores: int | None = None) -> Line
             "a hierarchical gaussian model with unknown sigma serves one factor with a random intercept. Give sigma=, such as the standard "
             "deviation of the residuals, for slopes or several factors."
         )
-    rows = FactorRows(Gaussian(1.0), model.data.records, d, factor.first, 1, factor.offsets, factor.members)
+    rows = FactorRows(model.unit_scale_member, model.data.records, d, factor.first, 1, factor.offsets, factor.members)
     sums = linear_sums(rows, factor.levels, cores)
     precision, location, _ = split_prior(model.coefficient_terms)
+    from scipy.optimize import minimize
+
     terms = model.scale_priors[0][0].terms()
 
     def energy(at: np.ndarray) -> float:

@@ -90,7 +90,7 @@ def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTable
     """Tables at the reference: two passes over the rows."""
     model = mode.model
     assert isinstance(model, HierarchicalModel)
-    require_bound(model.family.name, model.member, model.family.self_concordant)
+    require_bound(model.family)
     rows, beta, effects = model.factor_rows(0), mode.coefficients, mode.effects[0]
     carriers, carried = _carriers(model)
     free = np.array([j for j in range(model.data.d) if j not in carried], np.int64)
@@ -103,7 +103,7 @@ def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTable
     factor, inverse = _whitening(model, beta, information, precision, free)
     covariance = np.outer(mode.sigmas[0], mode.sigmas[0]) * mode.correlations[0]
     stretch = _stretch(sums.curvatures, covariance)
-    ratio = fourth_ratio(model.member)
+    ratio = fourth_ratio(model.family, model.member)
     surrogate = Surrogate(
         reference,
         free,

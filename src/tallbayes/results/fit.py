@@ -38,8 +38,8 @@ class Fit(Answers):
     laplace_mean: np.ndarray
     laplace_factor: np.ndarray
     meta: dict[str, Any] = field(default_factory=dict)  # model, sampler, seed, versions, fingerprint
-    levels: dict[str, LevelDraws] = field(default_factory=dict)  # effects of levels by term, such as "1|shop"
     data: Any = field(default=None, repr=False)  # the Dataset, as long as it is in memory; not saved
+    levels: dict[str, LevelDraws] = field(default_factory=dict)  # effects of levels by term, such as "1|shop"
 
     @property
     def evals(self) -> np.ndarray:

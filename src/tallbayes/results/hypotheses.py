@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from tallbayes.errors import ModelError, OptionError, unknown
+from tallbayes.models import family_of
 from tallbayes.notebook import facts_table
 from tallbayes.results.cost import effective_sizes, weighted_sizes
 from tallbayes.results.summary import labels, quantiles
@@ -28,7 +29,6 @@ _ARITHMETIC: dict[type, Callable] = {
 _FUNCTIONS: dict[str, Callable] = {"exp": np.exp, "log": np.log, "sqrt": np.sqrt, "abs": np.abs}
 _ORDERS: dict[type, Callable] = {ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le}
 _LONGEST = 2000
-RATIOS = {"logistic": "odds_ratio", "poisson": "rate_ratio", "negbin": "rate_ratio", "gamma": "mean_ratio"}
 
 
 def parameters(fit: Fit) -> dict[str, np.ndarray]:
@@ -171,10 +171,11 @@ def _evaluated(node: ast.AST, values: dict[str, np.ndarray], statement: str) -> 
 
 def ratios(fit: Fit, prob: float) -> pd.DataFrame:
     """The table of `Fit.odds_ratios`."""
-    family = fit.meta["model"]["family"]
-    if family not in RATIOS:
+    family = family_of(fit.meta["model"])
+    if not family.ratio:
         raise ModelError(
-            f"e^coefficient is no ratio for the family {family!r}; it is for {', '.join(RATIOS)}. Use fit.comparisons."
+            f"e^coefficient is no ratio for the family {family.name!r}; it is where the link is a logit or a logarithm. Use "
+            "fit.comparisons."
         )
     if not 0.0 < prob < 1.0:
         raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")
@@ -187,7 +188,7 @@ def ratios(fit: Fit, prob: float) -> pd.DataFrame:
         middle = np.exp(quantiles(values, weights, (0.5, 0.5))[0])
         low, high = np.exp(quantiles(values, weights, (0.5 - prob / 2, 0.5 + prob / 2)))
         above = float(np.clip(np.average(values > 0, weights=weights), 0.0, 1.0))
-        rows[name] = {RATIOS[family]: middle, "lower": low, "upper": high, "P(>1)": above}
+        rows[name] = {family.ratio: middle, "lower": low, "upper": high, "P(>1)": above}
     if not rows:
         raise ModelError("the model has no coefficient besides the intercept.")
     return pd.DataFrame.from_dict(rows, orient="index")

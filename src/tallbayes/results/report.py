@@ -16,7 +16,6 @@ import numpy as np
 from tallbayes.errors import OptionError, StoreError
 from tallbayes.models import family_of
 from tallbayes.results.findings import effects_of, formula_of, sentences
-from tallbayes.results.hypotheses import RATIOS
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -173,7 +172,7 @@ def _findings(fit: Fit, plots: bool) -> str:
         unit = "in probability" if binary else f"in units of {fit.meta.get('response', 'the response')}"
         note = f'<p class="soft">Average change {escape(unit)} over all rows, 89 % intervals.</p>'
         parts.append(note + _folded("effects", _table(["variable", "comparison", "mean", "lower", "upper"], rows), len(rows)))
-    if fit.meta["model"]["family"] in RATIOS and len(fit.meta["columns"]) > (fit.meta.get("intercept") is not None):
+    if family_of(fit.meta["model"]).ratio and len(fit.meta["columns"]) > (fit.meta.get("intercept") is not None):
         ratios = fit.odds_ratios()
         rows = [
             [str(name), *(_figure(float(v)) for v in row)] for name, row in zip(ratios.index, ratios.to_numpy(), strict=True)
