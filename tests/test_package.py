@@ -85,7 +85,7 @@ def third_party(tree):
 
 
 PRESENT = {"IPython"}  # imported only inside a notebook, where it is running
-DISTRIBUTIONS = {"flint": "python-flint"}  # where they are named otherwise than the module
+DISTRIBUTIONS = {"flint": "python-flint", "sklearn": "scikit-learn"}  # where they are named otherwise than the module
 TOOLS = {"test", "lint", "docs", "bench"}  # extras that users do not install
 
 
