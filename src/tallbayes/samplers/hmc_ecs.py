@@ -262,7 +262,7 @@ class HMCECS(Sampler):
         "hmc-ecs-signed": {"estimator": "signed"},
     }
     Info: ClassVar[type] = Info
-    cost: ClassVar[str] = "m a gradient, m chosen by a pilot"
+    cost: ClassVar[str] = "m rows per gradient, m set by a pilot run"
 
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""
