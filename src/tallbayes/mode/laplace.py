@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
 from tallbayes.engine import ledger, passes
+from tallbayes.mode.centring import Frame
 from tallbayes.model import Model
 
 
@@ -24,15 +25,24 @@ class Mode:
     precision: np.ndarray  # minus the Hessian of the log posterior; with a Laplace prior see `mode.kinks`
     passes: int  # full passes of the search
     evaluations: int  # of the search in all: full passes, and the subsample it began with
+    frame: Frame | None = None  # curvature with columns less their means, where that of theta has lost its digits
+    warnings: tuple[str, ...] = ()  # sentences on what the search has seen, kept with every fit
 
     @cached_property
     def factor(self) -> np.ndarray:
         """L with L L' = covariance, lower triangular."""
-        return cholesky(self.covariance, lower=True)
+        return cholesky(self.covariance, lower=True) if self.frame is None else self.frame.whitened()[0]
+
+    @cached_property
+    def whitened_hessian(self) -> np.ndarray:
+        """L' H L, H the Hessian of the log-likelihood."""
+        return self.factor.T @ self.hessian @ self.factor if self.frame is None else self.frame.whitened()[1]
 
     @cached_property
     def covariance(self) -> np.ndarray:
         """Inverse of the precision."""
+        if self.frame is not None:
+            return self.frame.covariance
         scale = 1.0 / np.sqrt(np.diag(self.precision))
         inner = cho_solve(cho_factor(self.precision * np.outer(scale, scale)), np.eye(scale.size))
         return inner * np.outer(scale, scale)

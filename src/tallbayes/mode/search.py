@@ -16,9 +16,11 @@ import numpy as np
 from tallbayes.engine import ledger, passes
 from tallbayes.errors import ModelError, TallbayesWarning
 from tallbayes.mode.ascent import LocalModel
+from tallbayes.mode.centring import Centring, Frame, centring_of
 from tallbayes.mode.kinks import Kinks, kink_curvature, kinks_of
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.messages import direction_names, exact_fit, name_flat_direction, no_maximum, separable
+from tallbayes.mode.separation import sentences_on_responses
 from tallbayes.model import Model
 from tallbayes.priors import prior_gradient, prior_precision
 from tallbayes.progress import Progress
@@ -39,7 +41,8 @@ def find_mode(
     """The posterior mode, its precision and the Laplace approximation, in a few passes over the rows.
 
     `tolerance` is the distance to the mode in posterior standard deviations at which Newton's method stops. With a Laplace
-    prior coordinates may be exactly at its location. Warns of collinear columns that only the prior tells apart.
+    prior coordinates may be exactly at its location. Warns of collinear columns that only the prior tells apart, and of a column that
+    separates the response; columns that hardly vary about a large mean are centred within the search.
 
     >>> import numpy as np, tallbayes as tb
     >>> X = np.column_stack([np.ones(6), [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]])
@@ -56,8 +59,15 @@ def find_mode(
     require_cores(cores)
     require_positive("tolerance", tolerance)
     mode = _search(model, seed, progress, cores, tolerance)
-    warn_of_collinear(mode)
+    announce(mode, (*collinear_sentences(mode), *sentences_on_responses(model)))
     return mode
+
+
+def announce(mode: Mode, sentences: tuple[str, ...]) -> None:
+    """Warn, and keep the sentences with the mode and so with every fit that uses it."""
+    mode.warnings += sentences
+    for sentence in sentences:
+        warnings.warn(sentence, TallbayesWarning, stacklevel=3)
 
 
 def mode_of_part(model: Model, cores: int | None, tolerance: float) -> Mode:
@@ -67,11 +77,12 @@ def mode_of_part(model: Model, cores: int | None, tolerance: float) -> Mode:
 
 def _search(model: Model, seed: int, progress: bool, cores: int | None, tolerance: float) -> Mode:
     theta, read = start(model), 0
-    n, subsample = model.data.n, _subsample_size(model)
+    n, subsample, centring = model.data.n, _subsample_size(model), centring_of(model)
+    total = passes.total_hessian if centring is None else centring.total_hessian
     with Progress("finding the mode", None, progress) as bar:
         if subsample < n and model.exchangeable:
-            theta, read = _subsample_mode(model, theta, subsample, seed, bar)
-        mode = converge(model, lambda at: passes.total_hessian(model.rows, at, cores), theta, tolerance, bar)
+            theta, read = _subsample_mode(model, theta, subsample, seed, bar, centring)
+        mode = converge(model, lambda at: total(model.rows, at, cores), theta, tolerance, bar, centring)
     mode.evaluations += read
     return mode
 
@@ -82,8 +93,15 @@ def converge(
     theta: np.ndarray,
     tolerance: float,
     bar: Progress,
+    centring: Centring | None = None,
 ) -> Mode:
-    """The mode by Newton's method from `theta`; `likelihood` gives value, gradient and Hessian on all rows, one pass each."""
+    """The mode by Newton's method from `theta`; `likelihood` gives value, gradient and Hessian on all rows, one pass each.
+
+    With `centring` they are in its coordinates already.
+    """
+    if centring is None:
+        centring = centring_of(model)
+        likelihood = likelihood if centring is None else centring.of(likelihood)
     count = 0
 
     def full(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -92,9 +110,9 @@ def converge(
         bar.update(f"full pass {count}")
         return likelihood(at)
 
-    mode = _mode_of(model, _newton(model, full, theta, 1.0, tolerance))
+    mode = _mode_of(model, _newton(model, full, theta, 1.0, tolerance, centring), centring)
     if tolerance > TOLERANCE and _widest(mode)[0] > 0.1 / tolerance:  # where f saturates Newton stops near 1 / tolerance
-        mode = _mode_of(model, _newton(model, full, mode.reference, 1.0, TOLERANCE))
+        mode = _mode_of(model, _newton(model, full, mode.reference, 1.0, TOLERANCE, centring), centring)
     widest, culprit = _widest(mode)
     if widest > _RUNAWAY:
         raise ModelError(no_maximum(model, culprit))
@@ -102,7 +120,11 @@ def converge(
     return mode
 
 
-def _mode_of(model: Model, point: _Point) -> Mode:
+def _mode_of(model: Model, point: _Point, centring: Centring | None) -> Mode:
+    if centring is not None:  # there are no kinks then
+        back, frame = centring.inverse, Frame(centring, point.hessian, point.precision)
+        gradient, hessian, precision = back.T @ point.gradient, back.T @ point.hessian @ back, back.T @ point.precision @ back
+        return Mode(model, point.theta, point.value, gradient, hessian, precision, passes=0, evaluations=0, frame=frame)
     kinks, gradient = kinks_of(model.prior_terms), point.gradient.copy()
     gradient[kinks.where] -= kinks.slope * kinks.signs(point.theta)
     return Mode(
@@ -112,6 +134,12 @@ def _mode_of(model: Model, point: _Point) -> Mode:
 
 def mode_at(model: Model, theta: np.ndarray) -> Mode:
     """A reference at `theta`, whether or not it is the mode: one pass."""
+    centring = centring_of(model)
+    if centring is not None:
+        point = _evaluated(model, centring.total_hessian(model.rows, theta), theta, 1.0, kinks_of(model.prior_terms), centring)
+        mode = _mode_of(model, point, centring)
+        mode.passes, mode.evaluations = 1, model.data.n
+        return mode
     value, gradient, hessian, precision = model.curvature(theta)
     kinks, smooth = kinks_of(model.prior_terms), gradient.copy()
     smooth[kinks.where] += kinks.slope * kinks.signs(theta)
@@ -148,22 +176,28 @@ def _subsample_size(model: Model) -> int:
     return max(20_000, 50 * model.dim, model.data.n // 20)
 
 
-def _subsample_mode(model: Model, theta: np.ndarray, size: int, seed: int, bar: Progress) -> tuple[np.ndarray, int]:
+def _subsample_mode(
+    model: Model, theta: np.ndarray, size: int, seed: int, bar: Progress, centring: Centring | None
+) -> tuple[np.ndarray, int]:
     """The mode of a random subsample, or `theta` if it has none, and the evaluations that it took."""
     rng = generator(seed, Stream.SUBSAMPLE_MODE)
     n = model.data.n
     index = np.sort(rng.integers(0, n, min(size, n)))
     records = np.ascontiguousarray(model.data.records[index])
     rows = model.rows._replace(records=records)
+    total = passes.total_hessian if centring is None else centring.total_hessian
     bar.update(f"mode of {index.size:,} rows")
     with ledger.counting() as account, suppress(ModelError):  # a part may be separable or collinear where the whole is not
-        theta = _newton(model, lambda at: passes.total_hessian(rows, at), theta, n / index.size, 1e-2).theta
+        theta = _newton(model, lambda at: total(rows, at), theta, n / index.size, 1e-2, centring).theta
     ledger.record(account.rows)  # also where the search as a whole is accounted for
     return theta, account.rows
 
 
 class _Point(NamedTuple):
-    """The log posterior at theta; gradient and precision are of all but the kinks of a Laplace prior."""
+    """The log posterior at theta; gradient and precision are of all but the kinks of a Laplace prior.
+
+    With centring they and the Hessian are in its coordinates.
+    """
 
     theta: np.ndarray
     value: float
@@ -178,31 +212,30 @@ def _newton(
     theta: np.ndarray,
     scale: float,
     tolerance: float,
+    centring: Centring | None,
 ) -> _Point:
     """Maximise scale * likelihood + log prior by Newton's steps, of limited length once one of them has failed."""
     kinks = kinks_of(model.prior_terms)
 
     def evaluate(at: np.ndarray) -> _Point:
-        value, gradient, hessian = likelihood(at)
-        value, gradient, hessian = value * scale, gradient * scale, hessian * scale
-        value += prior_gradient(model.prior_terms, at, gradient)
-        gradient[kinks.where] += kinks.slope * kinks.signs(at)
-        return _Point(at, value, gradient, hessian, prior_precision(model.prior_terms, at) - hessian)
+        at = at if centring is None else centring.outwards(at)
+        return _evaluated(model, likelihood(at), at, scale, kinks, centring)
 
+    theta = theta if centring is None else centring.inwards(theta)
     point, radius, distance = evaluate(theta), np.inf, np.inf
     for _ in range(_MAX_STEPS):
         if not (np.isfinite(point.value) and np.isfinite(point.precision).all()):
             raise ModelError("the log posterior or its curvature is not finite; rescale columns with very large values.")
-        local = _local_model(model, point, kinks)
+        local = _local_model(model, point, kinks, centring)
         slack = 1e-10 * (1.0 + abs(point.value))  # rounding of a sum over many rows
         goal, reach = local.step()
         distance = np.sqrt(local.curved(goal))
         if distance < tolerance:
             rising = local.rising()
-            higher = None if rising is None else _climb(evaluate, point, rising, slack)
+            higher = None if rising is None else _climb(evaluate, local.theta, point.value, rising, slack)
             if higher is None:
                 if not kinks.where.size:  # a Laplace prior is proper
-                    _require_definite(model, point.precision)
+                    _require_definite(model, point.precision, centring)
                 return point
             point = higher
             continue
@@ -228,26 +261,54 @@ def _newton(
     raise ModelError(_divergence(model, point, distance))
 
 
-def _local_model(model: Model, point: _Point, kinks: Kinks) -> LocalModel:
+def _evaluated(
+    model: Model,
+    likelihood: tuple[float, np.ndarray, np.ndarray],
+    theta: np.ndarray,
+    scale: float,
+    kinks: Kinks,
+    centring: Centring | None,
+) -> _Point:
+    """The log posterior from the likelihood of rows that count `scale` times."""
+    value, gradient, hessian = likelihood
+    value, gradient, hessian = value * scale, gradient * scale, hessian * scale
+    if centring is not None:
+        slope = np.zeros(theta.size)
+        value += prior_gradient(model.prior_terms, theta, slope)
+        precision = centring.curvature(prior_precision(model.prior_terms, theta)) - hessian
+        return _Point(theta, value, gradient + centring.gradient(slope), hessian, precision)
+    value += prior_gradient(model.prior_terms, theta, gradient)
+    gradient[kinks.where] += kinks.slope * kinks.signs(theta)
+    return _Point(theta, value, gradient, hessian, prior_precision(model.prior_terms, theta) - hessian)
+
+
+def _local_model(model: Model, point: _Point, kinks: Kinks, centring: Centring | None) -> LocalModel:
     flat = np.diag(point.precision) == 0.0
     flat[kinks.where] = False
     if flat.any():
         name_flat_direction(model, np.eye(flat.size)[int(np.argmax(flat))])
-    local = LocalModel(point.theta, point.gradient, point.precision, kinks)
+    theta = point.theta if centring is None else centring.inwards(point.theta)
+    local = LocalModel(theta, point.gradient, point.precision, kinks)
     if local.newton is None and not model.prior.proper:  # type: ignore[union-attr]
         values, vectors = local.eigen
         least = int(np.argmin(np.abs(values)))
         if abs(values[least]) < _FLAT:
-            name_flat_direction(model, local.scale * vectors[:, least])
+            name_flat_direction(model, _direction(local.scale * vectors[:, least], centring))
     return local
 
 
-def _climb(evaluate: Callable[[np.ndarray], _Point], point: _Point, rising: np.ndarray, slack: float) -> _Point | None:
+def _direction(vector: np.ndarray, centring: Centring | None) -> np.ndarray:
+    return vector if centring is None else centring.outwards(vector)
+
+
+def _climb(
+    evaluate: Callable[[np.ndarray], _Point], at: np.ndarray, value: float, rising: np.ndarray, slack: float
+) -> _Point | None:
     """A point higher than a saddle or minimum, in a direction that curves upwards; None if there is none."""
     for size in (1.0, 0.25, 1 / 16, 1 / 64):
         for step in (size * rising, -size * rising):
-            moved = evaluate(point.theta + step)
-            if moved.value > point.value + slack:
+            moved = evaluate(at + step)
+            if moved.value > value + slack:
                 return moved
     return None
 
@@ -262,34 +323,32 @@ def _whole_precision(point: _Point, kinks: Kinks) -> np.ndarray:
     return smooth
 
 
-def _require_definite(model: Model, precision: np.ndarray) -> None:
+def _require_definite(model: Model, precision: np.ndarray, centring: Centring | None) -> None:
     scale = 1.0 / np.sqrt(np.abs(np.diag(precision)))
     eigenvalues, vectors = np.linalg.eigh(precision * np.outer(scale, scale))
     if eigenvalues[0] < _FLAT:
-        name_flat_direction(model, scale * vectors[:, 0])
+        name_flat_direction(model, _direction(scale * vectors[:, 0], centring))
 
 
-def warn_of_collinear(mode: Mode) -> None:
+def collinear_sentences(mode: Mode) -> tuple[str, ...]:
     """A sentence on columns that the rows cannot tell apart under a proper prior: along them the posterior is the prior."""
-    model = mode.model
+    model, frame = mode.model, mode.frame
     if not model.linear or model.row_limitation or model.predictors > 1 or model.dim >= model.data.n:
-        return
-    size = np.abs(np.diag(mode.hessian))
+        return ()
+    hessian, precision = (mode.hessian, mode.precision) if frame is None else (frame.hessian, frame.precision)
+    size = np.abs(np.diag(hessian))
     scale = 1.0 / np.sqrt(np.where(size > 0.0, size, 1.0))
-    values, vectors = np.linalg.eigh(-mode.hessian * np.outer(scale, scale))
+    values, vectors = np.linalg.eigh(-hessian * np.outer(scale, scale))
     least = int(np.argmin(np.abs(values)))
     direction = scale * vectors[:, least]
-    told, known = abs(values[least]), float(direction @ mode.precision @ direction)
+    told, known = abs(values[least]), float(direction @ precision @ direction)
     if told > _COLLINEAR or told > 0.1 * known:
-        return
+        return ()
+    direction = _direction(direction, None if frame is None else frame.centring)
     names = [repr(n) for n in sorted(direction_names(model, direction))]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     what = f"the rows cannot tell {shown} apart" if len(names) > 1 else f"the rows say nothing about {shown}"
-    warnings.warn(
-        f"{what}: along that combination the posterior is the prior. Drop a column unless that is meant.",
-        TallbayesWarning,
-        stacklevel=3,
-    )
+    return (f"{what}: along that combination the posterior is the prior. Drop a column unless that is meant.",)
 
 
 def _divergence(model: Model, point: _Point, distance: float) -> str:

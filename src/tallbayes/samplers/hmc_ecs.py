@@ -27,7 +27,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.contract import Diagnosis, Guarantee, Outcome, Policy, Sampler, Setup, advance, init, positions, step
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Policy, Sampler, Setup, advance_pilot, init, positions, step
 from tallbayes.diagnostics import likelihood_estimates
 from tallbayes.diagnostics import subsample_pilot as pilots
 from tallbayes.engine.random_rows import UniformRows, draw_rows
@@ -58,7 +58,7 @@ from tallbayes.schemes.estimates import (
     same,
 )
 from tallbayes.streams import Stream, generator
-from tallbayes.target import NOT_FINITE, Target, charge, stop_run
+from tallbayes.target import NOT_FINITE, Target, stop_run
 
 PERTURBED, SIGNED = ("subsample", "blocks", "variance"), ("products", "batch", "refreshed", "shift", "pilot")  # options of each
 _ABORT = 0.2  # share of iterations at the wall at which warm-up gives up
@@ -353,6 +353,8 @@ class HMCECS(Sampler):
             draw_rows(rng, scheme, 1, index, scale)
         gamma = float(np.quantile([s.cumulants()[0] for s in samples], 0.95))
         products = pilots.choose_products(gamma, batch, size) if self.products is None else self.products
+        if self.products is None:
+            pilots.require_hope(size + batch * products, n)
         refreshed = pilots.refreshed_products(products) if self.refreshed is None else self.refreshed
         notes = {
             "gamma": gamma,
@@ -367,10 +369,8 @@ class HMCECS(Sampler):
 
     def _recentred(self, setup: Setup, mode: Mode, rng: np.random.Generator, skip: float) -> Mode:
         """A mode at the mean of the later draws of a pilot chain of 200 iterations."""
-        options, target = setup.policy.options(setup.policy.begin(), True), setup.target()
-        theta, info = np.empty((200, setup.model.dim)), np.zeros((200, len(self.columns)))
-        _, made = advance(rng, target, options, setup.policy.blank(mode.reference), True, theta, info, 1)
-        charge(target)
+        options, blank = setup.policy.options(setup.policy.begin(), True), setup.policy.blank(mode.reference)
+        theta, _, made = advance_pilot(rng, setup.target(), options, blank, 200, len(self.columns))
         if made < 200:
             raise ModelError("the pilot chain of recentre= met a density that is not finite; use the mode (recentre=0).")
         return mode_at(setup.model, theta[int(skip * 200) :].mean(0))
