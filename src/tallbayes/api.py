@@ -284,9 +284,11 @@ def _collect(
     parts = [chain.collected() for chain in chains]
     shortest = min(p[0].shape[0] for p in parts)
     if shortest == 0:
+        least, warmup = min(c.iteration for c in chains), description["warmup"]
+        where = f"after {least:,} of {warmup:,} iterations of warm-up" if least < warmup else "in its first draw"
         raise OptionError(
-            f"stopped ({status}) before every chain had a draw; allow more time, or resume from a checkpoint with "
-            "tallbayes.resume."
+            f"stopped ({status}) before every chain had a draw, one of them {where}; allow more time, fewer iterations of warm-up, or "
+            "resume from a checkpoint with tallbayes.resume." + "".join(f" Note that {sentence}" for sentence in mode.warnings)
         )
     theta = np.stack([p[0][:shortest] for p in parts])
     table = np.stack([p[1][:shortest] for p in parts])
