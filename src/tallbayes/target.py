@@ -139,6 +139,8 @@ def all_values(target: Target, theta: np.ndarray) -> float:
 @inlinable
 def log_posterior(target: Target, theta: np.ndarray) -> float:
     """Log posterior density on all rows: n evaluations."""
+    if stopped(target):
+        return -np.inf
     n = row_total(target)
     count(target, n, 0, n)
     return all_values(target, theta) + prior_value(target.prior, theta)
@@ -147,6 +149,8 @@ def log_posterior(target: Target, theta: np.ndarray) -> float:
 @inlinable
 def log_posterior_gradient(target: Target, theta: np.ndarray, gradient: np.ndarray) -> float:
     """Log posterior density on all rows, its gradient written to `gradient`: n evaluations."""
+    if stopped(target):
+        return -np.inf
     n = row_total(target)
     count(target, n, n, n)
     gradient[:] = 0.0
