@@ -230,7 +230,7 @@ def test_the_laplace_fit_at_a_corner_has_the_spread_of_the_posterior(scale):
 
 
 def test_a_search_without_end_says_how_far_it_came(monkeypatch):
-    monkeypatch.setattr("tallbayes.mode.search._MAX_STEPS", 2)
+    monkeypatch.setattr("tallbayes.mode.newton._MAX_STEPS", 2)
     with pytest.raises(
         tb.errors.ModelError, match=r"did not converge in 2 steps: it is still about .* standard deviations away"
     ):

@@ -15,9 +15,11 @@ from tallbayes import auto, models, priors, samplers, streams
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.read import from_recipe, read
+from tallbayes.deadline import Deadline, limited
 from tallbayes.engine import ledger
 from tallbayes.errors import OptionError, StoreError, TallbayesWarning, unknown
 from tallbayes.mode import several
+from tallbayes.mode.centring import Frame, centring_of
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
@@ -41,6 +43,7 @@ from tallbayes.validation import (
     require_text,
 )
 
+CHAINS_SHARE = 0.5  # of the time limit that chains have, however long it took to prepare them
 REFERENCE_TOLERANCE = 1e-3  # posterior sds between reference and mode: exactness needs a frozen reference, not the mode
 
 
@@ -112,7 +115,8 @@ def sample(
     `sampler` is a name, an object of `tallbayes.samplers`, or "auto". Chains run in parallel threads; the draws depend on
     the seed alone, not on cores, progress or interruptions. `init` is "laplace" (dispersed around the mode), "prior", or an
     array of one or `chains` starting points. `until_ess` goes on in blocks of `draws` until the smallest bulk effective
-    sample size is reached, `max_seconds` stops sampling after a time. `guarantee="exact"` refuses weaker methods.
+    sample size is reached. `max_seconds` ends the run after a time, whatever it is doing: the search for the mode, pilots, warm-up or an
+    iteration that takes long; compiling does not count, and chains have at least half of it. `guarantee="exact"` refuses weaker methods.
     `checkpoint` names a folder from which `tallbayes.resume` continues after a kill. Ctrl-C returns the draws so far.
 
     >>> import numpy as np, tallbayes as tb
@@ -128,7 +132,7 @@ def sample(
         sampler, progress, draws, warmup, chains, seed, init, thin, cores, max_seconds, until_ess, guarantee, checkpoint, mode
     )
     check_memory(model, draws, chains)
-    begun = time.perf_counter()
+    begun, limit = time.perf_counter(), None if max_seconds is None else Deadline(max_seconds)
     draws, warmup, chains, thin = int(draws), int(warmup), int(chains), int(thin)
     init = check_init(model, init, chains)
     fixed = None if isinstance(sampler, str) and sampler == "auto" else samplers.resolve(sampler)
@@ -139,18 +143,18 @@ def sample(
             recorded_options(fixed)  # refused now, if they cannot be stored
     entropy = streams.entropy(seed)
     if mode is None:
-        mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
+        with limited(limit):
+            mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
     elif not _same(mode.model, model):
         raise OptionError("mode= is that of another model; give tallbayes.find_mode(model), or leave it out.")
     setup, why, spent = None, "", 0
     if fixed is None:
-        with ledger.counting() as account:  # rejected candidates and their pilots too
+        with limited(limit), ledger.counting() as account:  # rejected candidates and their pilots too
             chosen, setup, why = auto.choose(model, mode, guarantee, entropy, progress)
         spent = account.rows
     else:
         chosen = fixed
     starts = starting_points(model, mode, init, chains, entropy)
-    separate = several.warning(mode)
     description = {
         "model": model.describe(),
         "sampler": chosen.as_dict(),
@@ -162,13 +166,12 @@ def sample(
         "thin": thin,
         "draws": draws,
         "starts": starts.tolist(),
-        "mode_warnings": [] if separate is None else [separate],
         "until_ess": until_ess,
         "why": why,
         "auto_evals": spent,
         "default_prior": model.default_prior,
     }
-    return _run(model, chosen, mode, setup, description, saver, True, cores, max_seconds, progress, begun)
+    return _run(model, chosen, mode, setup, description, saver, True, cores, limit, progress, begun)
 
 
 def resume(
@@ -202,7 +205,7 @@ def resume(
     require_switch("progress", progress)
     if max_seconds is not None:
         require_positive("max_seconds", max_seconds)
-    begun = time.perf_counter()
+    begun, limit = time.perf_counter(), None if max_seconds is None else Deadline(max_seconds)
     saver = Checkpoint(folder)
     description = saver.read()
     chosen = recorded_sampler(description["sampler"], description["user_sampler"], sampler, f"the run in {folder}")
@@ -216,7 +219,7 @@ def resume(
             raise OptionError(f"the run in {folder} has {description['draws']} draws a chain; draws= can only extend it.")
         description = saver.change(draws=int(draws), until_ess=None)
     mode = _mode_from_dict(model, description["mode"])
-    return _run(model, chosen, mode, None, description, saver, False, cores, max_seconds, progress, begun)
+    return _run(model, chosen, mode, None, description, saver, False, cores, limit, progress, begun)
 
 
 def _run(
@@ -228,11 +231,11 @@ def _run(
     saver: Checkpoint | None,
     new: bool,
     cores: int | None,
-    max_seconds: float | None,
+    limit: Deadline | None,
     progress: bool,
     begun: float,
 ) -> Fit:
-    with ledger.counting() as account:
+    with limited(limit), ledger.counting() as account:
         setup = sampler.setup(model, mode, description["seed"], progress) if setup is None else setup
     spent = mode.evaluations + (description["auto_evals"] or account.rows)  # `auto` prepared its choice within its own
     seeds = [streams.chain(description["seed"], c) for c in range(description["chains"])]
@@ -248,7 +251,8 @@ def _run(
     with Waiting("compiling the sampler for this family (once; the result is cached)", progress):
         chains[0].compile()
     prepared = time.perf_counter() - begun
-    limits = Limits(description["draws"], max_seconds, description["until_ess"])
+    seconds = None if limit is None else max(limit.left, CHAINS_SHARE * limit.seconds)
+    limits = Limits(description["draws"], seconds, description["until_ess"])
     failures: list[str] = []
 
     def smallest_ess(theta: np.ndarray, weights: np.ndarray | None) -> float:
@@ -291,9 +295,11 @@ def _collect(
     parts = [chain.collected() for chain in chains]
     shortest = min(p[0].shape[0] for p in parts)
     if shortest == 0:
+        least, warmup = min(c.iteration for c in chains), description["warmup"]
+        where = f"after {least:,} of {warmup:,} iterations of warm-up" if least < warmup else "in its first draw"
         raise OptionError(
-            f"stopped ({status}) before every chain had a draw; allow more time, or resume from a checkpoint with "
-            "tallbayes.resume."
+            f"stopped ({status}) before every chain had a draw, one of them {where}; allow more time, fewer iterations of warm-up, or "
+            "resume from a checkpoint with tallbayes.resume." + "".join(f" Note that {sentence}" for sentence in mode.warnings)
         )
     theta = np.stack([p[0][:shortest] for p in parts])
     theta, levels = theta[:, :, : model.dim], level_draws(model, theta[:, :, model.dim :])
@@ -309,9 +315,10 @@ def _collect(
         apart = disagreement(theta, model.names)  # the summary says so from the draws: not kept
     except Exception as error:
         failures.append(_failure("R-hat could not be computed", error))
-    kept = [*description["mode_warnings"], *failures, *diagnosis.warnings]
-    for sentence in [*kept, *([] if apart is None else [apart])]:
+    told = [*failures, *diagnosis.warnings]
+    for sentence in [*told, *([] if apart is None else [apart])]:
         warnings.warn(sentence, TallbayesWarning, stacklevel=4)
+    kept = [*mode.warnings, *told]  # the search for the mode has warned already
     meta = {
         **{k: description[k] for k in ("model", "sampler", "user_sampler", "seed", "thin")},
         "sampler_name": sampler.name,
@@ -383,6 +390,8 @@ def _mode_as_dict(mode: Mode) -> dict[str, Any]:
     return {
         **{k: getattr(mode, k).tolist() for k in names},
         **{k: getattr(mode, k) for k in ("log_posterior", "passes", "evaluations", "searches")},
+        "warnings": list(mode.warnings),
+        "frame": None if mode.frame is None else [part.tolist() for part in mode.frame[1:]],
     }
 
 
@@ -391,4 +400,7 @@ def _mode_from_dict(model: Model, values: dict[str, Any]) -> Mode:
         return find_mode(model, progress=False)
     arrays = {k: np.asarray(values[k], float) for k in ("reference", "gradient", "hessian", "precision")}
     numbers = {k: values[k] for k in ("log_posterior", "passes", "evaluations", "searches")}
-    return Mode(model=model, **{**arrays, **numbers})
+    frame, centring = values["frame"], centring_of(model)
+    if frame is not None and centring is not None:
+        frame = Frame(centring, *(np.asarray(part, float) for part in frame))
+    return Mode(model=model, **{**arrays, **numbers}, frame=frame, warnings=tuple(values["warnings"]))

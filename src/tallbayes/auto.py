@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallbayes.bounds.tables import rate_count, total_rate
-from tallbayes.contract import Sampler, Setup, advance
+from tallbayes.contract import Sampler, Setup, advance_pilot
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
@@ -21,7 +21,6 @@ from tallbayes.moves import nuts
 from tallbayes.progress import Waiting
 from tallbayes.samplers import HMCECS, KINDS, ExactMinibatch, FullData, MinibatchGibbs
 from tallbayes.streams import Stream, generator
-from tallbayes.target import charge
 
 PAIRS = 50  # pairs of Laplace draws on which the rate is predicted
 PILOT = 400  # iterations of the method itself
@@ -116,7 +115,10 @@ def _subsampled_hmc(model: Model, mode: Mode, seed: int, progress: bool) -> list
     """HMC-ECS with the rows its own pilot chose: trajectories of length 1.2 in steps of about 1.4 d^(-1/4), three iterations for
     an effective draw (measured), more where the estimate is noisy. Nothing if an estimate would read a quarter of the rows."""
     sampler = HMCECS()
-    setup = sampler.setup(model, mode, seed, progress)
+    try:
+        setup = sampler.setup(model, mode, seed, progress)
+    except ModelError:
+        return []
     m, variance = setup.notes["subsample"], setup.notes["variance_predicted"]
     if 4 * m > model.data.n or setup.notes["bias_guard"] > 1.0:
         return []
@@ -153,12 +155,8 @@ def _exact_minibatch(model: Model, mode: Mode, seed: int, progress: bool) -> lis
 def _pilot(sampler: ExactMinibatch, setup: Setup, mode: Mode, rate: float, rng: np.random.Generator) -> Prediction:
     model = setup.model
     options = setup.policy.options(setup.policy.begin(), True)
-    theta = np.empty((PILOT, model.dim))
-    info = np.zeros((PILOT, len(sampler.columns)))
     start = setup.policy.blank(mode.laplace().draw(rng, 1)[0])
-    target = setup.target()
-    advance(rng, target, options, start, True, theta, info, 1)
-    charge(target)
+    _, info, _ = advance_pilot(rng, setup.target(), options, start, PILOT, len(sampler.columns))
     table = dict(zip(sampler.columns, info.T, strict=True))
     moved = (table["component"] == 0) & (table["accepted"] == 1)
     acceptance = max(float(moved.mean()), 1.0 / PILOT)  # share of iterations that end at an independent draw

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -20,7 +21,7 @@ from tallbayes.model import Model
 from tallbayes.moves import Move, from_dict
 from tallbayes.moves.linear import fill
 from tallbayes.option_types import check_types
-from tallbayes.target import COUNTED, STATUS, NoProxy, Target, counters
+from tallbayes.target import COUNTED, END_NOW, GO_ON, STATUS, STOP, NoProxy, Target, charge, counters, stopped
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ def advance(
     """Fill the rows of `theta` with one draw for every `thin` iterations, those of `info` with every iteration; returns the state
     and the draws made.
 
-    The first columns of `info` are the counters of the target. A nonzero status in the counters ends the chunk.
+    The first columns of `info` are the counters of the target. A nonzero status in the counters ends the chunk; the state is of
+    no use then. A chunk that is asked to stop ends after a draw, so that the state is good, or abandons the iteration it is in.
     """
     if info.shape[0] < theta.shape[0] * thin:
         raise ValueError("info needs a row for every iteration: draws x thin")  # compiled code would write beyond it
@@ -83,7 +85,11 @@ def advance(
             return state, 0
     counted = 4
     for row in range(theta.shape[0]):
+        if row > 0 and target.counters[STOP] != GO_ON:
+            return state, row
         for at in range(row * thin, (row + 1) * thin):
+            if stopped(target):
+                return state, row
             for c in range(counted):
                 info[at, c] = -target.counters[c]
             state = step(rng, target, options, state, info[at, counted:])
@@ -93,6 +99,25 @@ def advance(
                 info[at, c] += target.counters[c]
         fill(theta[row], state.theta)
     return state, theta.shape[0]
+
+
+def advance_pilot(
+    rng: np.random.Generator, target: Target, options: Any, state: Any, draws: int, columns: int
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """A short chain before the run: draws, what its steps reported, and how many were made. What it reads is charged.
+
+    It runs in a thread of its own, so that Ctrl-C reaches it; the time limit of the run does by its counters.
+    """
+    theta, info = np.empty((draws, state.theta.size)), np.zeros((draws, columns))
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(advance, rng, target, options, state, True, theta, info, 1)
+        try:
+            made = future.result()[1]
+        except KeyboardInterrupt:
+            target.counters[STOP] = END_NOW
+            raise
+    charge(target)
+    return theta, info, made
 
 
 class Policy(ABC):

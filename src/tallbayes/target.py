@@ -14,17 +14,23 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from tallbayes.compile import inlinable
+from tallbayes.deadline import present_deadline
 from tallbayes.engine.ledger import record
-from tallbayes.engine.rows import proxy_values, range_gradient, range_value, residual_differences, row_values
+from tallbayes.engine.rows import proxy_values, range_gradient, range_value, residual_differences, row_values, rows_at_once
 from tallbayes.priors import PriorTerms, prior_gradient, prior_value
 from tallbayes.proxies.capabilities import HasBound, HasProxy
 from tallbayes.proxies.taylor import proxy_value
 
-EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, ORACLE, SIZE = 0, 1, 2, 3, 4, 5, 6, 8
+EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, ORACLE, STOP, SIZE = 0, 1, 2, 3, 4, 5, 6, 7, 8
 COUNTED = ("evals", "evals_value", "evals_gradient", "evals_paper")
 
-RUNNING, BOUND_EXCEEDED, NOT_FINITE = 0, 1, 2
+RUNNING, BOUND_EXCEEDED, NOT_FINITE, ABANDONED = 0, 1, 2, 3
 DIVERGED = 16
+GO_ON, END_SOON, END_NOW = (
+    0,
+    1,
+    2,
+)  # what another thread asks by STOP: nothing, the end after this draw, the end of this iteration
 
 
 class NoProxy(NamedTuple):
@@ -52,15 +58,31 @@ class Target(NamedTuple, Generic[Proxy]):
 
 
 def counters() -> np.ndarray:
-    """Fresh counters of a chain."""
-    return np.zeros(SIZE, np.int64)
+    """Fresh counters of a chain; those of a pilot ask it to end when the time limit of the run is over."""
+    fresh = np.zeros(SIZE, np.int64)
+    deadline = present_deadline()
+    if deadline is not None:
+        deadline.watch(fresh, STOP, END_NOW)
+    return fresh
 
 
 @inlinable
 def stop_run(target: Target, status: int, row: int) -> None:
-    """End the chunk with a status and the row to blame."""
-    target.counters[STATUS] = status
-    target.counters[ROW] = row
+    """End the chunk with a status and the row to blame; an iteration that is abandoned already has none."""
+    if target.counters[STATUS] != ABANDONED:
+        target.counters[STATUS] = status
+        target.counters[ROW] = row
+
+
+@inlinable
+def stopped(target: Target) -> bool:
+    """Whether the iteration is to be given up: what it computes from here on is thrown away.
+
+    Every loop that may take long asks this between its rounds, at the latest after a tenth of a second, and leaves if so.
+    """
+    if target.counters[STOP] == END_NOW:
+        stop_run(target, ABANDONED, 0)
+    return target.counters[STATUS] != RUNNING
 
 
 @inlinable
@@ -103,20 +125,41 @@ def log_prior_gradient(target: Target, theta: np.ndarray, gradient: np.ndarray) 
 
 
 @inlinable
+def all_values(target: Target, theta: np.ndarray) -> float:
+    """Log-likelihood of all rows, in pieces between which a pass can be given up: -inf then."""
+    total, start, n, size = 0.0, 0, row_total(target), rows_at_once(target.rows)
+    while start < n:
+        if stopped(target):
+            return -np.inf
+        total += range_value(target.rows, start, min(n, start + size), theta)
+        start += size
+    return total
+
+
+@inlinable
 def log_posterior(target: Target, theta: np.ndarray) -> float:
     """Log posterior density on all rows: n evaluations."""
+    if stopped(target):
+        return -np.inf
     n = row_total(target)
     count(target, n, 0, n)
-    return range_value(target.rows, 0, n, theta) + prior_value(target.prior, theta)
+    return all_values(target, theta) + prior_value(target.prior, theta)
 
 
 @inlinable
 def log_posterior_gradient(target: Target, theta: np.ndarray, gradient: np.ndarray) -> float:
     """Log posterior density on all rows, its gradient written to `gradient`: n evaluations."""
+    if stopped(target):
+        return -np.inf
     n = row_total(target)
     count(target, n, n, n)
     gradient[:] = 0.0
-    value = range_gradient(target.rows, 0, n, theta, gradient)
+    value, start, size = 0.0, 0, rows_at_once(target.rows)
+    while start < n:
+        if stopped(target):
+            return -np.inf
+        value += range_gradient(target.rows, start, min(n, start + size), theta, gradient)
+        start += size
     return value + prior_gradient(target.prior, theta, gradient)
 
 
@@ -132,7 +175,7 @@ def log_likelihood_gap(target: Target, theta: np.ndarray, other: np.ndarray) -> 
     """Log-likelihood at `other` less that at `theta` on all rows: 2 n evaluations."""
     n = row_total(target)
     count(target, 2 * n, 0, 2 * n)
-    return range_value(target.rows, 0, n, other) - range_value(target.rows, 0, n, theta)
+    return all_values(target, other) - all_values(target, theta)
 
 
 @inlinable
@@ -198,5 +241,5 @@ def total_residual_gap(
     in the cache."""
     n = row_total(target)
     _count_gaps(target, n, cache)
-    gap = range_value(target.rows, 0, n, other) - range_value(target.rows, 0, n, theta)
+    gap = all_values(target, other) - all_values(target, theta)
     return gap - (proxy_value(target.proxy.proxy, other_white) - proxy_value(target.proxy.proxy, white))

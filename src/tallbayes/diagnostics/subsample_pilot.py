@@ -27,6 +27,7 @@ POINTS = 20  # pilot draws, and guard points of each kind
 UNIFORM_SHARE = 0.1  # of weighted rows drawn uniformly: bounds 1/p by 10 n
 SCORED = 4  # draws at which residuals are measured where nothing is known of their size
 LARGEST_BIAS, BIAS_SD = 1.0, 0.05  # of log L-hat at guard points, and its standard deviation over pilot draws (F.1)
+HOPELESS, MANY = 20.0, 10_000  # rows of an estimate, in units of n or of so many rows, that are refused
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,6 +212,7 @@ def choose_size(
         m = max(least, min(100, n), math.ceil(gamma / variance))
         while m < 2 * n and not _good(samples, guards, m, variance):
             m = 2 * m
+        require_hope(m, n)
     groups = min(blocks, m)
     m = -(-m // groups) * groups
     biases = [s.bias(m) for s in samples]
@@ -224,6 +226,16 @@ def choose_size(
         "at_least": least,
     }
     return m, groups, notes
+
+
+def require_hope(m: int, n: int) -> None:
+    """Refuse an estimate of the likelihood from many times the rows there are."""
+    if m > HOPELESS * max(n, MANY):
+        raise ModelError(
+            f"an estimate of the likelihood would need about {m:,.3g} rows, {m / n:,.3g} times the {n:,} there are: its Taylor proxies are "
+            "far from the rows around this reference. Use the mode of all rows as the reference, order=2, or a full-data sampler such as "
+            "'nuts'."
+        )
 
 
 def _good(samples: list[Sample], guards: list[Sample], m: int, variance: float) -> bool:

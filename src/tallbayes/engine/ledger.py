@@ -16,6 +16,8 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from tallbayes.deadline import require_time
+
 
 class Account:
     """Rows recorded while it was open."""
@@ -38,7 +40,7 @@ _OPEN: ContextVar[Account | None] = ContextVar("tallbayes account", default=None
 
 
 def record(rows: int, once: Hashable | None = None) -> None:
-    """Charge rows to the account that is open, if one is.
+    """Charge rows to the account that is open, if one is; refused when the time limit of the run is over.
 
     `once` names something that is computed once and shared, such as the norms of a mode: every account pays for it, and pays once.
 
@@ -52,6 +54,7 @@ def record(rows: int, once: Hashable | None = None) -> None:
     account = _OPEN.get()
     if account is not None:
         account.add(rows, once)
+    require_time()
 
 
 @contextmanager

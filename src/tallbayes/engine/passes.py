@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes.compile import SUMS, jit
+from tallbayes.deadline import present_deadline
 from tallbayes.engine.ledger import record
 from tallbayes.engine.rows import (
     TILE,
@@ -72,11 +73,17 @@ def over_ranges(count: int, size: int, work: Callable[[int, int], Any], cores: i
 
 
 def _over(bounds: list[tuple[int, int]], work: Callable[[int, int], Any], cores: int | None) -> list[Any]:
-    workers = min(len(bounds), cores or os.cpu_count() or 1)
+    workers, deadline = min(len(bounds), cores or os.cpu_count() or 1), present_deadline()
+
+    def timely(bound: tuple[int, int]) -> Any:
+        if deadline is not None:
+            deadline.require()
+        return work(*bound)
+
     if workers <= 1:
-        return [work(start, stop) for start, stop in bounds]
+        return [timely(bound) for bound in bounds]
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda bound: work(*bound), bounds))
+        return list(pool.map(timely, bounds))
 
 
 def total_value(rows: Any, theta: np.ndarray, cores: int | None = None) -> float:
@@ -97,13 +104,19 @@ def total_gradient(rows: Any, theta: np.ndarray, cores: int | None = None) -> tu
     return float(sum(p[0] for p in parts)), np.sum([p[1] for p in parts], axis=0)
 
 
-def total_hessian(rows: Any, theta: np.ndarray, cores: int | None = None) -> tuple[float, np.ndarray, np.ndarray]:
-    """Log-likelihood of all rows, its gradient and its Hessian."""
+def total_hessian(
+    rows: Any, theta: np.ndarray, cores: int | None = None, shift: np.ndarray | None = None
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Log-likelihood of all rows, its gradient and its Hessian; with `shift`, of rows whose columns are less by it."""
     theta = np.ascontiguousarray(theta, np.float64)
 
     def work(a: int, b: int) -> tuple[float, np.ndarray, np.ndarray]:
         gradient, hessian = np.zeros(theta.size), np.zeros((theta.size, theta.size))
-        return _hessian(rows, a, b, theta, gradient, hessian), gradient, hessian
+        if shift is None:
+            return _hessian(rows, a, b, theta, gradient, hessian), gradient, hessian
+        records = np.ascontiguousarray(rows.records[a:b]).copy()
+        records[:, : shift.size] -= shift.astype(records.dtype)
+        return _hessian(rows._replace(records=records), 0, b - a, theta, gradient, hessian), gradient, hessian
 
     parts = _over_rows(rows, work, cores)
     lower = np.sum([p[2] for p in parts], axis=0)

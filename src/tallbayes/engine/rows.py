@@ -76,6 +76,12 @@ def range_hessian(rows: Any, start: int, stop: int, theta: np.ndarray, gradient:
     raise TypeError
 
 
+@generic
+def rows_at_once(rows: Any) -> int:
+    """Rows of a full pass between two looks at whether it is to be given up: some hundredths of a second."""
+    return max(1, (1 << 24) // (rows.records.shape[1] * TILE)) * TILE
+
+
 @inlinable(options=SUMS)
 def dot(x: np.ndarray, theta: np.ndarray, d: int) -> float:
     """Dot product of the first d elements."""

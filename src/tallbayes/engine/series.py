@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import SUMS, generic, inlinable
-from tallbayes.engine.rows import range_gradient, range_hessian, range_value
+from tallbayes.engine.rows import range_gradient, range_hessian, range_value, rows_at_once
 
 
 class Series(NamedTuple):
@@ -39,6 +39,12 @@ def lead_rows(rows: Any, start: int) -> int:
 @lead_rows.register(Series)
 def _lead_rows(rows: Series, start: int) -> int:
     return max(0, min(rows.lead, start - rows.p))
+
+
+@rows_at_once.register(Series)
+def _rows_at_once(rows: Series) -> int:
+    """All: every row needs those before it."""
+    return rows.records.shape[0]
 
 
 @generic

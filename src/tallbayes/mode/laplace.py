@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
 from tallbayes.engine import ledger, passes
+from tallbayes.mode.centring import Frame
 from tallbayes.model import Model
 from tallbayes.notebook import facts_table, numbers_table
 
@@ -29,15 +30,24 @@ class Mode:
     evaluations: int  # of the search in all: full passes, and the subsample it began with
     others: tuple[Mode, ...] = ()  # further modes that were found, by decreasing mass
     searches: int = 0  # starts from which they were looked for; 0 where there is proven to be one
+    frame: Frame | None = None  # curvature with columns less their means, where that of theta has lost its digits
+    warnings: tuple[str, ...] = ()  # sentences on what the search has seen, kept with every fit
 
     @cached_property
     def factor(self) -> np.ndarray:
         """L with L L' = covariance, lower triangular."""
-        return cholesky(self.covariance, lower=True)
+        return cholesky(self.covariance, lower=True) if self.frame is None else self.frame.whitened()[0]
+
+    @cached_property
+    def whitened_hessian(self) -> np.ndarray:
+        """L' H L, H the Hessian of the log-likelihood."""
+        return self.factor.T @ self.hessian @ self.factor if self.frame is None else self.frame.whitened()[1]
 
     @cached_property
     def covariance(self) -> np.ndarray:
         """Inverse of the precision."""
+        if self.frame is not None:
+            return self.frame.covariance
         scale = 1.0 / np.sqrt(np.diag(self.precision))
         inner = cho_solve(cho_factor(self.precision * np.outer(scale, scale)), np.eye(scale.size))
         return inner * np.outer(scale, scale)

@@ -10,28 +10,25 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
 from tallbayes.engine import ledger, passes
 from tallbayes.errors import ModelError, TallbayesWarning
 from tallbayes.mode import several
-from tallbayes.mode.ascent import LocalModel
-from tallbayes.mode.kinks import Kinks, kink_curvature, kinks_of
+from tallbayes.mode.centring import Centring, Frame, centring_of
+from tallbayes.mode.kinks import kinks_of
 from tallbayes.mode.laplace import Mode
-from tallbayes.mode.messages import direction_names, exact_fit, name_flat_direction, no_maximum, separable
+from tallbayes.mode.messages import direction_names, exact_fit, no_maximum
+from tallbayes.mode.newton import Point, evaluated, log_spread, newton, theta_direction, whole_precision
+from tallbayes.mode.separation import sentences_on_responses
 from tallbayes.model import Model
-from tallbayes.priors import prior_gradient, prior_precision
 from tallbayes.progress import Progress
 from tallbayes.streams import Stream, generator
 from tallbayes.validation import require_cores, require_instance, require_positive, require_seed, require_switch
 
 TOLERANCE = 1e-6  # on |L' gradient|: the distance to the mode in posterior standard deviations
-_MAX_STEPS = 100
 _COLLINEAR = 1e-9  # the same of the rows' part of the precision, where a proper prior makes up for it
-_FLAT = 1e-11  # relative size of an eigenvalue of the scaled precision that counts as zero
-_EXACT = -25.0  # log of sigma relative to the response: errors of 1e-11 are rounding
 _RUNAWAY = 1e5  # posterior sd of a linear predictor that no data leave; Newton stops near 1 / TOLERANCE where f saturates
 
 
@@ -41,7 +38,8 @@ def find_mode(
     """The posterior mode, its precision and the Laplace approximation, in a few passes over the rows.
 
     `tolerance` is the distance to the mode in posterior standard deviations at which Newton's method stops. With a Laplace
-    prior coordinates may be exactly at its location. Warns of collinear columns that only the prior tells apart.
+    prior coordinates may be exactly at its location. Warns of collinear columns that only the prior tells apart, and of a column that
+    separates the response; columns that hardly vary about a large mean are centred within the search.
 
     >>> import numpy as np, tallbayes as tb
     >>> X = np.column_stack([np.ones(6), [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]])
@@ -65,8 +63,17 @@ def find_mode(
             return find_linear_mode(model, cores)  # type: ignore[arg-type]
         return find_joint_mode(model, progress=progress, cores=cores)  # type: ignore[arg-type]
     mode = _search(model, seed, progress, cores, tolerance)
-    warn_of_collinear(mode)
+    separate = several.warning(mode)
+    modes = () if separate is None else (separate,)
+    announce(mode, (*collinear_sentences(mode), *sentences_on_responses(model), *modes))
     return mode
+
+
+def announce(mode: Mode, sentences: tuple[str, ...]) -> None:
+    """Warn, and keep the sentences with the mode and so with every fit that uses it."""
+    mode.warnings += sentences
+    for sentence in sentences:
+        warnings.warn(sentence, TallbayesWarning, stacklevel=3)
 
 
 def mode_of_part(model: Model, cores: int | None, tolerance: float) -> Mode:
@@ -76,28 +83,32 @@ def mode_of_part(model: Model, cores: int | None, tolerance: float) -> Mode:
 
 def _search(model: Model, seed: int, progress: bool, cores: int | None, tolerance: float) -> Mode:
     theta, read = start(model), 0
-    n, subsample = model.data.n, _subsample_size(model)
+    n, subsample, centring = model.data.n, _subsample_size(model), centring_of(model)
+    total = passes.total_hessian if centring is None else centring.total_hessian
     with Progress("finding the mode", None, progress) as bar:
         if subsample < n and model.exchangeable:
-            theta, read = _subsample_mode(model, theta, subsample, seed, bar)
-        mode = converge(model, lambda at: passes.total_hessian(model.rows, at, cores), theta, tolerance, bar)
+            theta, read = _subsample_mode(model, theta, subsample, seed, bar, centring)
+        mode = converge(model, lambda at: total(model.rows, at, cores), theta, tolerance, bar, centring)
         mode.evaluations += read
         if model.exchangeable and not several.one_mode_proven(model, mode):
-            mode = _explore(model, mode, seed, cores, tolerance, bar)
+            mode = _explore(model, mode, seed, cores, tolerance, bar, centring)
     return mode
 
 
-def _explore(model: Model, first: Mode, seed: int, cores: int | None, tolerance: float, bar: Progress) -> Mode:
+def _explore(
+    model: Model, first: Mode, seed: int, cores: int | None, tolerance: float, bar: Progress, centring: Centring | None
+) -> Mode:
     """The mode of largest mass among those that searches from many starts find, with the others that may matter."""
     rng, n = generator(seed, Stream.MODES), model.data.n
     size = min(n, max(several.SUBSAMPLE, 10 * model.dim))
     index = np.arange(n) if size == n else np.sort(rng.integers(0, n, size))
     rows = model.rows._replace(records=np.ascontiguousarray(model.data.records[index]))
+    total = passes.total_hessian if centring is None else centring.total_hessian
     bar.update(f"modes of {size:,} rows")
 
     def search(theta: np.ndarray) -> several.Candidate:
-        point = _newton(model, lambda at: passes.total_hessian(rows, at), theta, n / size, 1e-2)
-        return several.Candidate(point.theta, point.value, point.precision)
+        mode = _mode_of(model, newton(model, lambda at: total(rows, at), theta, n / size, 1e-2, centring), centring)
+        return several.Candidate(mode.reference, mode.log_posterior, mode.precision)
 
     with ledger.counting() as account:
         points = [first.reference, *several.starts(model, start(model), index, rng)]
@@ -107,7 +118,7 @@ def _explore(model: Model, first: Mode, seed: int, cores: int | None, tolerance:
     modes, count = [first], first.passes
     for candidate in several.promising(candidates, noise, first):
         with suppress(ModelError):  # a mode of the subsample that all rows do not have
-            mode = converge(model, lambda at: passes.total_hessian(model.rows, at, cores), candidate.theta, tolerance, bar)
+            mode = converge(model, lambda at: total(model.rows, at, cores), candidate.theta, tolerance, bar, centring)
             count += mode.passes
             modes.append(mode)
     best, *others = several.distinct(modes)
@@ -121,8 +132,15 @@ def converge(
     theta: np.ndarray,
     tolerance: float,
     bar: Progress,
+    centring: Centring | None = None,
 ) -> Mode:
-    """The mode by Newton's method from `theta`; `likelihood` gives value, gradient and Hessian on all rows, one pass each."""
+    """The mode by Newton's method from `theta`; `likelihood` gives value, gradient and Hessian on all rows, one pass each.
+
+    With `centring` they are in its coordinates already.
+    """
+    if centring is None:
+        centring = centring_of(model)
+        likelihood = likelihood if centring is None else centring.of(likelihood)
     count = 0
 
     def full(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -131,9 +149,9 @@ def converge(
         bar.update(f"full pass {count}")
         return likelihood(at)
 
-    mode = _mode_of(model, _newton(model, full, theta, 1.0, tolerance))
+    mode = _mode_of(model, newton(model, full, theta, 1.0, tolerance, centring), centring)
     if tolerance > TOLERANCE and _widest(mode)[0] > 0.1 / tolerance:  # where f saturates Newton stops near 1 / tolerance
-        mode = _mode_of(model, _newton(model, full, mode.reference, 1.0, TOLERANCE))
+        mode = _mode_of(model, newton(model, full, mode.reference, 1.0, TOLERANCE, centring), centring)
     widest, culprit = _widest(mode)
     if widest > _RUNAWAY:
         raise ModelError(no_maximum(model, culprit))
@@ -141,20 +159,30 @@ def converge(
     return mode
 
 
-def _mode_of(model: Model, point: _Point) -> Mode:
+def _mode_of(model: Model, point: Point, centring: Centring | None) -> Mode:
+    if centring is not None:  # there are no kinks then
+        back, frame = centring.inverse, Frame(centring, point.hessian, point.precision)
+        gradient, hessian, precision = back.T @ point.gradient, back.T @ point.hessian @ back, back.T @ point.precision @ back
+        return Mode(model, point.theta, point.value, gradient, hessian, precision, passes=0, evaluations=0, frame=frame)
     kinks, gradient = kinks_of(model.prior_terms), point.gradient.copy()
     gradient[kinks.where] -= kinks.slope * kinks.signs(point.theta)
     return Mode(
-        model, point.theta, point.value, gradient, point.hessian, _whole_precision(point, kinks), passes=0, evaluations=0
+        model, point.theta, point.value, gradient, point.hessian, whole_precision(point, kinks), passes=0, evaluations=0
     )
 
 
 def mode_at(model: Model, theta: np.ndarray) -> Mode:
     """A reference at `theta`, whether or not it is the mode: one pass."""
+    centring = centring_of(model)
+    if centring is not None:
+        point = evaluated(model, centring.total_hessian(model.rows, theta), theta, 1.0, kinks_of(model.prior_terms), centring)
+        mode = _mode_of(model, point, centring)
+        mode.passes, mode.evaluations = 1, model.data.n
+        return mode
     value, gradient, hessian, precision = model.curvature(theta)
     kinks, smooth = kinks_of(model.prior_terms), gradient.copy()
     smooth[kinks.where] += kinks.slope * kinks.signs(theta)
-    whole = _whole_precision(_Point(theta, value, smooth, hessian, precision), kinks)
+    whole = whole_precision(Point(theta, value, smooth, hessian, precision), kinks)
     return Mode(model, theta, value, gradient, hessian, whole, passes=1, evaluations=model.data.n)
 
 
@@ -166,7 +194,7 @@ def start(model: Model) -> np.ndarray:
     theta = np.zeros(model.dim)
     d, moments = model.data.d, model.data.moments
     if model.nuisances:
-        theta[-1] = _log_spread(model)
+        theta[-1] = log_spread(model)
         if theta[-1] == -np.inf:
             raise ModelError(exact_fit(model))
     if model.predictors == 1 and model.data.intercept is not None:
@@ -174,175 +202,46 @@ def start(model: Model) -> np.ndarray:
     return theta
 
 
-def _log_spread(model: Model) -> float:
-    """Log spread of response less offset, about its mean if an intercept can take that, else about zero."""
-    d, moments = model.data.d, model.data.moments
-    centre = moments.mean[d] - moments.mean[d + 1] if model.data.intercept is None else 0.0
-    if (moments.low[d : d + 2] == moments.high[d : d + 2]).all() and centre == 0.0:
-        return -np.inf
-    return float(np.log(np.hypot(np.hypot(moments.sd[d], moments.sd[d + 1]), centre)))
-
-
 def _subsample_size(model: Model) -> int:
     return max(20_000, 50 * model.dim, model.data.n // 20)
 
 
-def _subsample_mode(model: Model, theta: np.ndarray, size: int, seed: int, bar: Progress) -> tuple[np.ndarray, int]:
+def _subsample_mode(
+    model: Model, theta: np.ndarray, size: int, seed: int, bar: Progress, centring: Centring | None
+) -> tuple[np.ndarray, int]:
     """The mode of a random subsample, or `theta` if it has none, and the evaluations that it took."""
     rng = generator(seed, Stream.SUBSAMPLE_MODE)
     n = model.data.n
     index = np.sort(rng.integers(0, n, min(size, n)))
     records = np.ascontiguousarray(model.data.records[index])
     rows = model.rows._replace(records=records)
+    total = passes.total_hessian if centring is None else centring.total_hessian
     bar.update(f"mode of {index.size:,} rows")
     with ledger.counting() as account, suppress(ModelError):  # a part may be separable or collinear where the whole is not
-        theta = _newton(model, lambda at: passes.total_hessian(rows, at), theta, n / index.size, 1e-2).theta
+        theta = newton(model, lambda at: total(rows, at), theta, n / index.size, 1e-2, centring).theta
     ledger.record(account.rows)  # also where the search as a whole is accounted for
     return theta, account.rows
 
 
-class _Point(NamedTuple):
-    """The log posterior at theta; gradient and precision are of all but the kinks of a Laplace prior."""
-
-    theta: np.ndarray
-    value: float
-    gradient: np.ndarray
-    hessian: np.ndarray  # of the log-likelihood
-    precision: np.ndarray
-
-
-def _newton(
-    model: Model,
-    likelihood: Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]],
-    theta: np.ndarray,
-    scale: float,
-    tolerance: float,
-) -> _Point:
-    """Maximise scale * likelihood + log prior by Newton's steps, of limited length once one of them has failed."""
-    kinks = kinks_of(model.prior_terms)
-
-    def evaluate(at: np.ndarray) -> _Point:
-        value, gradient, hessian = likelihood(at)
-        value, gradient, hessian = value * scale, gradient * scale, hessian * scale
-        value += prior_gradient(model.prior_terms, at, gradient)
-        gradient[kinks.where] += kinks.slope * kinks.signs(at)
-        return _Point(at, value, gradient, hessian, prior_precision(model.prior_terms, at) - hessian)
-
-    point, radius, distance = evaluate(theta), np.inf, np.inf
-    for _ in range(_MAX_STEPS):
-        if not (np.isfinite(point.value) and np.isfinite(point.precision).all()):
-            raise ModelError("the log posterior or its curvature is not finite; rescale columns with very large values.")
-        local = _local_model(model, point, kinks)
-        slack = 1e-10 * (1.0 + abs(point.value))  # rounding of a sum over many rows
-        goal, reach = local.step()
-        distance = np.sqrt(local.curved(goal))
-        if distance < tolerance:
-            rising = local.rising()
-            higher = None if rising is None else _climb(evaluate, point, rising, slack)
-            if higher is None:
-                if not kinks.where.size:  # a Laplace prior is proper
-                    _require_definite(model, point.precision)
-                return point
-            point = higher
-            continue
-        while True:
-            if reach > radius:
-                goal, reach = local.step(radius)
-            moved, gain = evaluate(goal), local.gain(goal)
-            if moved.value >= point.value + 1e-4 * gain - slack:
-                break
-            radius = 0.5 * reach
-            if radius < 1e-12:
-                raise ModelError(
-                    "the search for the mode stalled: no step along the Newton direction increases the log posterior. "
-                    + (model.family.mode_advice or "Rescale columns with very large or very small values.")
-                )
-        if moved.value >= point.value + 0.5 * gain:
-            radius *= 4.0
-        point = moved
-        if model.nuisances and point.theta[-1] < _log_spread(model) + _EXACT:
-            raise ModelError(exact_fit(model))
-        if np.abs(point.theta).max() > 1e12:
-            break
-    raise ModelError(_divergence(model, point, distance))
-
-
-def _local_model(model: Model, point: _Point, kinks: Kinks) -> LocalModel:
-    flat = np.diag(point.precision) == 0.0
-    flat[kinks.where] = False
-    if flat.any():
-        name_flat_direction(model, np.eye(flat.size)[int(np.argmax(flat))])
-    local = LocalModel(point.theta, point.gradient, point.precision, kinks)
-    if local.newton is None and not model.prior.proper:  # type: ignore[union-attr]
-        values, vectors = local.eigen
-        least = int(np.argmin(np.abs(values)))
-        if abs(values[least]) < _FLAT:
-            name_flat_direction(model, local.scale * vectors[:, least])
-    return local
-
-
-def _climb(evaluate: Callable[[np.ndarray], _Point], point: _Point, rising: np.ndarray, slack: float) -> _Point | None:
-    """A point higher than a saddle or minimum, in a direction that curves upwards; None if there is none."""
-    for size in (1.0, 0.25, 1 / 16, 1 / 64):
-        for step in (size * rising, -size * rising):
-            moved = evaluate(point.theta + step)
-            if moved.value > point.value + slack:
-                return moved
-    return None
-
-
-def _whole_precision(point: _Point, kinks: Kinks) -> np.ndarray:
-    """The precision with the curvature that stands in for kinks."""
-    if not kinks.where.size:
-        return point.precision
-    local = LocalModel(point.theta, point.gradient, point.precision, kinks)
-    smooth = local.definite()
-    smooth[kinks.where, kinks.where] += kink_curvature(smooth, point.gradient, kinks, point.theta)
-    return smooth
-
-
-def _require_definite(model: Model, precision: np.ndarray) -> None:
-    scale = 1.0 / np.sqrt(np.abs(np.diag(precision)))
-    eigenvalues, vectors = np.linalg.eigh(precision * np.outer(scale, scale))
-    if eigenvalues[0] < _FLAT:
-        name_flat_direction(model, scale * vectors[:, 0])
-
-
-def warn_of_collinear(mode: Mode) -> None:
+def collinear_sentences(mode: Mode) -> tuple[str, ...]:
     """A sentence on columns that the rows cannot tell apart under a proper prior: along them the posterior is the prior."""
-    model = mode.model
+    model, frame = mode.model, mode.frame
     if not model.linear or model.row_limitation or model.predictors > 1 or model.dim >= model.data.n:
-        return
-    size = np.abs(np.diag(mode.hessian))
+        return ()
+    hessian, precision = (mode.hessian, mode.precision) if frame is None else (frame.hessian, frame.precision)
+    size = np.abs(np.diag(hessian))
     scale = 1.0 / np.sqrt(np.where(size > 0.0, size, 1.0))
-    values, vectors = np.linalg.eigh(-mode.hessian * np.outer(scale, scale))
+    values, vectors = np.linalg.eigh(-hessian * np.outer(scale, scale))
     least = int(np.argmin(np.abs(values)))
     direction = scale * vectors[:, least]
-    told, known = abs(values[least]), float(direction @ mode.precision @ direction)
+    told, known = abs(values[least]), float(direction @ precision @ direction)
     if told > _COLLINEAR or told > 0.1 * known:
-        return
+        return ()
+    direction = theta_direction(direction, None if frame is None else frame.centring)
     names = [repr(n) for n in sorted(direction_names(model, direction))]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     what = f"the rows cannot tell {shown} apart" if len(names) > 1 else f"the rows say nothing about {shown}"
-    warnings.warn(
-        f"{what}: along that combination the posterior is the prior. Drop a column unless that is meant.",
-        TallbayesWarning,
-        stacklevel=3,
-    )
-
-
-def _divergence(model: Model, point: _Point, distance: float) -> str:
-    if separable(model) and not model.prior.proper:  # type: ignore[union-attr]
-        spread = np.abs(point.theta) * np.maximum(model.data.moments.sd[: model.dim], 1e-300)
-        return no_maximum(model, model.names[int(np.argmax(spread))])
-    text = f"the search for the mode did not converge in {_MAX_STEPS} steps: "
-    if np.abs(point.theta).max() > 1e12:
-        worst = model.names[int(np.argmax(np.abs(point.theta)))]
-        return f"{text}{worst!r} runs away. Use a proper prior such as tallbayes.priors.normal(10.0), or rescale its column."
-    remedy = (
-        model.family.mode_advice or "Rescale columns, drop those that repeat others, or widen a narrow scale of the errors."
-    )
-    return f"{text}it is still about {distance:.2g} posterior standard deviations away. {remedy}"
+    return (f"{what}: along that combination the posterior is the prior. Drop a column unless that is meant.",)
 
 
 def _widest(mode: Mode) -> tuple[float, str]:

@@ -94,5 +94,4 @@ def taylor(mode: Mode, order: int = 2) -> Taylor:
     prior_part = np.zeros(mode.gradient.size)
     prior_gradient(mode.model.prior_terms, mode.reference, prior_part)
     likelihood_gradient -= prior_part
-    factor = mode.factor
-    return Taylor(factor.T @ likelihood_gradient, np.ascontiguousarray(factor.T @ mode.hessian @ factor), order)
+    return Taylor(mode.factor.T @ likelihood_gradient, np.ascontiguousarray(mode.whitened_hessian), order)

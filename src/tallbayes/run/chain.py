@@ -1,7 +1,8 @@
 """One chain: warm-up in windows with options renewed between them, then draws with everything frozen.
 
 A chain is advanced in chunks chosen by the clock. Chunks never change draws: windows end at fixed iterations, and the
-random numbers of a chain come from its own generator in the order of iterations.
+random numbers of a chain come from its own generator in the order of iterations. An iteration that is abandoned is no part of the
+run: draws before it are kept, and the chain, which has used random numbers for it, goes no further and is not saved.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from tallbayes.contract import Sampler, Setup, advance
 from tallbayes.run.flattening import flatten, unflatten
 from tallbayes.run.thinning import thinned
-from tallbayes.target import EVALS, RUNNING, STATUS
+from tallbayes.target import ABANDONED, EVALS, GO_ON, RUNNING, STATUS, STOP
 
 CHUNK_SECONDS = 0.2  # so that progress, Ctrl-C and checkpoints are prompt
 
@@ -58,12 +59,25 @@ class Chain:
     @property
     def between_windows(self) -> bool:
         """Whether the chain can be saved now."""
-        return not self.window
+        return not self.window and not self.abandoned
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the chain was stopped within an iteration, after which its state is of no use."""
+        return bool(self.target.counters[STATUS] == ABANDONED)
+
+    def ask(self, request: int) -> None:
+        """Ask the chunk that is running to end: END_SOON after its draw, END_NOW within its iteration; never less than before."""
+        self.target.counters[STOP] = max(int(self.target.counters[STOP]), request)
+
+    def allow(self) -> None:
+        """Take back what was asked of the last chunk."""
+        self.target.counters[STOP] = GO_ON
 
     @property
     def failed(self) -> bool:
         """Whether the last chunk ended with an error status."""
-        return bool(self.target.counters[STATUS] != RUNNING)
+        return bool(self.target.counters[STATUS] not in (RUNNING, ABANDONED))
 
     def compile(self) -> None:
         """Compile `advance` for this chain's types without running an iteration."""
@@ -103,7 +117,7 @@ class Chain:
     def _warmed(self, theta: np.ndarray, info: np.ndarray) -> None:
         self.iteration += theta.shape[0]
         self.window.append((theta, info))
-        if self.iteration not in self.setup.policy.window_ends(self.warmup) or self.failed:
+        if self.iteration not in self.setup.policy.window_ends(self.warmup) or self.failed or self.abandoned:
             return
         draws = np.concatenate([w[0] for w in self.window])
         table = np.concatenate([w[1] for w in self.window])

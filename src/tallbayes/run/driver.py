@@ -1,6 +1,7 @@
 """The driver: advances chains in chunks on a pool of threads, shows progress, saves, and stops when asked.
 
-Scheduling affects only when a chunk runs, never what it computes: every chain has its own generator, state and counters.
+Scheduling affects only when a chunk runs, never what it computes: every chain has its own generator, state and counters. A
+chunk runs in compiled code, which no exception reaches: it is asked to end through the counters of its chain.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from tallbayes.errors import CertificateError, ModelError
 from tallbayes.progress import Progress
 from tallbayes.run.chain import Chain
 from tallbayes.run.checkpoint import Checkpoint
-from tallbayes.target import BOUND_EXCEEDED, DIVERGED, ROW, STATUS
+from tallbayes.target import BOUND_EXCEEDED, DIVERGED, END_NOW, END_SOON, ROW, STATUS
 
+LONG_SECONDS = 1.0  # a chunk that takes longer is asked to end after its draw: iterations have become slower
+GRACE_SECONDS = 0.3  # for the draw that a chunk is in when the run stops; its iteration is abandoned then
 SAVE_SECONDS = 5.0  # between two saves of a chain
 MOST_BLOCKS = 1000  # of `draws` each, when sampling until an effective sample size
 
@@ -48,35 +51,43 @@ def drive(
     workers = max(1, min(len(chains), cores or os.cpu_count() or 1))
     with ThreadPoolExecutor(workers) as pool, Progress("sampling", total, progress) as bar:
         running: dict[Future[int], Chain] = {}
+        begun = dict.fromkeys((c.number for c in chains), start)
         saved = dict.fromkeys((c.number for c in chains), time.monotonic())
-        stopping = False
-        while True:
-            try:
-                if limits.max_seconds is not None and not stopping and time.monotonic() - start > limits.max_seconds:
-                    stopping, status = True, "time limit"
-                if not stopping:
-                    _submit(pool, running, chains, goal, workers)
-                if not running:
-                    if stopping or not _more_needed(chains, limits, goal, effective):
-                        break
-                    if goal >= limits.draws * MOST_BLOCKS:
-                        status = "ess limit"
-                        break
-                    goal += limits.draws
-                    bar.total = (bar.total or 0) + limits.draws * sum(c.thin for c in chains)
-                    continue
-                finished, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    chain = running.pop(future)
-                    bar.advance(future.result(), _note(chains))
-                    _check(chain)
-                    if checkpoint and chain.between_windows and time.monotonic() - saved[chain.number] > SAVE_SECONDS:
-                        checkpoint.save(chain)
-                        saved[chain.number] = time.monotonic()
-            except KeyboardInterrupt:
-                if stopping and status == "interrupted":
-                    raise
-                stopping, status = True, "interrupted"
+        stopping: float | None = None  # since when
+        try:
+            while True:
+                try:
+                    now = time.monotonic()
+                    if limits.max_seconds is not None and stopping is None and now - start > limits.max_seconds:
+                        stopping, status = now, "time limit"
+                    if stopping is None:
+                        _submit(pool, running, chains, goal, workers, begun)
+                    if not running:
+                        if stopping is not None or not _more_needed(chains, limits, goal, effective):
+                            break
+                        if goal >= limits.draws * MOST_BLOCKS:
+                            status = "ess limit"
+                            break
+                        goal += limits.draws
+                        bar.total = (bar.total or 0) + limits.draws * sum(c.thin for c in chains)
+                        continue
+                    left = 0.2 if limits.max_seconds is None else limits.max_seconds - (now - start)
+                    finished, _ = wait(running, timeout=min(0.2, max(0.01, left)), return_when=FIRST_COMPLETED)
+                    for future in finished:
+                        chain = running.pop(future)
+                        bar.advance(future.result(), _note(chains))
+                        _check(chain)
+                        if checkpoint and chain.between_windows and time.monotonic() - saved[chain.number] > SAVE_SECONDS:
+                            checkpoint.save(chain)
+                            saved[chain.number] = time.monotonic()
+                    _hurry(running, begun, stopping)
+                except KeyboardInterrupt:
+                    if stopping is not None and status == "interrupted":
+                        raise
+                    stopping, status = time.monotonic(), "interrupted"
+        finally:
+            for chain in running.values():  # after an error too: the pool waits for its threads
+                chain.ask(END_NOW)
         if checkpoint:
             for chain in chains:
                 if chain.between_windows:
@@ -84,12 +95,31 @@ def drive(
     return status
 
 
-def _submit(pool: ThreadPoolExecutor, running: dict[Future[int], Chain], chains: list[Chain], goal: int, workers: int) -> None:
+def _hurry(running: dict[Future[int], Chain], begun: dict[int, float], stopping: float | None) -> None:
+    """Ask chunks to end that take too long, or all when the run stops: after the present draw at first, then at once."""
+    now = time.monotonic()
+    for chain in running.values():
+        if stopping is not None:
+            chain.ask(END_NOW if now - stopping > GRACE_SECONDS else END_SOON)
+        elif now - begun[chain.number] > LONG_SECONDS:
+            chain.ask(END_SOON)
+
+
+def _submit(
+    pool: ThreadPoolExecutor,
+    running: dict[Future[int], Chain],
+    chains: list[Chain],
+    goal: int,
+    workers: int,
+    begun: dict[int, float],
+) -> None:
     """Give idle workers the chains that are least advanced."""
     busy = {c.number for c in running.values()}
     idle = [c for c in chains if c.number not in busy and (c.warming or c.draws < goal)]
     idle.sort(key=lambda c: (c.iteration, c.draws))
     for chain in idle[: workers - len(running)]:
+        chain.allow()
+        begun[chain.number] = time.monotonic()
         running[pool.submit(chain.chunk, goal)] = chain
 
 
@@ -120,5 +150,5 @@ def _check(chain: Chain) -> None:
             f"chain {chain.number}: the chain ran away from the mode, beyond 1e8 posterior standard deviations. Give a smaller step= or "
             "tolerance=, a larger subsample=, or use an exact sampler such as 'nuts'."
         )
-    if counters[STATUS] != 0:
+    if chain.failed:
         raise ModelError(f"chain {chain.number}: the log posterior is not finite at its start; give another init.")

@@ -24,7 +24,7 @@ from tallbayes.errors import OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.schemes.acceptance import Pair, SubsampledAcceptance, check_looks, decide, looks, read_more
-from tallbayes.target import row_total
+from tallbayes.target import row_total, stopped
 
 
 class TTest(NamedTuple):
@@ -57,7 +57,7 @@ def _decide(rng: np.random.Generator, target: Any, rule: TTest, pair: Pair, info
         read_more(rng, target, pair, t, size, psi, sums)
         t = size
         info[AT.looks] = look + 1
-        if t >= n:
+        if t >= n or stopped(target):
             break
         mean = sums[1] / t
         spread = math.sqrt(max(0.0, sums[2] / t - mean * mean) * t / (t - 1.0))

@@ -36,7 +36,7 @@ from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
 from tallbayes.schemes.acceptance import as_tuned_proposal, check_rows, costs_more, proxy_at
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.streams import Stream, generator
-from tallbayes.target import Cache, Target, log_posterior, log_prior, row_total, subsample_gaps, subsample_values
+from tallbayes.target import Cache, Target, log_posterior, log_prior, row_total, stopped, subsample_gaps, subsample_values
 
 FORMS = ("product", "surrogate")
 STAGE_TWO = 0.7  # acceptance of the second stage below which the surrogate is too poor
@@ -115,7 +115,7 @@ def _product_step(rng: np.random.Generator, target: Target, options: ProductOpti
         total += min(0.0, share + values[b] - state.values[b])
         info[AT.rows] = options.bounds[b + 1]
         info[AT.stages] = b + 1
-        if not level < total:
+        if not level < total or stopped(target):
             info[AT.lp] = state.cheap + state.values.sum()
             return state
     info[AT.acceptance_rate], info[AT.full_read], info[AT.lp] = 1.0, 1.0, prior + values.sum()

@@ -27,11 +27,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.contract import Diagnosis, Guarantee, Outcome, Policy, Sampler, Setup, advance, init, positions, step
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Policy, Sampler, Setup, advance_pilot, init, positions, step
 from tallbayes.diagnostics import likelihood_estimates
 from tallbayes.diagnostics import subsample_pilot as pilots
 from tallbayes.engine.random_rows import UniformRows, draw_rows
 from tallbayes.errors import ModelError, OptionError, unknown
+from tallbayes.mode.kinks import kinks_of
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
@@ -58,7 +59,7 @@ from tallbayes.schemes.estimates import (
     same,
 )
 from tallbayes.streams import Stream, generator
-from tallbayes.target import NOT_FINITE, Target, charge, stop_run
+from tallbayes.target import NOT_FINITE, Target, stop_run
 
 PERTURBED, SIGNED = ("subsample", "blocks", "variance"), ("products", "batch", "refreshed", "shift", "pilot")  # options of each
 _ABORT = 0.2  # share of iterations at the wall at which warm-up gives up
@@ -163,6 +164,18 @@ def _step(rng: np.random.Generator, target: Target, options: SubsamplingOptions,
         info[AT.sign_flips] = 1.0 if state.sign != sign else 0.0
         info[AT.weight] = state.sign
     return state
+
+
+def require_near(mode: Mode, radius: float) -> None:
+    """Refuse a reference so far from the mode that the posterior lies beyond the wall around it."""
+    distance = float(np.linalg.norm(mode.factor.T @ mode.gradient))
+    if (
+        distance > radius and not kinks_of(mode.model.prior_terms).where.size
+    ):  # at a kink the gradient is not that of the posterior
+        raise ModelError(
+            f"the reference is about {distance:,.3g} posterior standard deviations from the mode, and HMC-ECS stays within {radius:.3g} "
+            "of it. Leave out mode=, use recentre=2, or a full-data sampler such as 'nuts'."
+        )
 
 
 class SubsamplingPolicy(Policy):
@@ -318,6 +331,7 @@ class HMCECS(Sampler):
         for stage in range(self.recentre):
             mode = self._recentred(setup, mode, rng, 0.5 if stage == 0 else 0.7)
             setup = self._at(model, mode, rng)
+        require_near(mode, setup.notes["radius"])
         return replace(setup, notes={**setup.notes, "recentred": self.recentre})
 
     def _at(self, model: Model, mode: Mode, rng: np.random.Generator) -> Setup:
@@ -353,6 +367,8 @@ class HMCECS(Sampler):
             draw_rows(rng, scheme, 1, index, scale)
         gamma = float(np.quantile([s.cumulants()[0] for s in samples], 0.95))
         products = pilots.choose_products(gamma, batch, size) if self.products is None else self.products
+        if self.products is None:
+            pilots.require_hope(size + batch * products, n)
         refreshed = pilots.refreshed_products(products) if self.refreshed is None else self.refreshed
         notes = {
             "gamma": gamma,
@@ -367,10 +383,8 @@ class HMCECS(Sampler):
 
     def _recentred(self, setup: Setup, mode: Mode, rng: np.random.Generator, skip: float) -> Mode:
         """A mode at the mean of the later draws of a pilot chain of 200 iterations."""
-        options, target = setup.policy.options(setup.policy.begin(), True), setup.target()
-        theta, info = np.empty((200, setup.model.dim)), np.zeros((200, len(self.columns)))
-        _, made = advance(rng, target, options, setup.policy.blank(mode.reference), True, theta, info, 1)
-        charge(target)
+        options, blank = setup.policy.options(setup.policy.begin(), True), setup.policy.blank(mode.reference)
+        theta, _, made = advance_pilot(rng, setup.target(), options, blank, 200, len(self.columns))
         if made < 200:
             raise ModelError("the pilot chain of recentre= met a density that is not finite; use the mode (recentre=0).")
         return mode_at(setup.model, theta[int(skip * 200) :].mean(0))

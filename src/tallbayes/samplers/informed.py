@@ -31,7 +31,7 @@ from tallbayes.moves.move import Point, move, start
 from tallbayes.samplers.full_data import MovePolicy
 from tallbayes.schemes import subset_statistics
 from tallbayes.schemes.subsets import Swap, Windows, blank_subset, choose, density_of, distance, refresh
-from tallbayes.target import NOT_FINITE, Target, stop_run
+from tallbayes.target import NOT_FINITE, Target, stop_run, stopped
 
 FIXED, INFORMED, FREE = 0, 1, 2
 SUBSETS = {"fixed": FIXED, "informed": INFORMED, "free": FREE}
@@ -86,6 +86,8 @@ def _init(rng: np.random.Generator, target: Target, options: InformedOptions, th
     squared = distance(options.scheme, target, subset)
     if options.kind == INFORMED:
         for _ in range(options.settle):
+            if stopped(target):
+                break
             subset, squared, _ = refresh(rng, options.scheme, target, options.penalty, subset, squared)
     point = start(options.kernel, density_of(options.scheme, target, subset, options.power), theta)
     if not abs(point.log_density) < np.inf:

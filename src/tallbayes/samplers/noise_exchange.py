@@ -19,7 +19,7 @@ import numpy as np
 
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Setup, positions
 from tallbayes.diagnostics.pair_pilot import pilot
-from tallbayes.errors import OptionError
+from tallbayes.errors import ModelError, OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import tuning
@@ -32,10 +32,11 @@ from tallbayes.schemes.acceptance import (
     decide,
     proxy_at,
 )
-from tallbayes.target import row_total, subsample_gaps
+from tallbayes.target import row_total, stopped, subsample_gaps
 
 LOGISTIC = 1.702  # the factor at which a logistic law is nearest to the normal one
 BLOCK = 4096  # rows read at a time
+HOPELESS = 20.0  # rows of a decision, in units of n, that are refused: plain Metropolis-Hastings reads n
 MEMORY = 300  # iterations of warm-up that the spread of gaps is an average of
 
 
@@ -74,6 +75,8 @@ def _decide(rng: np.random.Generator, target: Any, rule: Exchange, pair: Pair, i
     index, gaps = np.empty(min(t, BLOCK), np.int32), np.empty(min(t, BLOCK))
     total, squares, start = 0.0, 0.0, 0
     while start < t:
+        if stopped(target):
+            return False, 0
         size = min(BLOCK, t - start)
         for k in range(size):
             index[k] = int(n * rng.random())
@@ -99,7 +102,9 @@ class ExchangePolicy(AcceptancePolicy):
 
     def begin(self) -> Any:
         """The subsample for the spread of the pilot."""
-        return ExchangeTuning(super().begin(), self.spread, 0, self.given or subsample_for(self.n, self.spread))
+        return ExchangeTuning(
+            super().begin(), self.spread, 0, self.given or require_hope(self.n, subsample_for(self.n, self.spread))
+        )
 
     def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> Any:
         """Step, then the subsample for the median spread over the last few hundred iterations."""
@@ -108,7 +113,7 @@ class ExchangePolicy(AcceptancePolicy):
             return state._replace(step=moved)
         sigma, seen = info["sigma"], min(state.iterations, MEMORY)
         spread = (seen * state.spread + sigma.size * float(np.median(sigma))) / (seen + sigma.size)
-        return ExchangeTuning(moved, spread, state.iterations + sigma.size, subsample_for(self.n, spread))
+        return ExchangeTuning(moved, spread, state.iterations + sigma.size, require_hope(self.n, subsample_for(self.n, spread)))
 
     def options(self, state: Any, final: bool) -> Any:
         """Kernel and rule."""
@@ -122,6 +127,17 @@ def subsample_for(n: int, sigma: float) -> int:
     345209
     """
     return max(2, math.ceil((n * sigma / LOGISTIC) ** 2))
+
+
+def require_hope(n: int, subsample: int) -> int:
+    """The subsample, unless it is many times what a decision on all rows reads."""
+    if subsample > HOPELESS * n:
+        raise ModelError(
+            f"noise exchange would read about {subsample:,} rows in every decision, {subsample / n:.0f} times the {n:,} there are, "
+            "because the log ratios of proposals vary too much from row to row. Use sampler='mh', which reads each row once, order=2, or "
+            "subsample= for a temperature below one."
+        )
+    return subsample
 
 
 @dataclass(frozen=True)
@@ -160,7 +176,7 @@ class NoiseExchange(SubsampledAcceptance):
         if self.subsample is not None:
             return Exchange(self.subsample), f"{self.subsample:,} rows with replacement, as asked", {}
         found = pilot(model, mode, self.order, self.move, seed)
-        subsample = subsample_for(model.data.n, found.spread)
+        subsample = require_hope(model.data.n, subsample_for(model.data.n, found.spread))
         notes = {"pilot_evaluations": found.evaluations, "pilot_sigma": found.spread, "pilot_subsample": subsample}
         return Exchange(subsample), f"{subsample:,} rows with replacement before warm-up, for beta = 1", notes
 

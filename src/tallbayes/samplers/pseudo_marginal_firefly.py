@@ -36,7 +36,7 @@ from tallbayes.proxies.taylor import Whitening, unwhiten, whiten, whitening_of
 from tallbayes.schemes.lights import Implicit, classes_of, log_odds, lower_gaps, marked_rows
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.streams import Stream, generator
-from tallbayes.target import NOT_FINITE, Target, log_prior, row_total, stop_run
+from tallbayes.target import NOT_FINITE, Target, log_prior, row_total, stop_run, stopped
 
 LARGEST_VARIANCE = 10.0
 _DRAWS = 32  # of the Laplace fit, for expected brightness and variance
@@ -96,6 +96,8 @@ def _init(rng: np.random.Generator, target: Target, options: PseudoMarginalOptio
     n, value = row_total(target), log_prior(target, theta) + bound_value(target.proxy, theta)
     gap = np.empty(_BLOCK)
     for start in range(0, n, _BLOCK):
+        if stopped(target):
+            break
         size = min(_BLOCK, n - start)
         lower_gaps(target, np.arange(start, start + size), theta, gap[:size])
         for j in range(size):

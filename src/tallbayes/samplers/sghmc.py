@@ -35,7 +35,7 @@ from tallbayes.schemes.stochastic_gradient import (
     near,
     present_step,
 )
-from tallbayes.target import DIVERGED, Target, stop_run
+from tallbayes.target import DIVERGED, Target, stop_run, stopped
 
 MOST_STEPS = 200  # of one iteration, where the step is so small that the time asked for would take more
 
@@ -91,6 +91,8 @@ def _step(rng: np.random.Generator, target: Target, options: FrictionOptions, st
     momentum = normal_vector(rng, d) if options.refresh else state.momentum.copy()
     keep, scale, noise = 1.0 - length * options.friction, math.sqrt(2.0 * options.friction * length), 0.0
     for _ in range(options.steps):
+        if stopped(target):
+            return state
         for j in range(d):
             white[j] += length * momentum[j]
         unwhiten(target.proxy.whitening, white, theta)

@@ -35,6 +35,7 @@ from tallbayes.schemes.paths import Info, candidates, prior_residual
 from tallbayes.target import Certified
 
 BOUNDS = ("T6", "T9")
+HOPELESS, MANY = 100.0, 10_000  # candidates in the time of a draw, in units of n or of so many rows, that are refused
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,13 @@ class ZigZag(Sampler):
         certified = Certified(whitening_of(mode), taylor(mode), bound)
         rates = np.zeros(rate_count(bound))
         rate = 3.0 * math.sqrt(model.dim) * model.dim * slope_rate(bound, math.sqrt(model.dim) + 1.0, rates)
+        events = rate + 3.0 * model.dim**1.5 * float(prior.weight.sum())
+        if events > HOPELESS * max(model.data.n, MANY):
+            raise ModelError(
+                f"the Zig-Zag process would have about {events:,.3g} candidate events in the time of a draw, "
+                f"{events / model.data.n:,.3g} times the {model.data.n:,} rows: with bound {name} the posterior is too far from normal. "
+                "Use a full-data sampler such as 'nuts'."
+            )
         why = f"Zig-Zag process with bound {name}, about {rate:.3g} candidate rows in a unit of time"
         return Setup(model, policy, certified, why, {"candidate rows in a unit of time": float(rate)})
 

@@ -29,7 +29,7 @@ from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import ProposalMove, propose
 from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
 from tallbayes.schemes.proposal_policy import ProposalPolicy
-from tallbayes.target import PAPER, Cache, Certified, NoProxy, Target, log_prior, row_total, subsample_gaps
+from tallbayes.target import PAPER, Cache, Certified, NoProxy, Target, log_prior, row_total, stopped, subsample_gaps
 
 MOST_ROWS = 2**31 - 1  # the permutation is int32
 BARKER = 0.158 / 0.234  # optimal acceptance rates of Barker's rule and of Metropolis-Hastings (Agrawal et al. 2023)
@@ -130,7 +130,7 @@ def read_until(
         read_more(rng, target, pair, start, sizes[look], 0.0, sums)
         start = sizes[look]
         variance = noise_variance(sums, row_total(target))
-        if variance <= limit:
+        if variance <= limit or stopped(target):
             break
     return start, variance
 

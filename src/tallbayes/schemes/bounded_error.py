@@ -19,7 +19,7 @@ from tallbayes.schemes import sequential_tests
 from tallbayes.schemes.acceptance import Pair, decide
 from tallbayes.schemes.oracle import oracle_range
 from tallbayes.schemes.sequential_tests import ACCEPT, EVIDENCE, EXHAUSTED, UNDECIDED, begin_test, feed, next_draws, open_test
-from tallbayes.target import BOUND_EXCEEDED, ORACLE, row_total, stop_run, subsample_gaps, total_residual_gap
+from tallbayes.target import BOUND_EXCEEDED, ORACLE, row_total, stop_run, stopped, subsample_gaps, total_residual_gap
 
 
 class Info(NamedTuple):
@@ -88,6 +88,8 @@ def _decide_uniform(rng: np.random.Generator, target: Any, rule: Uniform, pair: 
         verdict = begin_test(evidence, threshold, low, high, n, False)
     drawn, slack = 0, 1e-9 * limit + rule.slack
     while verdict == UNDECIDED:
+        if stopped(target):
+            return False, drawn
         stop = drawn + next_draws(rule.test, evidence)
         draw_distinct_rows(rng, pair.order, drawn, stop)
         gaps = np.empty(stop - drawn)
@@ -119,6 +121,8 @@ def _decide_weighted(rng: np.random.Generator, target: Any, rule: Weighted, pair
         else:
             verdict = begin_test(evidence, threshold, -1.0, 1.0, n, True)
     while verdict == UNDECIDED:
+        if stopped(target):
+            return False, drawn
         count = next_draws(rule.test, evidence)
         index, limits, gaps = np.empty(count, np.int64), np.empty(count), np.empty(count)
         for k in range(count):

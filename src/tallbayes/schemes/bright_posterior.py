@@ -11,7 +11,7 @@ from tallbayes.moves.move import log_density, log_density_gradient
 from tallbayes.priors import prior_gradient
 from tallbayes.proxies.lower_bounds import bound_gradient, bound_value
 from tallbayes.schemes.lights import bright_gradient, log_odds, lower_gaps
-from tallbayes.target import Target, log_prior
+from tallbayes.target import Target, log_prior, stopped
 
 
 class BrightPosterior(NamedTuple):
@@ -34,6 +34,8 @@ def sum_of_odds(gap: np.ndarray) -> float:
 
 @log_density.register(BrightPosterior)
 def _log_density(density: BrightPosterior, theta: np.ndarray) -> float:
+    if stopped(density.target):
+        return -np.inf
     lower_gaps(density.target, density.lit, theta, density.gap)
     density.at[:] = theta
     value = log_prior(density.target, theta) + bound_value(density.target.proxy, theta) + sum_of_odds(density.gap)
@@ -42,6 +44,8 @@ def _log_density(density: BrightPosterior, theta: np.ndarray) -> float:
 
 @log_density_gradient.register(BrightPosterior)
 def _log_density_gradient(density: BrightPosterior, theta: np.ndarray, gradient: np.ndarray) -> float:
+    if stopped(density.target):
+        return -np.inf
     gradient[:] = 0.0
     bright_gradient(density.target, density.lit, theta, density.gap, gradient)
     density.at[:] = theta

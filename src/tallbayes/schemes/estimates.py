@@ -19,7 +19,7 @@ from tallbayes.priors import PriorTerms, prior_gradient, prior_value
 from tallbayes.proxies.capabilities import HasDifference, HasWall
 from tallbayes.proxies.difference import combine, fresh_rows, proxy_sum, proxy_sum_gradient, refreshed_rows
 from tallbayes.proxies.taylor import Whitening, whiten
-from tallbayes.target import Target, count
+from tallbayes.target import Target, count, stopped
 
 LIKELIHOOD, SIGN, VARIANCE, BEYOND = 0, 1, 2, 3
 
@@ -160,6 +160,8 @@ def pulled_in(target: Target[HasWall], theta: np.ndarray) -> np.ndarray:
 
 @log_density_gradient.register(EstimatedPosterior)
 def _log_density_gradient(density: EstimatedPosterior, theta: np.ndarray, gradient: np.ndarray) -> float:
+    if stopped(density.target):
+        return -np.inf
     rows = density.rows
     control_slopes(density.target, rows.indices, theta, rows.values, rows.slopes)
     density.at[:] = theta

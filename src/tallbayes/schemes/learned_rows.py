@@ -31,7 +31,7 @@ from tallbayes.moves.proposals import propose
 from tallbayes.proxies.capabilities import HasGroups
 from tallbayes.proxies.taylor import Whitening, unwhiten, whiten, whitening_of
 from tallbayes.schemes.estimates import AT, at_wall, inside, pulled_in
-from tallbayes.target import NOT_FINITE, Target, count, log_prior, stop_run, subsample_values
+from tallbayes.target import NOT_FINITE, Target, count, log_prior, stop_run, stopped, subsample_values
 
 FLOOR = 0.1  # of the mean |l|, added to that of each group: bounds 1/p
 GROUPS = 512  # at most; a group has at least 20 rows
@@ -113,7 +113,7 @@ def estimate(
         for k in range(m):
             squares += (values[k] - mean) * (values[k] - mean)
         squares /= m * m
-        if squares <= options.variance or m >= options.size:
+        if squares <= options.variance or m >= options.size or stopped(target):
             return mean - 0.5 * squares, squares, m
         done, m = m, min(2 * m, options.size)
 

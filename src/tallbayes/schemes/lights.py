@@ -18,7 +18,7 @@ from tallbayes.compile import declared, generic, inlinable
 from tallbayes.engine.random_rows import draw_distinct_rows, draw_number
 from tallbayes.proxies.capabilities import HasLowerBound
 from tallbayes.proxies.lower_bounds import gaps, log_odds_gradient
-from tallbayes.target import BOUND_EXCEEDED, Target, count, count_again, row_total, stop_run
+from tallbayes.target import BOUND_EXCEEDED, Target, count, count_again, row_total, stop_run, stopped
 
 BLOCK = 4096  # rows evaluated at a time by the first draw of z
 WITH, WITHOUT, SWEEP = 0, 1, 2  # how explicit resampling picks its rows
@@ -164,6 +164,8 @@ def first_lights(rng: np.random.Generator, target: Target[HasLowerBound], theta:
     lights = Lights(order, order.copy(), np.zeros(64), np.zeros(n, np.uint8), shuffle, np.zeros(3, np.int64))
     out = np.empty(BLOCK)
     for start in range(0, n, BLOCK):
+        if stopped(target):
+            break
         size = min(BLOCK, n - start)
         lower_gaps(target, np.arange(start, start + size), theta, out[:size])
         lights = with_room(lights, size)

@@ -6,7 +6,7 @@ import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.proxies.capabilities import HasProxy
-from tallbayes.target import EVALS, ORACLE, SIZE, Cache, Target, row_total, subsample_gaps
+from tallbayes.target import EVALS, ORACLE, SIZE, Cache, Target, row_total, stopped, subsample_gaps
 
 CHUNK = 4096  # rows read at a time
 
@@ -18,6 +18,8 @@ def oracle_range(target: Target[HasProxy], theta: np.ndarray, other: np.ndarray)
     asked = Target(target.rows, target.prior, target.proxy, np.zeros(SIZE, np.int64))
     out = np.empty(CHUNK)
     for start in range(0, n, CHUNK):
+        if stopped(target):
+            break
         index = np.arange(start, min(n, start + CHUNK))
         subsample_gaps(asked, index, theta, other, Cache(False, False), out[: index.size])
         low, high = min(low, out[: index.size].min()), max(high, out[: index.size].max())

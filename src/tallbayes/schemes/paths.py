@@ -16,7 +16,7 @@ from tallbayes.moves.linear import dot, upper_times
 from tallbayes.proxies.capabilities import HasBound
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes.minibatch_gradient import residual_gradient
-from tallbayes.target import BOUND_EXCEEDED, DIVERGED, STATUS, Target, stop_run
+from tallbayes.target import BOUND_EXCEEDED, DIVERGED, Target, stop_run, stopped
 
 HORIZON = 0.25  # time after which bounds that grow with |w| are renewed
 
@@ -216,6 +216,8 @@ def travel(
         prior_rate += options.prior.weight[j]
     left = time
     while left > 0.0:
+        if stopped(target):
+            return
         soonest, turned = min(left, HORIZON), -1
         square, cross = dot(white, white), dot(white, velocity)
         for k in range(d):
@@ -243,8 +245,6 @@ def travel(
         left -= soonest
         if candidate:
             info[AT.turns] += turn(rng, target, options, rates, data_rate, prior_rate, white, velocity, info)
-            if target.counters[STATUS] != 0:
-                return
         elif turned >= 0:
             velocity[turned] = -velocity[turned]
             info[AT.turns] += 1.0

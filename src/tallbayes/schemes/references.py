@@ -18,13 +18,13 @@ from tallbayes.compile import inlinable
 from tallbayes.contract import init, step
 from tallbayes.engine import passes
 from tallbayes.engine.ledger import record
-from tallbayes.engine.rows import range_hessian
+from tallbayes.engine.rows import range_hessian, rows_at_once
 from tallbayes.model import Model
 from tallbayes.moves import Move
 from tallbayes.proxies.capabilities import HasBound, HasWhitening
 from tallbayes.proxies.taylor import Taylor, Whitening, proxy_value, whiten
 from tallbayes.schemes.acceptance import AcceptancePolicy, Pair, State, decide, iterate
-from tallbayes.target import Cache, Certified, Target, count, log_prior, row_total, total_residual_gap
+from tallbayes.target import Cache, Certified, Target, count, log_prior, row_total, stopped, total_residual_gap
 
 
 class References(NamedTuple):
@@ -108,7 +108,13 @@ def expand(target: Target, theta: np.ndarray, gradient: np.ndarray, hessian: np.
     count(target, n, n, 0)
     gradient[:] = 0.0
     hessian[:] = 0.0
-    return range_hessian(target.rows, 0, n, theta, gradient, hessian)
+    value, start, size = 0.0, 0, rows_at_once(target.rows)
+    while start < n:
+        if stopped(target):
+            return -np.inf
+        value += range_hessian(target.rows, start, min(n, start + size), theta, gradient, hessian)
+        start += size
+    return value
 
 
 @inlinable

@@ -18,7 +18,7 @@ from tallbayes.engine.rows import range_gradient, range_value, weighted_gradient
 from tallbayes.engine.series import lead_rows
 from tallbayes.moves.linear import dot
 from tallbayes.moves.move import log_density, log_density_gradient
-from tallbayes.target import Target, count, log_prior, log_prior_gradient, subsample_values
+from tallbayes.target import Target, count, log_prior, log_prior_gradient, stopped, subsample_values
 
 
 class Swap(NamedTuple):
@@ -108,12 +108,16 @@ def window_log_likelihood_gradient(target: Target, start: int, size: int, theta:
 
 @log_density.register(SubsetPosterior)
 def _subset_density(density: SubsetPosterior, theta: np.ndarray) -> float:
+    if stopped(density.target):
+        return -np.inf
     likelihood = subset_log_likelihood(density.target, density.rows, theta)
     return density.power * likelihood + log_prior(density.target, theta)
 
 
 @log_density_gradient.register(SubsetPosterior)
 def _subset_density_gradient(density: SubsetPosterior, theta: np.ndarray, gradient: np.ndarray) -> float:
+    if stopped(density.target):
+        return -np.inf
     factors = np.full(density.rows.size, density.power)
     value = subset_log_likelihood_gradient(density.target, density.rows, factors, theta, gradient)
     return value + log_prior_gradient(density.target, theta, gradient)
@@ -121,12 +125,16 @@ def _subset_density_gradient(density: SubsetPosterior, theta: np.ndarray, gradie
 
 @log_density.register(WindowPosterior)
 def _window_density(density: WindowPosterior, theta: np.ndarray) -> float:
+    if stopped(density.target):
+        return -np.inf
     likelihood = window_log_likelihood(density.target, density.start, density.size, theta)
     return density.power * likelihood + log_prior(density.target, theta)
 
 
 @log_density_gradient.register(WindowPosterior)
 def _window_density_gradient(density: WindowPosterior, theta: np.ndarray, gradient: np.ndarray) -> float:
+    if stopped(density.target):
+        return -np.inf
     value = density.power * window_log_likelihood_gradient(density.target, density.start, density.size, theta, gradient)
     for j in range(gradient.size):
         gradient[j] *= density.power

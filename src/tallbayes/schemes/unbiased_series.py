@@ -10,7 +10,7 @@ import numpy as np
 from tallbayes.compile import inlinable
 from tallbayes.proxies.difference import proxy_sum
 from tallbayes.schemes.estimates import control_values
-from tallbayes.target import Target, subsample_values
+from tallbayes.target import Target, stopped, subsample_values
 
 
 @inlinable
@@ -48,6 +48,8 @@ def log_likelihood_estimate(rng: np.random.Generator, target: Target, options: A
     differences = np.empty(terms)
     index, drawn = np.empty(options.batch, np.int64), np.empty(options.batch)
     for k in range(terms):
+        if stopped(target):
+            return -np.inf, k
         for r in range(options.batch):
             index[r] = min(int(rng.random() * n), n - 1)
         if options.proxies:

@@ -31,7 +31,7 @@ from tallbayes.data.split import exchangeability_doubts, merge_moments
 from tallbayes.engine import ledger, passes
 from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.mode.laplace import Mode
-from tallbayes.mode.search import TOLERANCE, converge, mode_of_part, start, warn_of_collinear
+from tallbayes.mode.search import TOLERANCE, announce, collinear_sentences, converge, mode_of_part, start
 from tallbayes.model import Model
 from tallbayes.priors import Prior, PriorTerms
 from tallbayes.progress import Progress
@@ -237,7 +237,7 @@ class Partitions:
             theta = start(self.model) if first is None else first
             mode = converge(self.model, self.total_hessian, theta, tolerance, bar)
         mode.evaluations += read
-        warn_of_collinear(mode)
+        announce(mode, collinear_sentences(mode))
         return mode
 
     def largest_norm(self, mode: Mode) -> float:
