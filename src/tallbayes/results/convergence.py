@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 APART = 1.01  # R-hat above which chains disagree
 LONG = 4000  # draws in all from which R-hat is compared with that number alone
+DISJOINT = 1.75  # R-hat of ranks is 1.83 for two chains that do not overlap, however far they are apart
 CHANCE = 1e-4  # probability that shorter chains are called apart by chance
 SHORTEST = 20  # draws of a half chain from which R-hat is more than noise
 SLOW = 10  # draws for an effective one that are taken for granted in short chains
@@ -146,7 +147,7 @@ def r_hat_limits(theta: np.ndarray, r_hat: np.ndarray) -> np.ndarray:
     for k in np.flatnonzero(r_hat > APART):
         size = max(1.0, min(mean_sizes(halves[:, :, k]), length / SLOW))
         noise = float(chdtri(count - 1, CHANCE / dim)) / (count - 1) / size
-        limits[k] = max(APART, math.sqrt(1.0 + noise))
+        limits[k] = min(max(APART, math.sqrt(1.0 + noise)), DISJOINT)
     return limits
 
 
