@@ -6,7 +6,7 @@ noisy, so they are judged by what chains that have converged would show:
 * R-hat above 1.01 counts if there are 4,000 draws or more. Fewer have to exceed what the means of half chains of the same
   autocorrelation reach once in ten thousand runs: R-hat^2 - 1 is about chi^2(k - 1) / (k - 1) / e for k half chains of e effective
   draws, where e is not taken to be more than a tenth of their draws. Half chains of fewer than 20 draws tell nothing.
-* The smallest effective size, bulk or tail, counts below 400, or below a fiftieth of the draws if that is less.
+* The smallest effective size, bulk or tail, counts below 400, or below a fiftieth of the draws if that is less and there are 80 draws or more.
 * A stay at one point counts if it takes more than a tenth of the run and more than 60 iterations; Metropolis-Hastings that
   accepts a quarter of its proposals stays so long once in ten million iterations.
 * Divergences count if there is more than one in a thousand iterations.
@@ -115,7 +115,7 @@ def doubts(fit: Fit) -> list[str]:
             f"{who} about {fit.names[worst]!r} (R-hat {numbers.r_hat[worst]:.3g}): the draws do not describe the posterior yet. "
             f"Run longer; if that does not help, {other}."
         )
-    elif np.nanmin(sizes, initial=np.inf) < floor and not numbers.still.any():
+    elif total >= 4 * SHORTEST and np.nanmin(sizes, initial=np.inf) < floor and not numbers.still.any():
         worst = int(np.nanargmin(sizes))
         sentences.append(
             f"{fit.names[worst]!r} has {sizes[worst]:,.3g} effective draws of {total:,}, fewer than {floor:,.3g}: means and intervals "
