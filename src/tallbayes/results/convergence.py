@@ -6,7 +6,8 @@ noisy, so they are judged by what chains that have converged would show:
 * R-hat above 1.01 counts if there are 4,000 draws or more. Fewer have to exceed what the means of half chains of the same
   autocorrelation reach once in ten thousand runs: R-hat^2 - 1 is about chi^2(k - 1) / (k - 1) / e for k half chains of e effective
   draws, where e is not taken to be more than a tenth of their draws. Half chains of fewer than 20 draws tell nothing.
-* The smallest effective size, bulk or tail, counts below 400, or below a fiftieth of the draws if that is less and there are 80 draws or more.
+* The smallest effective size, bulk or tail, counts below 400, or below a fiftieth of the draws if that is less; not for fewer
+  than 80 draws.
 * A stay at one point counts if it takes more than a tenth of the run and more than 60 iterations; Metropolis-Hastings that
   accepts a quarter of its proposals stays so long once in ten million iterations.
 * Divergences count if there is more than one in a thousand iterations.
