@@ -72,7 +72,7 @@ def covtype_gamma(rows: int = COVTYPE_ROWS) -> tb.models.Model:
     x = x[x[:, response] > 0][:rows]
     y, design = x[:, response], standardised(np.delete(x, response, 1))
     data = tb.Dataset.from_arrays(design, y, columns=["Intercept", *(name for name in names if name != names[response])])
-    first = tb.find_mode(tb.models.gamma(data, tb.priors.flat()), progress=False)
+    first = tb.find_mode(tb.models.gamma(data, tb.priors.flat(), shape=1.0), progress=False)
     shape = 1.0 / float(np.mean((y / np.exp(design @ first.reference) - 1.0) ** 2))
     return tb.models.gamma(data, tb.priors.flat(), shape=shape)
 

@@ -1,6 +1,7 @@
 """What several files of tests use: made-up rows, and chains run by hand."""
 
 import functools
+import html
 import os
 import re
 import subprocess
@@ -95,3 +96,15 @@ def known_fit(data, family="logistic", theta=None, draws=40, spread=0.05, seed=1
         np.zeros(model.dim), np.eye(model.dim),
         {"model": model.describe(), "sampler_name": "none", "warnings": [], **origin(model)}, model.data if keep else None,
     )  # fmt: skip
+
+
+def warned_everywhere(fit, pattern, folder):
+    """Whether a sentence is kept by the fit, and said by its summary, its report and the fit that is saved and loaded."""
+    from tallbayes.results.report import page, warnings_of
+
+    (sentence,) = [w for w in fit.meta["warnings"] if re.search(pattern, w)]
+    loaded = tb.load(fit.save(folder / "fit.nc"))
+    for each in (fit, loaded):
+        assert sentence in each.meta["warnings"] and sentence in warnings_of(each)
+        assert repr(each.summary()).count(sentence) == 1
+    return html.escape(sentence) in page(loaded, plots=False)

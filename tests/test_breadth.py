@@ -149,7 +149,7 @@ def test_softmax_refuses_a_flat_prior_and_wrong_classes():
     [
         lambda d: tb.models.gamma(d, shape=0.0),
         lambda d: tb.models.negbin(d, size=-1.0),
-        lambda d: tb.models.student_t(d, nu=0.0),
+        lambda d: tb.models.student_t(d, nu=0.0, scale=1.0),
     ],
 )
 def test_known_parameters_must_be_positive(make):
@@ -159,7 +159,7 @@ def test_known_parameters_must_be_positive(make):
 
 def test_gamma_refuses_zero_responses_by_row():
     with pytest.raises(DataError, match="row 1"):
-        tb.models.gamma(tb.Dataset.from_arrays(np.ones((3, 1)), [1.0, 0.0, 3.0]))
+        tb.models.gamma(tb.Dataset.from_arrays(np.ones((3, 1)), [1.0, 0.0, 3.0]), shape=1.0)
 
 
 def test_a_start_of_no_density_is_refused():

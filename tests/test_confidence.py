@@ -49,7 +49,7 @@ def families():
         "gamma": tb.models.gamma(data(rng.gamma(2.0, np.exp(eta) / 2.0)), shape=2.0),
         "poisson": tb.models.poisson(data(rng.poisson(np.exp(eta)))),
         "negbin": tb.models.negbin(data(rng.poisson(np.exp(eta))), size=2.0),
-        "student_t": tb.models.student_t(data(eta + rng.standard_t(4, 300))),
+        "student_t": tb.models.student_t(data(eta + rng.standard_t(4, 300)), nu=4.0, scale=1.0),
         "gaussian": tb.models.gaussian(data(eta + rng.standard_normal(300)), sigma=1.0),
         "normal": tb.models.normal(rng.lognormal(0.0, 1.0, 300)),
     }

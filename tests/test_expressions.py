@@ -477,7 +477,8 @@ def test_a_model_without_a_mean_cannot_predict():
         model.family.mean(np.zeros(2))
     model = tb.models.family("y*eta - k*exp(eta)", COUNTS, constants={"k": 2.0}, mean="k*exp(eta)")
     np.testing.assert_allclose(model.family.mean(np.array([0.0, 1.0])), [2.0, 2.0 * np.e])
-    constant = tb.models.family("y*eta - exp(eta)", COUNTS, mean="2")
+    with pytest.warns(tb.TallbayesWarning, match="mean='2' is 2 at eta = -0.7"):
+        constant = tb.models.family("y*eta - exp(eta)", COUNTS, mean="2")
     assert constant.family.mean(np.zeros((3, 2))).shape == (3, 2)
 
 

@@ -321,13 +321,13 @@ def test_a_series_has_no_swaps():
         Informed(10, statistics="autocorrelations", bandwidth=1.0).setup(model, tb.find_mode(model, progress=False), 0, False)
 
 
-@pytest.mark.parametrize("scaled, expected", [(True, 1.0), (False, 3.0)], ids=["informed", "lwa"])
-def test_draws_wider_than_subsets_explain_are_warned_of(small, scaled, expected):
-    """Sub-posteriors of 20 of 60 rows that are not scaled have three times the variance by design, and no more."""
+@pytest.mark.parametrize("scaled", [True, False], ids=["informed", "lwa"])
+def test_draws_wider_than_the_posterior_are_warned_of(small, scaled):
+    """Also where they are by design: sub-posteriors of 20 of 60 rows that are not scaled have three times the variance."""
     sampler = Informed(20, scaled=scaled)
     setup = sampler.setup(small.model, small.mode, 0, False)
     stats = {"refreshed": np.ones((2, 2000)), "distance": np.zeros((2, 2000))}
-    white = np.random.default_rng(0).standard_normal((2, 2000, 2)) * np.sqrt(expected)
+    white = np.random.default_rng(0).standard_normal((2, 2000, 2))
     for wider, warned in ((1.2, False), (2.0, True)):
         theta = small.mode.reference + wider * white @ small.mode.factor.T
         warnings = sampler.diagnose(Outcome(setup, theta, stats)).warnings

@@ -212,9 +212,7 @@ def test_named_parameters_reach_arviz_summary_files_and_predictions(tmp_path):
 
 @pytest.fixture(scope="module")
 def certified():
-    return tb.models.from_jax(
-        logistic, data_of(2000), tb.priors.normal(2.0), dim=3, third_derivative_bound=third, check_bound=True
-    )
+    return tb.models.from_jax(logistic, data_of(2000), tb.priors.normal(2.0), dim=3, third_derivative_bound=third)
 
 
 def test_a_bound_makes_the_flagship_run(certified):
@@ -231,9 +229,10 @@ def test_a_bound_that_is_too_small_is_caught(certified):
     def small(row, radius):
         return 0.2 * third(row, radius)
 
+    checked = tb.models.from_jax(logistic, data, tb.priors.normal(2.0), dim=3, third_derivative_bound=small)
     with pytest.raises(CertificateError, match=r"row \d+: a third derivative of .* exceeds third_derivative_bound"):
-        tb.models.from_jax(logistic, data, tb.priors.normal(2.0), dim=3, third_derivative_bound=small, check_bound=True)
-    wrong = tb.models.from_jax(logistic, data, tb.priors.normal(2.0), dim=3, third_derivative_bound=small)
+        tb.sample(checked, "exact-minibatch", draws=10, warmup=10, chains=1, seed=1, progress=False)
+    wrong = tb.models.from_jax(logistic, data, tb.priors.normal(2.0), dim=3, third_derivative_bound=small, check_bound=False)
     with pytest.raises(CertificateError, match="row"):
         tb.sample(wrong, "exact-minibatch", draws=2000, warmup=100, chains=1, seed=1, progress=False)
 
@@ -293,7 +292,7 @@ def test_resume_wants_the_same_program(pair, tmp_path):
         (logistic, {"dim": 3, "prior": lambda theta: theta["b"]}, tb.ModelError, "the prior fails"),
         (logistic, {"dim": 3, "prior": 3.0}, tb.OptionError, "prior must come from tallbayes.priors or be a function"),
         (logistic, {"dim": 3, "prior": tb.priors.weakly_informative()}, tb.OptionError, "give another prior"),
-        (logistic, {"dim": 3, "check_bound": True}, tb.OptionError, "needs third_derivative_bound="),
+        (logistic, {"dim": 3, "check_bound": "yes"}, tb.OptionError, "check_bound"),
         (logistic, {"dim": 3, "coords": {"b": ["x"]}}, tb.OptionError, "give params="),
         (logistic, {"params": {"theta": 3}}, tb.OptionError, "an identifier other than 'theta'"),
         (logistic, {"params": {"b": "positiv"}}, tb.OptionError, "did you mean 'positive'?"),

@@ -138,7 +138,7 @@ def case(name):
     responses = {"logistic": rng.random(n) < 0.4, "probit": rng.random(n) < 0.4, "softmax": rng.integers(0, 3, n)}
     y = responses.get(name, np.abs(np.round(real)) if name == "negbin" else real)
     data = tb.Dataset.from_arrays(X, np.asarray(y, float), offset, weights)
-    options = {"softmax": {"classes": 3}, "negbin": {"size": 3.0}}.get(name, {})
+    options = {"softmax": {"classes": 3}, "negbin": {"size": 3.0}, "student_t": {"nu": 4.0, "scale": 1.0}}.get(name, {})
     prior = tb.priors.laplace(1.0) if name == "student_t" else tb.priors.normal(3.0)
     model = getattr(tb.models, name)(data, prior, **options)
     return model, tb.find_mode(model, progress=False)

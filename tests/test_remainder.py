@@ -586,7 +586,12 @@ def test_t10_holds_for_every_family_of_one_predictor(family):
     rng = np.random.default_rng(11)
     X = np.column_stack([np.ones(ROWS), rng.standard_normal((ROWS, 2))])
     y = {"probit": rng.integers(0, 2, ROWS), "negbin": rng.poisson(2.0, ROWS)}.get(family, rng.gamma(2.0, 1.0, ROWS))
-    options = {"gaussian": {"sigma": 0.7}}.get(family, {})
+    options = {
+        "gaussian": {"sigma": 0.7},
+        "gamma": {"shape": 1.0},
+        "negbin": {"size": 1.0},
+        "student_t": {"nu": 4.0, "scale": 1.0},
+    }.get(family, {})
     model = tb.models.build(family, tb.Dataset.from_arrays(X, y.astype(float)), tb.priors.normal(2.0), **options)
     mode = tb.find_mode(model, progress=False)
     bound, _ = certify(mode, "T10")

@@ -93,14 +93,14 @@ def test_text_of_users_is_escaped(good):
 def test_a_bad_run_is_warned_of(bad, good):
     assert not warnings_of(good)
     found = warnings_of(bad)
-    assert any("chains disagree" in w for w in found) and any("Few effective draws" in w for w in found)
+    assert any("Few effective draws" in w for w in found)
     _, text = parsed(page(bad, plots=False))
     assert "read the warnings" in text and all(w in text for w in found)
     assert 'role="alert"' in page(bad, plots=False) and 'class="bad"' in page(bad, plots=False)
 
 
-def test_one_chain_has_no_r_hat(small):
-    fit = tb.sample(small.model, "mh", draws=50, warmup=50, chains=1, seed=1, progress=False)
+def test_one_chain_of_few_draws_has_no_r_hat(small):
+    fit = tb.sample(small.model, "mh", draws=7, warmup=50, chains=1, seed=1, progress=False)
     assert any("R-hat is unknown" in w for w in warnings_of(fit))
     assert "nan" not in parsed(page(fit, plots=False))[1].lower().split()
 

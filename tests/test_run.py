@@ -15,7 +15,6 @@ from support import logistic_arrays, start_python
 
 import tallbayes as tb
 from tallbayes import api, progress
-from tallbayes.results.cost import disagreement
 from tallbayes.results.report import warnings_of
 from tallbayes.run import chain as chains_module
 from tallbayes.run import checkpoint as checkpoints
@@ -581,18 +580,8 @@ def test_chains_that_disagree_are_warned_of():
     data = tb.Dataset.from_arrays(np.ones((40, 1)), np.repeat([-40.0, 40.0], [25, 15]) + np.linspace(-1.0, 1.0, 40))
     model = tb.models.student_t(data, tb.priors.flat(), nu=4.0, scale=1.0)
     common = {"warmup": 100, "chains": 2, "seed": 1, "init": [[-40.0], [40.0]], "progress": False}
-    with pytest.warns(tb.TallbayesWarning, match=r"the chains disagree about 'x0' \(R-hat \d.*Run longer, or use another"):
+    with pytest.warns(tb.TallbayesWarning, match=r"the chains disagree about 'x0' \(R-hat \d.*Run longer; .* use another"):
         tb.sample(model, "mh", draws=400, **common)
-    tb.sample(model, "mh", draws=399, **common)  # too few to judge: the summary alone says so
-
-
-def test_disagreement_needs_enough_draws_and_sees_one_chain():
-    draws = np.random.default_rng(1).standard_normal((1, 1000, 2))
-    assert disagreement(draws, "ab") is None
-    drifting = draws + np.linspace(0.0, 4.0, 1000)[None, :, None] * np.array([0.0, 1.0])
-    assert "disagree about 'b'" in disagreement(drifting, "ab")
-    assert disagreement(drifting[:, :300], "ab") is None
-    assert "'a' never moved in at least one chain" in disagreement(draws * np.array([0.0, 1.0]), "ab")
 
 
 def test_a_thinned_draw_tells_of_all_its_iterations(small):

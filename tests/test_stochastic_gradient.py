@@ -36,7 +36,7 @@ def made_up(name, rows=24, seed=5):
         y[:3] = [0, 1, 2]
     X = np.ones((rows, 1)) if name == "normal" else X
     data = tb.Dataset.from_arrays(X, y.astype(float), **options)
-    family = {"student_t": {"nu": 4.0}, "gamma": {"shape": 2.0}, "negbin": {"size": 3.0}}.get(name, {})
+    family = {"student_t": {"nu": 4.0, "scale": 1.0}, "gamma": {"shape": 2.0}, "negbin": {"size": 3.0}}.get(name, {})
     return tb.models.build(name, data, tb.priors.normal(2.0), **family)
 
 

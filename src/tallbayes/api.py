@@ -24,7 +24,8 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
 from tallbayes.progress import Waiting
-from tallbayes.results.cost import disagreement, effective_sizes
+from tallbayes.results import convergence
+from tallbayes.results.cost import effective_sizes
 from tallbayes.results.fit import Fit
 from tallbayes.results.levels import check_memory, level_draws
 from tallbayes.results.provenance import origin, recorded_options, recorded_sampler, written_by_user
@@ -305,20 +306,12 @@ def _collect(
     theta, levels = theta[:, :, : model.dim], level_draws(model, theta[:, :, model.dim :])
     table = np.stack([p[1][:shortest] for p in parts])
     stats = {name: table[:, :, k] for k, name in enumerate(sampler.columns)}
-    diagnosis, apart = Diagnosis(), None
+    diagnosis = Diagnosis()
     with ledger.counting() as account:
         try:
             diagnosis = sampler.diagnose(Outcome(setup, theta, stats, description["thin"]))
         except Exception as error:
             failures.append(_failure(f"the checks of {sampler.name} after the run failed", error))
-    try:
-        apart = disagreement(theta, model.names)  # the summary says so from the draws: not kept
-    except Exception as error:
-        failures.append(_failure("R-hat could not be computed", error))
-    told = [*failures, *diagnosis.warnings]
-    for sentence in [*told, *([] if apart is None else [apart])]:
-        warnings.warn(sentence, TallbayesWarning, stacklevel=4)
-    kept = [*mode.warnings, *told]  # the search for the mode has warned already
     meta = {
         **{k: description[k] for k in ("model", "sampler", "user_sampler", "seed", "thin")},
         "sampler_name": sampler.name,
@@ -326,9 +319,8 @@ def _collect(
         "warmup": description["warmup"],
         "notes": {**setup.notes, **diagnosis.notes},
         "parameters": description["model"]["options"].get("parameters"),
-        "warnings": kept,
     }
-    return Fit(
+    result = Fit(
         theta=theta,
         stats=stats,
         names=model.names,
@@ -348,6 +340,15 @@ def _collect(
         data=model.data,
         levels=levels,
     )
+    sentences = list(diagnosis.warnings)
+    try:
+        sentences += convergence.doubts(result)
+    except Exception as error:
+        failures.append(_failure("convergence could not be judged", error))
+    for sentence in [*failures, *sentences]:
+        warnings.warn(sentence, TallbayesWarning, stacklevel=4)
+    meta["warnings"] = [*model.doubts, *mode.warnings, *failures, *sentences]  # model and mode have warned already
+    return result
 
 
 def _divided(family: str, family_options: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -97,6 +97,7 @@ class Model:
     nuisances: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     predictors: int = 1
+    doubts: tuple[str, ...] = ()  # what its maker warned of, kept with every fit
 
     exchangeable: ClassVar[bool] = True  # rows are independent given theta: any part of them, in any order, has the same law
     row_limitation: ClassVar[str] = (

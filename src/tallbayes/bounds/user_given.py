@@ -6,6 +6,8 @@ within the larger of their distances, so the residual changes by at most
     lambda_i = b_i(r) / 6 |h' - h| (|h|^2 + |h'|^2 + h . h'),    r = max(|h|, |h'|).
 
 b_i is tabulated at a ladder of radii. Beyond the last there is no bound, and the sampler reads all rows.
+
+Nothing proves such a bound, and a row whose bound is too small is seldom read. So all rows are searched for violations first.
 """
 
 from __future__ import annotations
@@ -19,10 +21,13 @@ from tallbayes.bounds.tables import draw_row, row_rate, total_rate
 from tallbayes.engine import passes
 from tallbayes.engine.ledger import record
 from tallbayes.engine.random_rows import CHUNK, AliasTable, build, draw_item
-from tallbayes.errors import ModelError
+from tallbayes.errors import CertificateError, ModelError
 from tallbayes.mode.laplace import Mode
 from tallbayes.models.jax_model import UserModel
+from tallbayes.streams import Stream, generator
 
+CLOSELY = 1000  # rows nearest to their bound, and as many random ones, that are looked at along more lines
+LINES = 20  # for each of them
 LADDER = 1.5 ** np.arange(8)  # radii, in units of the root mean square distance of posterior draws from the reference
 
 
@@ -82,6 +87,9 @@ def given(mode: Mode) -> Given:
             )
         last = finite.index(False) if False in finite else len(finite)
         radius, weights = radius[:last], weights[:last]
+    if model.bound_checked:
+        for k in sorted({0, radius.size - 1}):
+            search_violations(model, mode, float(min(radius[k], typical * LADDER[-1])), weights[k])
     values = np.concatenate(
         [passes.values_at(model.rows, np.arange(a, min(n, a + CHUNK)), mode.reference) for a in range(0, n, CHUNK)]
     )
@@ -93,3 +101,53 @@ def _tabulate(model: UserModel, radius: float) -> np.ndarray:
     n = model.data.n
     record(n)
     return np.concatenate([model.third_bounds(np.arange(a, min(n, a + CHUNK)), radius) for a in range(0, n, CHUNK)])
+
+
+def search_violations(model: UserModel, mode: Mode, radius: float, limits: np.ndarray) -> None:
+    """Refuse a bound, tabulated for all rows, that a third derivative within `radius` of the mode exceeds.
+
+    One pass takes every row along its own gradient, the steepest line for functions of a linear predictor. The rows nearest to
+    their bound, and some at random, are then taken along random lines too.
+    """
+    assert model.program is not None
+    rng, n = generator(0, Stream.BOUND_CHECK), model.data.n
+    record(2 * n)
+    point = _point_within(rng, mode, radius)
+    share = np.empty(n)
+    for a in range(0, n, CHUNK):
+        index = np.arange(a, min(n, a + CHUNK))
+        share[index] = _largest_share(model, point, None, index, limits, radius)
+    nearest = np.argpartition(share, -min(n, CLOSELY))[-min(n, CLOSELY) :]
+    index = np.union1d(nearest, rng.choice(n, min(n, CLOSELY), replace=False))
+    record(2 * LINES * index.size)
+    for _ in range(LINES):
+        point = _point_within(rng, mode, radius)
+        line = rng.standard_normal(model.dim)
+        _largest_share(model, point, None, index, limits, radius)
+        _largest_share(model, point, line / np.linalg.norm(line), index, limits, radius)
+
+
+def _point_within(rng: np.random.Generator, mode: Mode, radius: float) -> np.ndarray:
+    """A point like a draw from the posterior, not further from the mode than the radius."""
+    step = mode.factor @ rng.standard_normal(mode.reference.size)
+    return mode.reference + step * min(1.0, radius / max(float(np.linalg.norm(step)), 1e-300)) * rng.random()
+
+
+def _largest_share(
+    model: UserModel, point: np.ndarray, line: np.ndarray | None, index: np.ndarray, limits: np.ndarray, radius: float
+) -> np.ndarray:
+    """Third derivatives of rows over their bounds along a line, or along their own gradients; refuses those above 1."""
+    assert model.program is not None
+    block = np.asarray(model.data.records[index, : model.data.d + 3], float)
+    found = (
+        model.program.call("steepest_third", point, block) if line is None else model.program.call("third", point, line, block)
+    )
+    third, limit = np.nan_to_num(np.abs(found), nan=0.0), limits[index]
+    worst = int(np.argmax(np.where(np.isfinite(limit), third - limit, -np.inf)))
+    if not third[worst] <= limit[worst] * (1.0 + 1e-9) + 1e-12:
+        raise CertificateError(
+            f"row {index[worst]}: a third derivative of {third[worst]:.4g} exceeds third_derivative_bound, {limit[worst]:.4g} within "
+            f"radius {radius:.3g} of the mode, so that exact samplers would be wrong. Correct the bound, or use a sampler that needs "
+            "none, such as 'nuts'."
+        )
+    return np.divide(third, limit, out=np.zeros(index.size), where=limit > 0.0)

@@ -116,6 +116,15 @@ class Program:
                 curve = functools.partial(lambda f, t: jax.jvp(f, (t,), (1.0,))[1], curve)
             return curve(0.0)
 
+        def steepest_third(theta: Any, block: Any) -> Any:
+            return jax.vmap(lambda record: third(theta, steepest(theta, record), record[None])[0])(block)
+
+        def steepest(theta: Any, record: Any) -> Any:
+            slope = jax.grad(self.one)(theta, record)
+            size = jnp.sqrt(slope @ slope)
+            return jnp.where(size > 0.0, slope / jnp.where(size > 0.0, size, 1.0), 1.0 / np.sqrt(theta.size))
+
+        self.steepest_third = jax.jit(steepest_third)
         self.weighted, self.total, self.gradient = jax.jit(weighted), jax.jit(total), jax.jit(jax.value_and_grad(total))
         self.taylor, self.residual = jax.jit(taylor, static_argnums=3), jax.jit(residual, static_argnums=3)
         self.residual_gradient = jax.jit(jax.value_and_grad(residual_sum), static_argnums=4)

@@ -94,8 +94,10 @@ FAMILY = Family(
 )
 
 
-def gamma(data: Dataset, prior: Prior | None = None, shape: float = 1.0) -> Model:
+def gamma(data: Dataset, prior: Prior | None = None, *, shape: float) -> Model:
     """Gamma regression with log link and known shape.
+
+    Responses of mean mu have variance mu^2 / shape. The shape is not estimated, and decides how wide the posterior is.
 
     >>> import numpy as np, tallbayes as tb
     >>> data = tb.Dataset.from_arrays(np.ones((4, 1)), [1.0, 2.0, 3.0, 2.0])

@@ -138,8 +138,10 @@ FAMILY = Family(
 )
 
 
-def negbin(data: Dataset, prior: Prior | None = None, size: float = 1.0) -> Model:
+def negbin(data: Dataset, prior: Prior | None = None, *, size: float) -> Model:
     """Negative binomial regression with log link and known size; a large size is nearly Poisson.
+
+    Counts of mean mu have variance mu + mu^2 / size. The size is not estimated, and decides how wide the posterior is.
 
     >>> import numpy as np, tallbayes as tb
     >>> data = tb.Dataset.from_arrays(np.ones((4, 1)), [0, 2, 5, 1])

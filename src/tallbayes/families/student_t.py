@@ -178,12 +178,14 @@ FAMILY = Family(
 )
 
 
-def student_t(data: Dataset, prior: Prior | None = None, nu: float = 4.0, scale: float = 1.0) -> Model:
+def student_t(data: Dataset, prior: Prior | None = None, *, nu: float, scale: float) -> Model:
     """Robust regression with Student-t errors of known degrees of freedom and scale.
+
+    Neither is estimated, and both decide how wide the posterior is; `tallbayes.models.family` has a `log_scale` that is.
 
     >>> import numpy as np, tallbayes as tb
     >>> data = tb.Dataset.from_arrays(np.ones((5, 1)), [-1.0, 0.0, 1.0, 0.0, 100.0])
-    >>> bool(abs(tb.find_mode(tb.models.student_t(data, tb.priors.flat(), nu=4.0)).reference[0]) < 0.2)
+    >>> bool(abs(tb.find_mode(tb.models.student_t(data, tb.priors.flat(), nu=4.0, scale=1.0)).reference[0]) < 0.2)
     True
     """
     if not (np.isfinite(nu) and nu > 0 and np.isfinite(scale) and scale > 0):

@@ -58,9 +58,11 @@ def check_family(family: str, options: Iterable[str]) -> None:
     valid, given = family_options(family), set(options)
     for name in given - set(valid):
         raise unknown(f"option of {family}", name, valid or ["none"])
-    for name, needed in valid.items():
-        if needed and name not in given:
-            raise OptionError(f"family {family!r} needs {name}=.")
+    missing = [f"{name}=" for name, needed in valid.items() if needed and name not in given]
+    if missing:
+        raise OptionError(
+            f"family {family!r} needs {' and '.join(missing)}: the posterior depends on it, and there is no default that suits all rows."
+        )
 
 
 def build(family: str, data: Dataset, prior: priors.Prior | None = None, **options: Any) -> Model:

@@ -243,7 +243,7 @@ def _hierarchical(constructor: Callable[..., Model], data: Dataset, prior: Any, 
                 )
         coefficients = NamedPriors("named", others=others, by_name=by_name)
     return HierarchicalModel(
-        data, plain.family, plain.member, coefficients, plain.nuisances, plain.options, 1, scales, correlations
+        data, plain.family, plain.member, coefficients, plain.nuisances, plain.options, 1, plain.doubts, scales, correlations
     )
 
 

@@ -20,11 +20,11 @@ import numpy as np
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.jax_rows import JaxRows, Program, import_jax
-from tallbayes.errors import CertificateError, DataError, ModelError, OptionError
+from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.model import Family, Model
 from tallbayes.models.transforms import Parameters, parameters
 from tallbayes.priors import Prior, prior_gradient, prior_precision, prior_value
-from tallbayes.streams import Stream, generator
+from tallbayes.validation import require_switch
 
 FAMILY = Family(
     name="jax",
@@ -40,7 +40,6 @@ FAMILY = Family(
     mean_known=False,
 )
 _CHECKED = 1000  # rows on which a new likelihood is tried
-_DIRECTIONS = 20  # random lines on which a bound given by the user is searched for violations
 
 
 class JaxPrior(NamedTuple):
@@ -108,6 +107,7 @@ class UserModel(Model):
     dimension: int = 0
     start_at: np.ndarray | None = None
     bound: Callable[[Any, float], Any] | None = None
+    bound_checked: bool = True  # whether rows that exceed the bound are searched for before it is used
     normaliser: Callable[[dict[str, Any]], Any] | float | None = None
 
     def __post_init__(self) -> None:
@@ -178,26 +178,6 @@ class UserModel(Model):
         with program.jax.enable_x64(True):
             return np.asarray(program.jax.vmap(lambda record: function(program.row(record)) + 0.0 * record[0])(block))
 
-    def check_bound(self, radius: float, seed: int = 0) -> None:
-        """Search for rows whose third derivative along a random line within `radius` of the start exceeds the bound given."""
-        assert self.program is not None and self.bound is not None
-        rng, n, centre = generator(seed, Stream.BOUND_CHECK), self.data.n, self.start()
-        index = np.sort(rng.choice(n, min(n, _CHECKED), replace=False))
-        block = np.asarray(self.data.records[index, : self.data.d + 3], float)
-        limit = self.third_bounds(index, radius)
-        for _ in range(_DIRECTIONS):
-            direction = rng.standard_normal(self.dimension)
-            direction /= np.linalg.norm(direction)
-            step = rng.standard_normal(self.dimension)
-            step *= radius * rng.random() / np.linalg.norm(step)
-            third = np.abs(self.program.call("third", centre + step, direction, block))
-            worst = int(np.argmax(third - limit))
-            if not third[worst] <= limit[worst] * (1.0 + 1e-9) + 1e-12:
-                raise CertificateError(
-                    f"row {index[worst]}: a third derivative of {third[worst]:.4g} exceeds third_derivative_bound, "
-                    f"{limit[worst]:.4g} within radius {radius:.3g}. The bound is wrong there; exact samplers would be too."
-                )
-
     def third_bounds(self, index: np.ndarray, radius: float) -> np.ndarray:
         """The user's bound times the weight, for each row of the index."""
         assert self.bound is not None
@@ -219,7 +199,7 @@ def from_jax(
     coords: Mapping[str, Any] | None = None,
     start: Any = None,
     third_derivative_bound: Callable[[dict[str, Any], float], Any] | None = None,
-    check_bound: bool = False,
+    check_bound: bool = True,
     log_normaliser: Callable[[dict[str, Any]], Any] | float | None = None,
 ) -> Model:
     """A model from a function `log_lik(theta, row)` in JAX.
@@ -228,9 +208,10 @@ def from_jax(
     `coords`, {name: labels}, names the elements of its vectors. `prior` is one of `tallbayes.priors`, on the unconstrained
     coordinates, or a function of the parameters that returns a log density on their constrained space; the Jacobian is added.
     `start` is where the search for the mode begins. Samplers that need a certificate run if `third_derivative_bound(row, radius)`
-    bounds |d^3 log_lik(theta + t v, row) / dt^3|, |v| = 1, for |theta - reference| <= radius in the unconstrained coordinates; a
-    row that exceeds it ends the run. `check_bound=True` searches for such rows first. `log_normaliser` is what `log_lik` leaves out
-    of the log density, for `Fit.loo`: 0.0 for nothing, a number, or a function of a row.
+    bounds |d^3 log_lik(theta + t v, row) / dt^3|, |v| = 1, for |theta - reference| <= radius in the unconstrained coordinates. Rows
+    that exceed it are searched for before the chains, in one or two passes over all rows, and end the run; `check_bound=False`
+    leaves the search out. `log_normaliser` is what `log_lik` leaves out of the log density, for `Fit.loo`: 0.0 for nothing, a
+    number, or a function of a row.
 
     >>> import jax, numpy as np, tallbayes as tb
     >>> data = tb.Dataset.from_arrays(np.ones((200, 1)), np.random.default_rng(0).gamma(3.0, size=200))
@@ -287,14 +268,20 @@ def assemble(
     first = None if start is None else np.asarray(start, float)
     if first is not None and (first.shape != (dim,) or not np.isfinite(first).all()):
         raise OptionError(f"start must be {dim} finite numbers, on the unconstrained scale; got {start!r}.")
-    if check and bound is None:
-        raise OptionError("check_bound=True needs third_derivative_bound=.")
+    require_switch("check_bound", check)
     model = UserModel(
-        data, FAMILY, None, density, program=program, parameters=named, dimension=dim, start_at=first, bound=bound
+        data,
+        FAMILY,
+        None,
+        density,
+        program=program,
+        parameters=named,
+        dimension=dim,
+        start_at=first,
+        bound=bound,
+        bound_checked=check,
     )
     _try(model, written)
-    if check:
-        model.check_bound(1.0)
     return model
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallbayes.errors import OptionError
+from tallbayes.results.cost import quantiles
 from tallbayes.results.plots import few_ticks, new_figure, small_ticks
-from tallbayes.results.summary import quantiles
 from tallbayes.streams import Stream, generator
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from tallbayes.bounds.catalogue import certify
 from tallbayes.bounds.tables import Zero, rate_count, row_rates, total_rate
 from tallbayes.contract import Sampler
 from tallbayes.engine import passes
+from tallbayes.engine.rounding import rounding
 from tallbayes.errors import StoreError
 from tallbayes.mode.laplace import Laplace, Mode
 from tallbayes.mode.search import mode_at
@@ -124,7 +125,8 @@ def _minibatch(
         propose(rng, options.kernel, white, other)
         exact, worst, spread, rate = _full_gap(model, mode, bound, options.rate, white, other)
         ratio = max(ratio, worst)
-        estimates = np.empty(int(min(max(repeats, _CANDIDATES / max(rate, 1e-12)), _MOST_REPEATS)))
+        wanted = _CANDIDATES / max(rate, 1e-12)
+        estimates = np.empty(int(max(repeats, wanted)) if wanted <= _MOST_REPEATS else repeats)
         if rate < model.data.n:
             replay(rng, target, options, white, other, estimates)
         else:
@@ -139,7 +141,7 @@ def _minibatch(
         facts["largest z of the estimated ratio against the exact one"] = score
     facts["acceptance lost to subsampling"] = float(np.mean(lost))
     if max(ratio, facts["largest residual / bound in the run"]) > 1.0 + 1e-9:
-        problems.append("a residual exceeds its certified bound")
+        problems.append("a residual exceeds its bound, so that rows which matter are read too seldom: correct the bound")
     if score > 6.0:
         problems.append("the minibatch ratio is not unbiased for the full-data ratio")
 
@@ -163,6 +165,8 @@ def _full_gap(
         known = limits > 0.0
         share = -gaps[known] / limits[known]
         worst = max(worst, float(np.abs(share).max(initial=0.0)))
+        if not (np.abs(gaps[~known]) <= rounding(model.rows)).all():
+            worst = np.inf  # a row that is never read, and matters
         if isinstance(rate, Tuna):
             forward = extra + 0.5 * (1.0 + share)
         else:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
-
-JUDGED = 400  # draws of a chain from which R-hat is more than noise
-DISAGREE = 1.2  # R-hat of chains that cannot be taken for draws of one law, however few were asked for
 
 
 def effective_sizes(theta: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
@@ -55,54 +51,66 @@ def weighted_sizes(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return sizes
 
 
-def r_hats(theta: np.ndarray) -> np.ndarray:
-    """Rank-normalised split R-hat of each coordinate."""
-    if theta.shape[1] < 4 or theta.shape[0] < 2:
+def tail_sizes(theta: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """The smaller effective size of the 5 % and the 95 % quantile of each coordinate (Vehtari et al. 2021)."""
+    if theta.shape[1] < 4:
         return np.full(theta.shape[2], np.nan)
-    return _by_coordinate("rhat", theta)
+    if weights is not None:
+        flat, w = theta.reshape(-1, theta.shape[2]), weights.reshape(-1)
+        ends = np.array([quantiles(flat[:, j], w, (0.05, 0.95)) for j in range(flat.shape[1])])
+        sizes = [weighted_sizes((theta <= ends[:, k]).astype(float), weights) for k in range(2)]
+        return np.minimum(*sizes)
+    return _by_coordinate("ess", theta, method="tail", prob=0.05)
 
 
-def disagreement(theta: np.ndarray, names: Sequence[str]) -> str | None:
-    """What to say of chains that plainly describe different laws, or never moved; None if they do not, or are too short to tell.
+def quantiles(values: np.ndarray, weights: np.ndarray, levels: tuple[float, float]) -> np.ndarray:
+    """Quantiles of weighted values; signed weights are allowed."""
+    if (weights == weights[0]).all():
+        return np.quantile(values, levels)
+    order = np.argsort(values)
+    cumulative = np.maximum.accumulate(np.cumsum(weights[order]))  # signed weights step back
+    return np.interp(levels, cumulative / cumulative[-1], values[order])
 
-    A single chain is judged by its halves. R-hat above 1.01 calls for a longer run, which the summary says; above 1.2 after
-    hundreds of draws the means and intervals are wrong, whatever the guarantee of the sampler.
 
-    >>> draws = np.random.default_rng(0).standard_normal((2, 500, 1))
-    >>> disagreement(draws, ["x"]) is None
-    True
-    >>> print(disagreement(draws + np.array([0.0, 2.0])[:, None, None], ["x"])[:51])
-    the chains disagree about 'x' (R-hat 1.50): the dra
+def r_hats(theta: np.ndarray) -> np.ndarray:
+    """Rank-normalised split R-hat of each coordinate; the halves of a single chain are compared as if they were two.
+
+    >>> draws = np.random.default_rng(0).standard_normal((1, 1000, 1))
+    >>> bool(r_hats(draws)[0] < 1.02), bool(r_hats(draws + np.linspace(0, 4, 1000)[None, :, None])[0] > 1.5)
+    (True, True)
     """
-    chains, draws, d = theta.shape
-    if draws < JUDGED:
-        return None
-    part = theta[:, :: max(1, draws // 1000)]
-    if chains == 1:
-        part = part[:, : part.shape[1] // 2 * 2].reshape(2, -1, d)
-    still = np.ptp(part, axis=1) == 0.0
-    if still.any():
-        worst = int(np.argmax(still.any(axis=0)))
-        return (
-            f"{names[worst]!r} never moved in at least one chain of {draws:,} draws: the draws do not describe the posterior. Use "
-            "another sampler such as 'nuts', or larger steps."
-        )
-    sizes = r_hats(part)
-    worst = int(np.nanargmax(sizes))
-    if not sizes[worst] > DISAGREE:
-        return None
-    return (
-        f"the chains disagree about {names[worst]!r} (R-hat {sizes[worst]:.2f}): the draws do not describe the posterior yet. Run "
-        "longer, or use another sampler such as 'nuts'."
-    )
+    chains = parts(theta) if theta.shape[0] == 1 else theta
+    if chains.shape[1] < 4:
+        return np.full(theta.shape[2], np.nan)
+    return _by_coordinate("rhat", chains)
 
 
-def _by_coordinate(name: str, theta: np.ndarray) -> np.ndarray:
+def parts(theta: np.ndarray) -> np.ndarray:
+    """The halves of chains (chains, draws, ...) as chains of their own; of an odd number of draws the last is left out.
+
+    >>> parts(np.arange(5.0).reshape(1, 5)).tolist()
+    [[0.0, 1.0], [2.0, 3.0]]
+    """
+    half = theta.shape[1] // 2
+    return theta[:, : 2 * half].reshape(2 * theta.shape[0], half, *theta.shape[2:])
+
+
+def mean_sizes(values: np.ndarray) -> float:
+    """Mean over chains (chains, draws) of the effective size that a chain has by itself; 0 for one that never moved."""
+    from arviz_stats.base import array_stats
+
+    sizes = [
+        float(array_stats.ess(v[None], chain_axis=0, draw_axis=1, method="mean")) if np.ptp(v) > 0.0 else 0.0 for v in values
+    ]
+    return float(np.nan_to_num(sizes).mean())
+
+
+def _by_coordinate(name: str, theta: np.ndarray, **options: Any) -> np.ndarray:
     from arviz_stats.base import array_stats
 
     with warnings.catch_warnings():  # a chain that never moved divides by zero: its NaN is the answer
         warnings.simplefilter("ignore", RuntimeWarning)
-        return np.asarray(getattr(array_stats, name)(theta, chain_axis=0, draw_axis=1), float)
+        return np.asarray(getattr(array_stats, name)(theta, chain_axis=0, draw_axis=1, **options), float)
 
 
 def account(fit: Fit) -> dict[str, Any]:

@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 
 from tallbayes.errors import DataError, ModelError, OptionError, unknown
+from tallbayes.results.cost import quantiles
 from tallbayes.results.design_terms import DesignTerms
 from tallbayes.results.links import LINKS, mean_of, slope_of
 from tallbayes.results.raw_columns import RawBlock, RawColumns
 from tallbayes.results.row_averages import AverageBlock, Averages, Contrast, Function, Variant, average
-from tallbayes.results.summary import quantiles
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit

@@ -76,8 +76,13 @@ class Fit(Answers):
         return costs.effective_sizes(self.theta, self.stats.get("weight"))
 
     @cached_property
+    def ess_tail(self) -> np.ndarray:
+        """Effective sample size of the 5 % and 95 % quantiles of each coordinate, the smaller one (arviz-stats)."""
+        return costs.tail_sizes(self.theta, self.stats.get("weight"))
+
+    @cached_property
     def r_hat(self) -> np.ndarray:
-        """Rank-normalised split R-hat of each coordinate (arviz-stats)."""
+        """Rank-normalised split R-hat of each coordinate (arviz-stats); that of a single chain compares its parts."""
         return costs.r_hats(self.theta)
 
     def draws(self, name: str) -> np.ndarray:

@@ -16,8 +16,8 @@ import pandas as pd
 from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.models import family_of
 from tallbayes.notebook import facts_table
-from tallbayes.results.cost import effective_sizes, weighted_sizes
-from tallbayes.results.summary import labels, quantiles
+from tallbayes.results.cost import effective_sizes, quantiles, weighted_sizes
+from tallbayes.results.summary import labels
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit

@@ -15,13 +15,13 @@ import numpy as np
 
 from tallbayes.errors import OptionError, StoreError
 from tallbayes.models import family_of
+from tallbayes.results import convergence
+from tallbayes.results.convergence import APART, FEW, measure
 from tallbayes.results.findings import effects_of, formula_of, sentences
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
-FEW = 400  # bulk or tail effective size below which quantiles are not to be trusted (Vehtari et al. 2021)
-APART = 1.01  # R-hat above which chains disagree
 MOST_OPEN = 15  # lines of a table that is not folded
 _MOST = 12  # parameters in a plot
 
@@ -111,27 +111,15 @@ def page(fit: Fit, plots: bool = True) -> str:
 
 def warnings_of(fit: Fit) -> list[str]:
     """What a reader should know before the numbers; empty if nothing is wrong."""
-    found = []
-    table = fit.summary()
-    apart = [n for n, v in table["r_hat"].items() if v > APART]
-    few = [n for n, row in table.iterrows() if min(row["ess_bulk"], row["ess_tail"]) < FEW or row["ess_bulk"] == 0]
-    if apart:
+    found = convergence.sentences(fit)
+    sizes = fit.summary()[["ess_bulk", "ess_tail"]].min(axis=1)
+    few = [name for name, size in sizes.items() if size < FEW]
+    if few and not any("effective draws" in sentence for sentence in found):
         found.append(
-            f"The chains disagree: R-hat exceeds {APART} for {_listed(apart)} (largest {table['r_hat'].max():.3f}). "
-            "The draws do not describe the posterior yet; run longer."
-        )
-    if few:
-        smallest = table[["ess_bulk", "ess_tail"]].min(axis=None)
-        found.append(
-            f"Few effective draws: fewer than {FEW} for {_listed(few)} (smallest {smallest:,.0f}). Intervals are rough; "
-            "run longer."
+            f"Few effective draws: fewer than {FEW} for {_listed(few)} (smallest {sizes.min():,.0f}). Intervals are rough; run longer."
         )
     if not np.isfinite(fit.r_hat).all():
-        found.append("R-hat is unknown for at least one parameter: it takes two chains of four draws that moved.")
-    found += fit.meta.get("warnings", [])
-    divergent = int(fit.stats["diverging"].sum()) if "diverging" in fit.stats else 0
-    if divergent:
-        found.append(f"{divergent:,} diverging transitions: the draws may miss a part of the posterior; raise acceptance=.")
+        found.append("R-hat is unknown for at least one parameter: it takes eight draws in all, and chains that moved.")
     if fit.status == "ess limit":
         found.append("The effective sample size asked for by until_ess= was not reached; the sampler mixes too slowly.")
     elif fit.status != "complete":
@@ -289,8 +277,12 @@ def _diagnostics(fit: Fit) -> str:
             ["", *("bad" if bad else "" for bad in (row["r_hat"] > APART, row["ess_bulk"] < FEW, row["ess_tail"] < FEW))]
         )
     note = f'<p class="soft">R-hat should be below {APART}, effective sizes above {FEW}; others are marked.</p>'
+    numbers = measure(fit)
+    facts = _facts(
+        {"Longest stay at one point": f"{numbers.longest_stay:,} iterations", "Divergences": f"{numbers.divergences:,}"}
+    )
     content = _table(["parameter", "R-hat", "ESS bulk", "ESS tail"], rows, classes)
-    return _section("R-hat and effective sizes", note + _folded(f"{len(rows)} parameters", content, len(rows)))
+    return _section("R-hat and effective sizes", note + _folded(f"{len(rows)} parameters", content, len(rows)) + facts)
 
 
 def _plots(fit: Fit) -> str:

@@ -16,6 +16,7 @@ from tallbayes.contract import Guarantee
 from tallbayes.engine import passes
 from tallbayes.errors import ModelError, OptionError, StoreError
 from tallbayes.model import Model
+from tallbayes.results.convergence import doubts
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -66,7 +67,7 @@ def reweight(fit: Fit, model: Model, draws: int | None) -> Fit:
     stats = {name: values[:, chosen] for name, values in fit.stats.items()} | {"weight": weights}
     notes = {**fit.meta.get("notes", {}), "pareto_k": shape, "weight_efficiency": efficiency}
     meta = {**fit.meta, "notes": notes, "reweighted": True}
-    return replace(
+    weighted = replace(
         fit,
         theta=theta,
         stats=stats,
@@ -75,3 +76,6 @@ def reweight(fit: Fit, model: Model, draws: int | None) -> Fit:
         setup={**fit.setup, "evals": fit.setup["evals"] + theta[..., 0].size * model.data.n},
         meta=meta,
     )
+    old = doubts(fit)
+    meta["warnings"] = [w for w in fit.meta.get("warnings", []) if w not in old] + doubts(weighted)
+    return weighted

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from tallbayes.errors import OptionError
-from tallbayes.results.cost import effective_sizes, r_hats, weighted_sizes
+from tallbayes.results.convergence import sentences
+from tallbayes.results.cost import effective_sizes, quantiles, r_hats, tail_sizes
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -39,7 +40,7 @@ def summarise(fit: Fit, prob: float = 0.89) -> Summary:
     flat, w = fit.theta.reshape(-1, len(fit.names)), fit.weights.reshape(-1)
     given = fit.stats.get("weight")
     names, columns = list(fit.names), [flat[:, j] for j in range(flat.shape[1])]
-    ess, tail, r_hat = fit.ess.tolist(), _tail(fit.theta, given).tolist(), fit.r_hat.tolist()
+    ess, tail, r_hat = fit.ess.tolist(), fit.ess_tail.tolist(), fit.r_hat.tolist()
     shown = set(names)
     for name, values in fit.derived().items():
         each = values.reshape(*values.shape[:2], -1)
@@ -48,7 +49,7 @@ def summarise(fit: Fit, prob: float = 0.89) -> Summary:
         names += [each_label[j] for j in fresh]
         columns += [each[:, :, j].reshape(-1) for j in fresh]
         ess += effective_sizes(each[:, :, fresh], given).tolist() if fresh else []
-        tail += _tail(each[:, :, fresh], given).tolist() if fresh else []
+        tail += tail_sizes(each[:, :, fresh], given).tolist() if fresh else []
         r_hat += r_hats(each[:, :, fresh]).tolist() if fresh else []
     levels = (0.5 - prob / 2, 0.5 + prob / 2)
     rows = []
@@ -72,34 +73,10 @@ def labels(fit: Fit, name: str, shape: tuple[int, ...]) -> list[str]:
     return [name + (f"[{','.join(map(str, k))}]" if k else "") for k in np.ndindex(shape)]
 
 
-def _tail(theta: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """The smaller effective size of the 5 % and the 95 % quantile (Vehtari et al. 2021)."""
-    from arviz_stats.base import array_stats
-
-    if theta.shape[1] < 4:
-        return np.full(theta.shape[2], np.nan)
-    if weights is not None:
-        flat, w = theta.reshape(-1, theta.shape[2]), weights.reshape(-1)
-        ends = np.array([quantiles(flat[:, j], w, (0.05, 0.95)) for j in range(flat.shape[1])])
-        sizes = [weighted_sizes((theta <= ends[:, k]).astype(float), weights) for k in range(2)]
-        return np.minimum(*sizes)
-    return np.asarray(array_stats.ess(theta, chain_axis=0, draw_axis=1, method="tail", prob=0.05), float)
-
-
-def quantiles(values: np.ndarray, weights: np.ndarray, levels: tuple[float, float]) -> np.ndarray:
-    """Weighted quantiles of a vector."""
-    if (weights == weights[0]).all():
-        return np.quantile(values, levels)
-    order = np.argsort(values)
-    cumulative = np.maximum.accumulate(np.cumsum(weights[order]))  # signed weights step back
-    return np.interp(levels, cumulative / cumulative[-1], values[order])
-
-
 def _header(fit: Fit) -> list[str]:
     meta, cost = fit.meta, fit.cost()
     chains, draws, _ = fit.theta.shape
     default = " (the default)" if meta.get("default_prior") else ""
-    divergent = int(fit.stats["diverging"].sum()) if "diverging" in fit.stats else 0
     lines = [
         f"{_family(meta['model'])} model of {meta['rows']:,} rows, prior {meta['prior']}{default}",
         f"{meta['sampler_name']}: {fit.guarantee}",
@@ -110,14 +87,9 @@ def _header(fit: Fit) -> list[str]:
         lines.append(
             f"{100 * cost['positive']:.1f} % of the draws have a positive sign; means, intervals and ess use the signs."
         )
-    if divergent:
-        lines.append(f"{divergent} diverging transitions: the draws may miss a part of the posterior; raise acceptance=.")
     if fit.status == "ess limit":
         lines.append(f"until_ess= was not reached: the smallest ess is {cost['ess_min']:,.0f}; another sampler may mix better.")
-    lines += meta.get("warnings", [])
-    if np.nanmax(fit.r_hat, initial=0.0) > 1.01:
-        lines.append(f"largest R-hat {np.nanmax(fit.r_hat):.3f} > 1.01: the chains disagree; run longer.")
-    return lines
+    return lines + sentences(fit)
 
 
 def _family(described: dict[str, Any]) -> str:

@@ -315,12 +315,16 @@ class Informed(Sampler):
                 f"{100 * setup.notes['startup']:.2g} % of the start of a window's recursion is left at the window; give the model a "
                 "longer lead=."
             )
-        expected = 1.0 if self.scaled else setup.model.data.n / setup.notes["subsample"]
-        if ratio > _WIDE * expected:
-            known = "" if self.scaled else f", where sub-posteriors that are not scaled to all rows have {expected:.3g} times"
+        if ratio > _WIDE and self.scaled:
             warnings.append(
-                f"the draws have up to {ratio:.3g} times the variance of the Laplace fit{known}: subsets shift the posterior; raise "
+                f"the draws have up to {ratio:.3g} times the variance of the Laplace fit: subsets shift the posterior; raise "
                 "subsample or inverse_temperature."
+            )
+        elif ratio > _WIDE:
+            m, n = setup.notes["subsample"], setup.model.data.n
+            warnings.append(
+                f"the draws have up to {ratio:.3g} times the variance of the Laplace fit: LWA draws from the posterior of {m:,} rows, not "
+                f"of all {n:,}. Use 'informed', which scales sub-posteriors to all rows, or an exact sampler."
             )
         return Diagnosis(notes, tuple(warnings))
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from tallbayes.contract import Guarantee
 from tallbayes.errors import OptionError, TallbayesWarning
+from tallbayes.results.convergence import doubts
 from tallbayes.results.cost import effective_sizes, r_hats
 from tallbayes.results.fit import Fit
 from tallbayes.results.provenance import origin
@@ -18,8 +19,6 @@ from tallbayes.shards.combine import Combination, SubPosteriors
 
 if TYPE_CHECKING:
     from tallbayes.shards.sample import ShardRun
-
-DISAGREE = 1.05  # R-hat of a shard from which on its own draws are not to be trusted
 
 
 @dataclass(eq=False)
@@ -63,8 +62,6 @@ def collect(run: ShardRun, combined: Combination, sub: SubPosteriors | None, fit
     mode = run.split.mode(run.progress)
     notes, sentences = diagnose(sub, combined, run.combiner, (mode.reference, mode.covariance))
     sentences = run.split.doubts + _of_shards(fits) + sentences
-    for sentence in sentences:
-        warnings.warn(sentence, TallbayesWarning, stacklevel=3)
     size = combined.theta.shape[0]
     stats = {k: spread(run.evals, size)[None] for k in ("evals", "evals_paper")}
     if combined.weights is not None:
@@ -79,11 +76,10 @@ def collect(run: ShardRun, combined: Combination, sub: SubPosteriors | None, fit
         **origin(model),
         "warmup": run.settings["warmup"],
         "notes": notes,
-        "warnings": sentences,
         "shards": [_summary(f) for f in fits],
     }
     unfinished = [f.status for f in fits if f.status != "complete"]
-    return ShardFit(
+    result = ShardFit(
         theta=combined.theta[None],
         stats=stats,
         names=model.names,
@@ -108,6 +104,11 @@ def collect(run: ShardRun, combined: Combination, sub: SubPosteriors | None, fit
         meta=meta,
         shards=fits,
     )
+    sentences += doubts(result)
+    for sentence in sentences:
+        warnings.warn(sentence, TallbayesWarning, stacklevel=3)
+    meta["warnings"] = [*model.doubts, *sentences]
+    return result
 
 
 def _summary(fit: Fit) -> dict[str, Any]:
@@ -128,9 +129,6 @@ def _of_shards(fits: list[Fit]) -> list[str]:
     """What the shards themselves give rise to say."""
     sentences = []
     for number, fit in enumerate(fits):
-        r_hat = r_hats(fit.theta)
-        if np.isfinite(r_hat).any() and np.nanmax(r_hat) > DISAGREE:
-            sentences.append(f"shard {number}: R-hat is {np.nanmax(r_hat):.3f}; its chains disagree. Raise draws= and warmup=.")
         sentences += [f"shard {number}: {w}" for w in fit.meta["warnings"]]
     rest = [f"and {len(sentences) - 10} more warnings about shards, in fit.meta['shards']."] if len(sentences) > 10 else []
     return sentences[:10] + rest

@@ -22,7 +22,7 @@ from tallbayes.engine.family_functions import jet1, jet2, residual, third, third
 from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.errors import DataError, ModelError, TallbayesWarning, unknown
 from tallbayes.model import Family, Model
-from tallbayes.models.expressions import balls, generate, primitives
+from tallbayes.models.expressions import balls, generate, normalisation, primitives
 from tallbayes.models.expressions.arrays import mean_function
 from tallbayes.models.expressions.certificate import (
     Certificate,
@@ -112,7 +112,20 @@ def build(
     }
     family = family_of_options(options)
     if original.has(LOG_SCALE):
-        return _with_scale(stable, original, data, prior, options, family)
+        model = _with_scale(stable, original, data, prior, options, family)
+    else:
+        model = _with_one_index(stable, original, data, prior, options, family)
+    model.doubts = tuple(normalisation.doubts(options, data.y))
+    for sentence in model.doubts:
+        warnings.warn(sentence, TallbayesWarning, stacklevel=4)
+    return model
+
+
+def _with_one_index(
+    stable: Any, original: Any, data: Dataset, prior: Prior | None, options: dict[str, Any], family: ExpressionFamily
+) -> Model:
+    """A model of the linear predictor alone, with its certificate."""
+    numbers = options["constants"]
     kind = member_type(generate.source(stable), (*generate.fields(tuple(numbers)), *OWN_FIELDS))
     responses = survey_responses(data.y)
     _check_defined(data, stable, numbers, responses)
@@ -302,6 +315,6 @@ def _warn_of_overflow(member: Any, tables: Tables) -> None:
                     f"the expression or a derivative overflows or cancels at eta = {eta:.4g}, y = {y:g}; a proposal there is "
                     "rejected. Write it with softplus, expit, log1p, expm1, logaddexp or log_ndtr, which do not overflow.",
                     TallbayesWarning,
-                    stacklevel=5,
+                    stacklevel=6,
                 )
                 return

@@ -92,7 +92,7 @@ def log_constant(options: Mapping[str, Any]) -> float:
     totals = {}
     for eta in _LEVELS:
         for tau in _LEVELS if scaled else (0.0,):
-            totals[eta, tau] = _log_total(density, support, eta, tau)
+            totals[eta, tau] = log_total(density, support, eta, tau)
     first = totals[_LEVELS[0], _LEVELS[0] if scaled else 0.0]
     for (eta, tau), total in totals.items():
         if not np.isfinite(total):
@@ -111,14 +111,14 @@ def log_constant(options: Mapping[str, Any]) -> float:
     return -first
 
 
-def _log_total(density: Density, support: str, eta: float, tau: float) -> float:
+def log_total(density: Density, support: str, eta: float, tau: float, points: int = 160_001) -> float:
     """Log of the sum or integral over y, by the trapezoidal rule in log y or asinh y; NaN if it is not settled."""
     if support in ("binary", "count"):
         y = np.arange(2 if support == "binary" else _MOST, dtype=float)
         return float(logsumexp(density(eta, tau, y)))
     before = np.nan
     for unit in 10.0 ** np.arange(-1, 3):
-        t = np.linspace(-80.0, 80.0, 160_001)
+        t = np.linspace(-80.0, 80.0, points)
         if support == "positive":
             y, speed = np.exp(t), np.exp(t)
         else:
