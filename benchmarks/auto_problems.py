@@ -43,7 +43,7 @@ def main() -> None:
     for label, make in PROBLEMS.items():
         model = make()
         mode = tb.find_mode(model, progress=False, tolerance=1e-3)
-        chosen, _, _ = tb.auto.choose(model, mode, None, 0, False)
+        chosen, *_ = tb.auto.choose(model, mode, None, 0, False)
         row: dict[str, object] = {"problem": label, "auto": chosen.name}
         seconds: dict[str, float] = {}
         for name in ("exact-minibatch", "nuts"):

@@ -138,10 +138,11 @@ def sample(
         mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
     elif not _same(mode.model, model):
         raise OptionError("mode= is that of another model; give tallbayes.find_mode(model), or leave it out.")
+    predictions: list[auto.Prediction] = []
     setup, why, spent = None, "", 0
     if fixed is None:
         with ledger.counting() as account:  # rejected candidates and their pilots too
-            chosen, setup, why = auto.choose(model, mode, guarantee, entropy, progress)
+            chosen, setup, why, predictions = auto.choose(model, mode, guarantee, entropy, progress)
         spent = account.rows
     else:
         chosen = fixed
@@ -160,6 +161,7 @@ def sample(
         "until_ess": until_ess,
         "why": why,
         "auto_evals": spent,
+        "predictions": [p.as_dict() for p in predictions] if len(predictions) > 1 and warmup >= auto.JUDGED else [],
         "default_prior": model.default_prior,
     }
     return _run(model, chosen, mode, setup, description, saver, True, cores, max_seconds, progress, begun)
@@ -229,11 +231,7 @@ def _run(
     with ledger.counting() as account:
         setup = sampler.setup(model, mode, description["seed"], progress) if setup is None else setup
     spent = mode.evaluations + (description["auto_evals"] or account.rows)  # `auto` prepared its choice within its own
-    seeds = [streams.chain(description["seed"], c) for c in range(description["chains"])]
-    starts = np.asarray(description["starts"], float)
-    chains = [
-        Chain(c, sampler, setup, seeds[c], starts[c], description["warmup"], description["thin"]) for c in range(len(seeds))
-    ]
+    chains = _chains(sampler, setup, description)
     if saver is not None and new:
         saver.create({**description, "mode": _mode_as_dict(mode)})
     elif saver is not None:
@@ -252,9 +250,32 @@ def _run(
             failures.append(_failure("the effective sample size could not be computed, so until_ess= was not reached", error))
             return np.inf
 
-    status = drive(chains, limits, cores, progress, saver, smallest_ess)
+    status, setting_up = "complete", description["auto_evals"]
+    if description["predictions"]:  # warm-up judges what `auto` chose; saved when it has
+        description, only_warmup = dict(description), Limits(0, max_seconds)
+        sampler, setup, chains, status = auto.warm_up(
+            mode,
+            setup,
+            chains,
+            description,
+            lambda sampler, setup: _chains(sampler, setup, description),
+            lambda chains: drive(chains, only_warmup, cores, progress, None, smallest_ess),
+        )
+        spent += description["auto_evals"] - setting_up
+        if saver is not None and status == "complete":
+            saver.change(**{name: description[name] for name in ("sampler", "why", "auto_evals", "predictions")})
+    if status == "complete":
+        if max_seconds is not None:
+            limits.max_seconds = max_seconds - (time.perf_counter() - begun - prepared)
+        status = drive(chains, limits, cores, progress, saver, smallest_ess)
     total = time.perf_counter() - begun
     return _collect(model, sampler, setup, mode, description, chains, status, spent, prepared, total, failures)
+
+
+def _chains(sampler: Sampler, setup: Setup, description: dict[str, Any]) -> list[Chain]:
+    seeds = [streams.chain(description["seed"], c) for c in range(description["chains"])]
+    starts, lengths = np.asarray(description["starts"], float), (description["warmup"], description["thin"])
+    return [Chain(c, sampler, setup, seed, starts[c], *lengths) for c, seed in enumerate(seeds)]
 
 
 def _failure(what: str, error: Exception) -> str:

@@ -49,6 +49,8 @@ class Chain:
         self.seconds = {"warmup": 0.0, "draws": 0.0}
         self.warmup_evaluations = 0.0
         self.per_second = 0.0
+        self.watched = False  # whether the later half of warm-up is kept, for a judgement of it
+        self.later: list[tuple[np.ndarray, np.ndarray]] = []
 
     @property
     def warming(self) -> bool:
@@ -108,9 +110,17 @@ class Chain:
         draws = np.concatenate([w[0] for w in self.window])
         table = np.concatenate([w[1] for w in self.window])
         named = dict(zip(self.sampler.columns, table.T, strict=True))
+        if self.watched and 2 * (self.iteration - draws.shape[0]) >= self.warmup:
+            self.later.append((draws, named["evals"]))
         self.tuning = self.setup.policy.update(self.tuning, draws, named, self.iteration, self.warmup)
         self.options = self.setup.policy.options(self.tuning, not self.warming)
         self.window = []
+
+    def judged(self) -> tuple[np.ndarray, np.ndarray]:
+        """Draws and evaluations of the later half of warm-up, of a chain that was watched; they are forgotten then."""
+        draws, evals = (np.concatenate(part) for part in zip(*self.later, strict=True))
+        self.later = []
+        return draws, evals
 
     def collected(self) -> tuple[np.ndarray, np.ndarray]:
         """All draws so far and what was reported of them."""
