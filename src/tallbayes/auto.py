@@ -32,6 +32,7 @@ from tallbayes.progress import Waiting
 from tallbayes.results.cost import effective_sizes
 from tallbayes.run.chain import Chain
 from tallbayes.samplers import HMCECS, ExactMinibatch, FullData
+from tallbayes.schemes.poisson_minibatch import dominating
 from tallbayes.streams import Stream, generator
 from tallbayes.target import charge
 
@@ -44,6 +45,7 @@ _PASSES = 40.0  # full passes that a pilot of exact minibatch may read
 _CHEAP = 1000.0  # evaluations per effective draw of an exact method that HMC-ECS cannot beat: it needs 100 rows a gradient
 _WORTH = 2.0  # times by which an approximate method must be faster than the best exact one
 _SHARE = 0.8  # of independent proposals
+_CHI = 2.0  # of the rate in heavy tails: the variance of the noise of a log ratio is at most about 1 / chi
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class Weighing:
         others = [c for c in self.candidates if c is not best]
         return Choice(best.sampler, best.setup, self._why(best, others), [best, *sorted(others, key=_price)])
 
-    def _consider(self, sampler: Sampler, predict: Callable[[Sampler, Setup], Prediction | None]) -> None:
+    def _consider(self, sampler: Sampler, predict: Callable[[Any, Setup], Prediction | None]) -> None:
         """Add a method, unless it refuses the model; its reason is kept then."""
         if sampler.guarantee.kind not in self.allowed:
             return
@@ -150,22 +152,25 @@ class Weighing:
                 self.refused[best.sampler.name] = str(error)
         raise OptionError(f"no method offers guarantee={self.guarantee!r} for this model.")
 
-    def _exact_minibatch(self, sampler: Sampler, setup: Setup) -> Prediction:
-        """At best every independent proposal is accepted; in heavy tails those of Student's t, decided in one stage."""
+    def _exact_minibatch(self, sampler: ExactMinibatch, setup: Setup) -> Prediction:
+        """At best every independent proposal is accepted. In heavy tails these come from Student's t, decided in one stage with more
+        rows than needed, so that the noise of the decision does not hold the chain in the tails."""
         n, d, rng = self.model.data.n, self.model.dim, generator(self.seed, Stream.AUTO)
         bound = setup.proxy.bound
         rates = np.zeros(rate_count(bound))
         pairs = rng.standard_normal((PAIRS, 2, d))
-        rate = float(np.mean([min(total_rate(bound, a, b, rates), n) for a, b in pairs]))
-        self.heavy = heaviest_tail(setup, rng)
-        facts = f"{rate:,.3g} rows an iteration predicted ({100 * rate / n:.2g} % of n)"
+        self.heavy, reason = heaviest_tail(setup, rng), ""
         if self.heavy is not None:
-            heavy = ExactMinibatch(move=independence(_SHARE, df=max(5.0, d / 3.0)), two_stage=False)
+            move = independence(_SHARE, df=max(4.0, d / 3.0))
+            heavy = ExactMinibatch(rate="tuna", chi=_CHI, move=move, two_stage=False)
             sampler, setup = heavy, replace(setup, policy=heavy.policy(d))
-            facts += (
+            reason = (
                 f", proposals of Student's t and one stage, since {self.heavy.distance:g} standard deviations from the mode the "
                 f"posterior is {math.exp(min(self.heavy.log_ratio, 100.0)):.2g} times the Laplace fit"
             )
+        law = sampler.policy(d).rate
+        rate = float(np.mean([min(dominating(law, total_rate(bound, a, b, rates)), n) for a, b in pairs]))
+        facts = f"{rate:,.3g} rows an iteration predicted ({100 * rate / n:.2g} % of n){reason}"
         iterations = 2.0 / _SHARE - 1.0
         row = 4.0 + 0.5 * d if rate >= 0.5 * n else 30.0 + d
         return Prediction(sampler, 2.0 * rate * iterations, iterations, row, 1000.0 + 4.0 * d**2, facts, setup)

@@ -154,7 +154,9 @@ class ExactMinibatch(Sampler):
 
         setup = outcome.setup
         df = self.move.df if isinstance(self.move, HeavyTailedMove) and not self.two_stage else None
-        remedy = "Use 'nuts'." if df else "Use 'nuts', or ExactMinibatch(move=independence(df=5), two_stage=False)."
+        remedy = "Use 'nuts'."
+        if df is None:
+            remedy = "Use 'nuts', or ExactMinibatch(rate='tuna', chi=2.0, move=independence(df=4), two_stage=False)."
         excess = partial(tail_excess, setup)
         return Diagnosis(warnings=tuple(heavy_tails(setup.proxy.whitening, outcome.theta, excess, remedy, df)))
 
