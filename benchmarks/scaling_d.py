@@ -34,7 +34,7 @@ def main() -> None:
         iterations = int(np.clip(5e6 / max(predicted, 1.0), 100, 20_000))
         fit = tb.sample(model, sampler, draws=iterations, warmup=100, chains=2, seed=1, mode=mode, progress=False)
         cost = fit.cost()
-        chosen, _, _ = auto.choose(model, mode, None, 0, False)
+        chosen, *_ = auto.choose(model, mode, None, 0, False)
         rows.append(
             {
                 "d": d,

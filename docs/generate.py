@@ -184,7 +184,11 @@ def reference() -> str:
         ("Mode", "mode", [*_members(laplace.Mode), *((f"laplace().{k}", v) for k, v in _members(laplace.Laplace))]),
         ("Priors", "tb.priors", _named(tb.priors, _made_here(tb.priors, tb.priors.Prior))),
         ("Samplers", "tb.samplers", _named(tb.samplers, sorted(tb.samplers.CLASSES))),
-        ("Moves", "tb.moves", _named(tb.moves, (*tb.moves.MOVES, *tb.moves.PROPOSALS))),
+        (
+            "Moves",
+            "tb.moves",
+            _named(tb.moves, (*tb.moves.MOVES, *(name for name in tb.moves.PROPOSALS if name in tb.moves.__all__))),
+        ),
         ("Fit", "fit", _members(tb.Fit)),
         ("Answers of a fit", "fit", _members(answers.Answers)),
         ("Predictive checks", "check", _members(predictive_checks.PredictiveCheck)),

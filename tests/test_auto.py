@@ -1,11 +1,15 @@
 """`sampler="auto"`: the cheapest method that meets the guarantee, and the reason."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import tallbayes as tb
 from tallbayes import auto
-from tallbayes.errors import OptionError
+from tallbayes.auto import predictions
+from tallbayes.errors import ModelError, OptionError
 
 
 def logistic(n, d, seed=0):
@@ -20,7 +24,7 @@ def chosen(model, guarantee=None):
 
 
 def test_many_rows_and_few_columns_are_sampled_by_minibatches():
-    sampler, setup, why = chosen(logistic(100_000, 4))
+    sampler, setup, why, _ = chosen(logistic(100_000, 4))
     assert sampler.name == "exact-minibatch"
     assert setup is not None
     assert "evaluations per effective draw" in why
@@ -28,15 +32,16 @@ def test_many_rows_and_few_columns_are_sampled_by_minibatches():
 
 
 def test_few_rows_and_many_columns_are_read_in_full():
-    sampler, _, why = chosen(logistic(300, 40))
+    sampler, _, why, _ = chosen(logistic(300, 40))
     assert sampler.name == "nuts"
     assert "exact-minibatch would take" in why
 
 
 def test_predictions_are_near_what_a_run_measures():
     model = logistic(50_000, 5)
-    sampler, _, _ = chosen(model)
-    predicted = auto._exact_minibatch(model, tb.find_mode(model, progress=False), 0, False)[0].evals_per_ess
+    sampler, _, _, predictions = chosen(model)
+    predicted = predictions[0].evals_per_ess
+    assert predictions[0].sampler is sampler and predictions[0].tried
     fit = tb.sample(model, sampler, draws=5000, chains=2, seed=1, progress=False)
     assert 1 / 3 < predicted / fit.cost()["evals_per_ess"] < 3
 
@@ -77,13 +82,13 @@ def test_gaussian_models_read_no_rows():
 def test_subsampled_hmc_is_taken_where_bounds_are_loose_unless_exactness_is_asked_for(monkeypatch):
     model = logistic(30_000, 20)
     mode = tb.find_mode(model, progress=False)
-    loose = auto.Prediction(auto.ExactMinibatch(), 5e4, 5e7, "a rate of half of n")
-    monkeypatch.setattr(auto, "_exact_minibatch", lambda *_: [loose])
-    sampler, setup, why = auto.choose(model, mode, None, 0, False)
+    monkeypatch.setattr(auto.Weighing, "_exact_minibatch", lambda *_: prediction(auto.ExactMinibatch(), 5e4, 5e7))
+    monkeypatch.setattr(auto.Weighing, "_pilot", lambda self, candidate: replace(candidate, tried=True))
+    sampler, setup, why, _ = auto.choose(model, mode, None, 0, False)
     assert sampler.name == "hmc-ecs" and setup is not None
     assert "ASYMPTOTIC, not exact" in why and "pass guarantee='exact' for" in why
     assert auto.choose(model, mode, "asymptotic", 0, False)[0].name == "hmc-ecs"
-    exact, _, why = auto.choose(model, mode, "exact", 0, False)
+    exact, _, why, _ = auto.choose(model, mode, "exact", 0, False)
     assert exact.guarantee.kind == "EXACT" and "hmc-ecs" not in why
     monkeypatch.setattr(auto, "_CHEAP", 1e9)  # an exact method that cheap is not compared with anything
     assert "hmc-ecs" not in auto.choose(model, mode, None, 0, False)[2]
@@ -91,10 +96,117 @@ def test_subsampled_hmc_is_taken_where_bounds_are_loose_unless_exactness_is_aske
 
 def test_subsampled_hmc_is_not_offered_where_it_would_read_most_rows():
     model = logistic(300, 20)
-    assert auto._subsampled_hmc(model, tb.find_mode(model, progress=False), 0, False) == []
+    setup = auto.HMCECS().setup(model, tb.find_mode(model, progress=False), 0, False)
+    assert predictions.subsampled_hmc(auto.HMCECS(), setup) is None
+
+
+def prediction(sampler, evals, nanoseconds):
+    return auto.Prediction(sampler, evals, 1.0, nanoseconds / evals, 0.0, "", tried=True)
 
 
 def test_an_approximate_method_must_be_worth_it():
-    exact = auto.Prediction(auto.ExactMinibatch(), 10.0, 200.0, "")
-    slightly, much = (auto.Prediction(auto.HMCECS(), 10.0, t, "") for t in (150.0, 50.0))
-    assert auto._price(exact) < auto._price(slightly) and auto._price(much) < auto._price(exact)
+    exact = prediction(auto.ExactMinibatch(), 10.0, 200.0)
+    slightly, much = (prediction(auto.HMCECS(), 10.0, t) for t in (150.0, 50.0))
+    assert predictions.price(exact) < predictions.price(slightly) and predictions.price(much) < predictions.price(exact)
+
+
+def test_a_prediction_survives_a_file():
+    heavy = auto.ExactMinibatch(rate="tuna", chi=2.0, move=tb.moves.independence(df=4), two_stage=False)
+    for sampler in (auto.FullData(), auto.HMCECS(), heavy):
+        one = prediction(sampler, 10.0, 200.0)
+        again = auto.Prediction.from_dict(json.loads(json.dumps(one.as_dict())))
+        assert again == replace(one, tried=False) and again.sampler == sampler
+
+
+def test_what_is_cheapest_at_best_is_tried_before_it_is_chosen(monkeypatch):
+    model = logistic(400, 3)
+    mode, tried = tb.find_mode(model, progress=False), []
+
+    def pilot(self, candidate):
+        tried.append(candidate.sampler.name)
+        return replace(candidate, evals_per_ess=1e9 if candidate.sampler.name == "exact-minibatch" else 10.0, tried=True)
+
+    monkeypatch.setattr(auto.Weighing, "_pilot", pilot)
+    assert auto.choose(model, mode, "exact", 0, False).sampler.name == "nuts"
+    assert tried == ["exact-minibatch", "nuts"]
+
+
+def test_a_method_that_fails_in_its_pilot_is_skipped_with_the_reason(monkeypatch):
+    model = logistic(400, 3)
+
+    def trial(self, sampler, setup, warmup, draws):
+        if sampler.name == "exact-minibatch":
+            raise ModelError("no luck.")
+        return own(self, sampler, setup, warmup, draws)
+
+    own = auto.Weighing._trial
+    monkeypatch.setattr(auto.Weighing, "_trial", trial)
+    choice = chosen(model, "exact")
+    assert choice.sampler.name == "nuts" and "exact-minibatch was skipped: no luck;" in choice.why
+
+
+def test_stays_are_the_iterations_for_an_effective_draw():
+    rng = np.random.default_rng(0)
+    assert abs(predictions.stays(rng.random(100_000) < 0.4) / (1.6 / 0.4) - 1) < 0.1
+    mixed = np.r_[np.ones(500, bool), np.zeros(500, bool)]  # one long stay: a quarter of a million over a thousand
+    assert predictions.stays(mixed) == pytest.approx((500 + 500**2) / 1000, rel=0.01)
+
+
+def test_the_inefficiency_of_a_short_chain_is_that_of_its_correlation():
+    rng, white = np.random.default_rng(1), np.zeros((4000, 10))
+    for t in range(1, 4000):
+        white[t] = 0.5 * white[t - 1] + rng.standard_normal(10)
+    assert abs(predictions.inefficiency(white) - 3.0) < 0.3
+
+
+@pytest.fixture
+def mistaken(monkeypatch):
+    """Pilots that predict a thousandth of what exact minibatch costs, where proposals of a random walk mix slowly."""
+    own = auto.Weighing._pilot
+
+    def pilot(self, candidate):
+        candidate = own(self, candidate)
+        if candidate.sampler.name != "exact-minibatch":
+            return candidate
+        return replace(candidate, **{k: 1e-3 * getattr(candidate, k) for k in ("evals_per_ess", "iterations_per_ess")})
+
+    monkeypatch.setattr(auto.Weighing, "_pilot", pilot)
+    return logistic(400, 40)
+
+
+def test_warm_up_that_contradicts_the_prediction_makes_auto_choose_again(mistaken, tmp_path):
+    mode = tb.find_mode(mistaken, progress=False)
+    fit = tb.sample(mistaken, draws=50, warmup=300, chains=2, seed=1, mode=mode, checkpoint=tmp_path / "run", progress=False)
+    assert fit.why.startswith("auto chose exact-minibatch") and "so auto chose again and took nuts" in fit.why
+    assert fit.meta["sampler_name"] == "nuts" and fit.meta["sampler"]["class"] == "FullData"
+    by_name = tb.sample(mistaken, "nuts", draws=50, warmup=300, chains=2, seed=1, mode=mode, progress=False)
+    assert (by_name.theta == fit.theta).all()
+    assert fit.setup["evals"] > by_name.setup["evals"] + 300  # the warm-up that was given up is counted
+    longer = tb.resume(tmp_path / "run", mistaken, draws=80, progress=False)
+    assert longer.why == fit.why and (longer.theta[:, :50] == fit.theta).all()
+
+
+def test_a_run_stopped_before_the_verdict_reaches_it_when_it_is_resumed(mistaken, tmp_path):
+    mode = tb.find_mode(mistaken, progress=False)
+    whole = tb.sample(mistaken, draws=30, warmup=300, chains=2, seed=1, mode=mode, progress=False)
+    with pytest.raises(OptionError, match="before every chain had a draw"):
+        tb.sample(
+            mistaken,
+            draws=30,
+            warmup=300,
+            chains=2,
+            seed=1,
+            mode=mode,
+            checkpoint=tmp_path / "run",
+            max_seconds=1e-6,
+            progress=False,
+        )
+    resumed = tb.resume(tmp_path / "run", mistaken, progress=False)
+    assert (resumed.theta == whole.theta).all() and resumed.why == whole.why
+
+
+def test_the_verdict_keeps_what_is_still_the_best():
+    quick, slow = prediction(auto.ExactMinibatch(), 1.0, 1.0), prediction(auto.FullData(), 1e6, 1e9)
+    walk = np.cumsum(np.random.default_rng(0).standard_normal((4, 500, 1)), axis=1)
+    verdict = auto.reconsider([quick, slow], walk, np.full((4, 500), 5.0))
+    assert not verdict.again and verdict.said.endswith("still less than the alternatives")

@@ -182,7 +182,7 @@ def test_crossed_factors_need_nuts():
     mode = tb.find_mode(model, progress=False)
     with pytest.raises(tb.ModelError, match="Crossed and nested factors need 'nuts'"):
         MinibatchGibbs().setup(model, mode, 0, False)
-    sampler, _, why = tb.auto.choose(model, mode, None, 0, False)
+    sampler, _, why, _ = tb.auto.choose(model, mode, None, 0, False)
     assert sampler.name == "nuts" and "Crossed" in why
 
 

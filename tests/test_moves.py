@@ -2,17 +2,20 @@
 
 import importlib
 import inspect
+import math
 import pkgutil
 import textwrap
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import kstest, multivariate_t, norm
+from scipy.stats import t as student
 from support import logistic_arrays, run_chunks
 
 import tallbayes as tb
 from tallbayes.compile import inlinable
+from tallbayes.errors import OptionError
 from tallbayes.moves import MOVES, PROPOSALS, Move
 from tallbayes.moves.move import log_density_gradient, move, start
 from tallbayes.moves.proposals import propose
@@ -25,6 +28,7 @@ CASES = {
     "random_walk-blocks": tb.moves.random_walk(blocks=[[1], [0]]),
     "hmc-diagonal": tb.moves.hmc(mass="diagonal"),
     "independence": tb.moves.independence(),
+    "independence-t": tb.moves.independence(df=4),
     "pcn": tb.moves.pcn(),
 }
 hamiltonian, no_u_turn = MODULES["hmc"], MODULES["nuts"]
@@ -113,6 +117,49 @@ def test_the_ratio_of_a_proposal_is_that_of_its_densities(proposal):
         assert abs(ratio - (backward - forward)) < 1e-12
         assert np.abs((other - centre * white) / sd).max() < 6.0
     assert used == {0, 1}
+
+
+def test_the_ratio_of_heavy_tailed_proposals_is_that_of_their_densities():
+    kernel, rng, white = (
+        tb.moves.independence(share=1.0, df=3).kernel(np.eye(2), 1.0),
+        np.random.default_rng(4),
+        np.array([0.4, -1.3]),
+    )
+    law, others = multivariate_t(np.zeros(2), np.eye(2), df=3), np.empty((2000, 2))
+    for other in others:
+        ratio, component = propose(rng, kernel, white, other)
+        assert component == 0 and abs(ratio - (law.logpdf(white) - law.logpdf(other))) < 1e-10
+    assert kstest(others[:, 0], student(3).cdf).pvalue > 1e-5
+
+
+def test_heavy_tailed_proposals_without_their_ratio_are_rejected(small, monkeypatch):
+    class Careless(NamedTuple):
+        df: float
+
+    @propose.register(Careless)
+    def _careless(rng, kernel, white, proposal):
+        spread = math.sqrt(kernel.df / rng.chisquare(kernel.df))
+        for j in range(white.size):
+            proposal[j] = spread * rng.standard_normal()
+        return 0.0, 0
+
+    proposals = MODULES["proposals"]
+    monkeypatch.setattr(proposals, "HeavyTailed", Careless)
+    try:
+        scores = invariance_scores(
+            FullData(tb.moves.independence(df=4)), small.model, small.posterior, mode=small.mode, starts=12_000
+        )
+    finally:
+        propose.registry.pop(Careless)
+    assert np.abs(scores).max() > THRESHOLD
+
+
+@pytest.mark.parametrize("df", [0.0, -1.0, np.inf, np.nan])
+def test_degrees_of_freedom_that_make_no_sense_are_refused(df):
+    with pytest.raises(OptionError, match="degrees of freedom"):
+        tb.moves.independence(df=df)
+    with pytest.raises(OptionError, match="rho must be 0"):
+        tb.moves.PROPOSALS["independence-t"](rho=0.5)
 
 
 class Banana(NamedTuple):

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import inspect
 import time
-import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tallbayes import auto, models, priors, samplers, streams
-from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup
+from tallbayes.contract import Sampler
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.read import from_recipe, read
 from tallbayes.deadline import Deadline, limited
 from tallbayes.engine import ledger
-from tallbayes.errors import OptionError, StoreError, TallbayesWarning, unknown
-from tallbayes.mode import several
-from tallbayes.mode.centring import Frame, centring_of
+from tallbayes.errors import OptionError, StoreError, unknown
+from tallbayes.execution import execute, mode_from_dict
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
-from tallbayes.progress import Waiting
-from tallbayes.results import convergence
-from tallbayes.results.cost import effective_sizes
 from tallbayes.results.fit import Fit
-from tallbayes.results.levels import check_memory, level_draws
-from tallbayes.results.provenance import origin, recorded_options, recorded_sampler, written_by_user
-from tallbayes.run.chain import Chain
+from tallbayes.results.levels import check_memory
+from tallbayes.results.provenance import recorded_options, recorded_sampler, written_by_user
 from tallbayes.run.checkpoint import Checkpoint
-from tallbayes.run.driver import Limits, drive
 from tallbayes.run.options import check_options
 from tallbayes.run.starting_points import check_init, starting_points
 from tallbayes.validation import (
@@ -44,7 +36,6 @@ from tallbayes.validation import (
     require_text,
 )
 
-CHAINS_SHARE = 0.5  # of the time limit that chains have, however long it took to prepare them
 REFERENCE_TOLERANCE = 1e-3  # posterior sds between reference and mode: exactness needs a frozen reference, not the mode
 
 
@@ -148,10 +139,11 @@ def sample(
             mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
     elif not _same(mode.model, model):
         raise OptionError("mode= is that of another model; give tallbayes.find_mode(model), or leave it out.")
+    predictions: list[auto.Prediction] = []
     setup, why, spent = None, "", 0
     if fixed is None:
         with limited(limit), ledger.counting() as account:  # rejected candidates and their pilots too
-            chosen, setup, why = auto.choose(model, mode, guarantee, entropy, progress)
+            chosen, setup, why, predictions = auto.choose(model, mode, guarantee, entropy, progress)
         spent = account.rows
     else:
         chosen = fixed
@@ -170,9 +162,10 @@ def sample(
         "until_ess": until_ess,
         "why": why,
         "auto_evals": spent,
+        "predictions": [p.as_dict() for p in predictions] if len(predictions) > 1 and warmup >= auto.JUDGED else [],
         "default_prior": model.default_prior,
     }
-    return _run(model, chosen, mode, setup, description, saver, True, cores, limit, progress, begun)
+    return execute(model, chosen, mode, setup, description, saver, True, cores, limit, progress, begun)
 
 
 def resume(
@@ -219,136 +212,8 @@ def resume(
         if not is_whole(draws) or draws < description["draws"]:
             raise OptionError(f"the run in {folder} has {description['draws']} draws a chain; draws= can only extend it.")
         description = saver.change(draws=int(draws), until_ess=None)
-    mode = _mode_from_dict(model, description["mode"])
-    return _run(model, chosen, mode, None, description, saver, False, cores, limit, progress, begun)
-
-
-def _run(
-    model: Model,
-    sampler: Sampler,
-    mode: Mode,
-    setup: Setup | None,
-    description: dict[str, Any],
-    saver: Checkpoint | None,
-    new: bool,
-    cores: int | None,
-    limit: Deadline | None,
-    progress: bool,
-    begun: float,
-) -> Fit:
-    with limited(limit), ledger.counting() as account:
-        setup = sampler.setup(model, mode, description["seed"], progress) if setup is None else setup
-    spent = mode.evaluations + (description["auto_evals"] or account.rows)  # `auto` prepared its choice within its own
-    seeds = [streams.chain(description["seed"], c) for c in range(description["chains"])]
-    starts = np.asarray(description["starts"], float)
-    chains = [
-        Chain(c, sampler, setup, seeds[c], starts[c], description["warmup"], description["thin"]) for c in range(len(seeds))
-    ]
-    if saver is not None and new:
-        saver.create({**description, "mode": _mode_as_dict(mode)})
-    elif saver is not None:
-        for chain in chains:
-            saver.restore(chain)
-    with Waiting("compiling the sampler for this family (once; the result is cached)", progress):
-        chains[0].compile()
-    prepared = time.perf_counter() - begun
-    seconds = None if limit is None else max(limit.left, CHAINS_SHARE * limit.seconds)
-    limits = Limits(description["draws"], seconds, description["until_ess"])
-    failures: list[str] = []
-
-    def smallest_ess(theta: np.ndarray, weights: np.ndarray | None) -> float:
-        try:
-            return float(np.nan_to_num(effective_sizes(theta[:, :, : model.dim], weights)).min())
-        except Exception as error:
-            failures.append(_failure("the effective sample size could not be computed, so until_ess= was not reached", error))
-            return np.inf
-
-    status = drive(chains, limits, cores, progress, saver, smallest_ess)
-    total = time.perf_counter() - begun
-    return _collect(model, sampler, setup, mode, description, chains, status, spent, prepared, total, failures)
-
-
-def _with_modes(guarantee: Guarantee, mode: Mode) -> Guarantee:
-    """The guarantee with what it assumes of the modes, where there is not proven to be one."""
-    if mode.searches == 0:
-        return guarantee
-    return replace(guarantee, assumed=(*guarantee.assumed, several.assumption(mode)))
-
-
-def _failure(what: str, error: Exception) -> str:
-    """The sentence for a check that failed after the run: its draws are kept."""
-    return f"{what} ({type(error).__name__}: {error}). The draws are complete, but were not checked."
-
-
-def _collect(
-    model: Model,
-    sampler: Sampler,
-    setup: Setup,
-    mode: Mode,
-    description: dict[str, Any],
-    chains: list[Chain],
-    status: str,
-    spent: int,
-    prepared: float,
-    total: float,
-    failures: list[str],
-) -> Fit:
-    parts = [chain.collected() for chain in chains]
-    shortest = min(p[0].shape[0] for p in parts)
-    if shortest == 0:
-        least, warmup = min(c.iteration for c in chains), description["warmup"]
-        where = f"after {least:,} of {warmup:,} iterations of warm-up" if least < warmup else "in its first draw"
-        raise OptionError(
-            f"stopped ({status}) before every chain had a draw, one of them {where}; allow more time, fewer iterations of warm-up, or "
-            "resume from a checkpoint with tallbayes.resume." + "".join(f" Note that {sentence}" for sentence in mode.warnings)
-        )
-    theta = np.stack([p[0][:shortest] for p in parts])
-    theta, levels = theta[:, :, : model.dim], level_draws(model, theta[:, :, model.dim :])
-    table = np.stack([p[1][:shortest] for p in parts])
-    stats = {name: table[:, :, k] for k, name in enumerate(sampler.columns)}
-    diagnosis = Diagnosis()
-    with ledger.counting() as account:
-        try:
-            diagnosis = sampler.diagnose(Outcome(setup, theta, stats, description["thin"]))
-        except Exception as error:
-            failures.append(_failure(f"the checks of {sampler.name} after the run failed", error))
-    meta = {
-        **{k: description[k] for k in ("model", "sampler", "user_sampler", "seed", "thin")},
-        "sampler_name": sampler.name,
-        **origin(model),
-        "warmup": description["warmup"],
-        "notes": {**setup.notes, **diagnosis.notes},
-        "parameters": description["model"]["options"].get("parameters"),
-    }
-    result = Fit(
-        theta=theta,
-        stats=stats,
-        names=model.names,
-        guarantee=_with_modes(sampler.guarantee, mode),
-        why=description["why"] or setup.why,
-        status=status,
-        setup={"passes": mode.passes, "evals": spent + account.rows, "seconds": prepared},
-        warmup={
-            "iterations": sum(c.iteration for c in chains),
-            "evals": sum(c.warmup_evaluations for c in chains),
-            "seconds": sum(c.seconds["warmup"] for c in chains),
-        },
-        seconds={"draws": sum(c.seconds["draws"] for c in chains), "total": total},
-        laplace_mean=mode.reference,
-        laplace_factor=mode.factor,
-        meta=meta,
-        data=model.data,
-        levels=levels,
-    )
-    sentences = list(diagnosis.warnings)
-    try:
-        sentences += convergence.doubts(result)
-    except Exception as error:
-        failures.append(_failure("convergence could not be judged", error))
-    for sentence in [*failures, *sentences]:
-        warnings.warn(sentence, TallbayesWarning, stacklevel=4)
-    meta["warnings"] = [*model.doubts, *mode.warnings, *failures, *sentences]  # model and mode have warned already
-    return result
+    mode = mode_from_dict(model, description["mode"])
+    return execute(model, chosen, mode, None, description, saver, False, cores, limit, progress, begun)
 
 
 def _divided(family: str, family_options: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -384,24 +249,3 @@ def _rebuild(description: dict[str, Any], folder: str | Path, progress: bool) ->
 
 def _same(model: Model, other: Model) -> bool:
     return model is other or (model.data.fingerprint == other.data.fingerprint and model.describe() == other.describe())
-
-
-def _mode_as_dict(mode: Mode) -> dict[str, Any]:
-    names = ("reference", "gradient", "hessian", "precision")
-    return {
-        **{k: getattr(mode, k).tolist() for k in names},
-        **{k: getattr(mode, k) for k in ("log_posterior", "passes", "evaluations", "searches")},
-        "warnings": list(mode.warnings),
-        "frame": None if mode.frame is None else [part.tolist() for part in mode.frame[1:]],
-    }
-
-
-def _mode_from_dict(model: Model, values: dict[str, Any]) -> Mode:
-    if model.grouped:  # the levels' part is not kept: the search finds the same again
-        return find_mode(model, progress=False)
-    arrays = {k: np.asarray(values[k], float) for k in ("reference", "gradient", "hessian", "precision")}
-    numbers = {k: values[k] for k in ("log_posterior", "passes", "evaluations", "searches")}
-    frame, centring = values["frame"], centring_of(model)
-    if frame is not None and centring is not None:
-        frame = Frame(centring, *(np.asarray(part, float) for part in frame))
-    return Mode(model=model, **{**arrays, **numbers}, frame=frame, warnings=tuple(values["warnings"]))

@@ -7,7 +7,7 @@ user-facing options with a `prepare`. The state is a NamedTuple with a field `th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -42,6 +42,7 @@ class Guarantee:
 
 
 Columns = TypeVar("Columns")
+Result = TypeVar("Result")
 
 KINDS = ("EXACT", "EXACT-SIGNED", "TV-BOUND", "ASYMPTOTIC", "HEURISTIC")  # from strongest to weakest
 
@@ -101,21 +102,26 @@ def advance(
     return state, theta.shape[0]
 
 
+def interruptible(target: Target, function: Callable[..., Result], *arguments: Any) -> Result:
+    """The result of a function that runs compiled code on a target, in a thread of its own, so that Ctrl-C reaches it."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(function, *arguments)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            target.counters[STOP] = END_NOW
+            raise
+
+
 def advance_pilot(
     rng: np.random.Generator, target: Target, options: Any, state: Any, draws: int, columns: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """A short chain before the run: draws, what its steps reported, and how many were made. What it reads is charged.
 
-    It runs in a thread of its own, so that Ctrl-C reaches it; the time limit of the run does by its counters.
+    The time limit of the run ends it by its counters.
     """
     theta, info = np.empty((draws, state.theta.size)), np.zeros((draws, columns))
-    with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(advance, rng, target, options, state, True, theta, info, 1)
-        try:
-            made = future.result()[1]
-        except KeyboardInterrupt:
-            target.counters[STOP] = END_NOW
-            raise
+    made = interruptible(target, advance, rng, target, options, state, True, theta, info, 1)[1]
     charge(target)
     return theta, info, made
 

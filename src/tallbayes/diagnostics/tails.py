@@ -26,9 +26,13 @@ EXCESS = 3.5  # log of posterior over normal density, less two standard errors: 
 
 
 def heavy_tails(
-    whitening: Whitening, theta: np.ndarray, excess: Callable[[np.ndarray], tuple[float, float]], remedy: str
+    whitening: Whitening,
+    theta: np.ndarray,
+    excess: Callable[[np.ndarray], tuple[float, float]],
+    remedy: str,
+    df: float | None = None,
 ) -> list[str]:
-    """A sentence if draws (chains, draws, dim) show heavier tails than the normal law.
+    """A sentence if draws (chains, draws, dim) show heavier tails than the normal law, or Student's t with `df`, of the proposals.
 
     `excess` estimates the log of the posterior over the normal density at a whitened point, both 1 at the mode, with its error.
 
@@ -47,7 +51,8 @@ def heavy_tails(
     outside = square > chdtri(d, REGION)
     share = float(outside.mean())
     consequence = f"proposals from that law rarely reach or leave such tails, and effective sizes are too optimistic. {remedy}"
-    if outside.sum() >= FEWEST and share > HEAVY * REGION:
+    law = "the normal law" if df is None else f"Student's t with {df:.3g} degrees of freedom"
+    if df is None and outside.sum() >= FEWEST and share > HEAVY * REGION:
         region = f"the region that holds {100.0 * (1.0 - REGION):.4g} % of the normal law at the mode"
         return [f"{100.0 * share:.2g} % of the draws are outside {region}: {consequence}"]
     if square.size < JUDGED:
@@ -55,9 +60,17 @@ def heavy_tails(
     _, first = np.unique(square, return_index=True)
     for place in first[::-1][:EXTREMES]:
         log_ratio, error = excess(np.ascontiguousarray(white[place]))
+        if df is not None:
+            log_ratio += _normal_over_student(float(square[place]), d, df)
         if log_ratio - 2.0 * error > EXCESS:
             return [
                 f"at a draw {math.sqrt(square[place]):.1f} standard deviations from the mode the posterior density is about "
-                f"{math.exp(min(log_ratio, 100.0)):.2g} times that of the normal law there: {consequence}"
+                f"{math.exp(min(log_ratio, 100.0)):.2g} times that of {law} there: {consequence}"
             ]
     return []
+
+
+def _normal_over_student(square: float, d: int, df: float) -> float:
+    """Log of the normal density over that of Student's t at this squared distance, 0 at d, where most of the posterior is."""
+    tails = 0.5 * (df + d) * (math.log1p(square / df) - math.log1p(d / df))
+    return tails - 0.5 * (square - d)

@@ -10,7 +10,7 @@ from tallbayes.moves.hmc import hmc
 from tallbayes.moves.mala import mala
 from tallbayes.moves.move import Move, MoveInfo
 from tallbayes.moves.nuts import nuts
-from tallbayes.moves.proposals import AutoregressiveMove, ProposalMove, as_proposal, independence, pcn
+from tallbayes.moves.proposals import AutoregressiveMove, HeavyTailedMove, ProposalMove, as_proposal, independence, pcn
 from tallbayes.moves.random_walk import random_walk
 from tallbayes.moves.slice import slice
 
@@ -22,7 +22,11 @@ MOVES: dict[str, Callable[..., Move]] = {
     "slice": slice,
 }
 
-PROPOSALS: dict[str, type[ProposalMove]] = {"independence": ProposalMove, "pcn": AutoregressiveMove}
+PROPOSALS: dict[str, type[ProposalMove]] = {
+    "independence": ProposalMove,
+    "independence-t": HeavyTailedMove,
+    "pcn": AutoregressiveMove,
+}
 
 
 def from_dict(values: dict[str, Any]) -> Move:

@@ -1,7 +1,8 @@
 """Proposals with a known ratio, in whitened coordinates: w' given w, and log q(w | w') - log q(w' | w).
 
 Independence and pCN proposals are reversible with respect to N(0, I), the Laplace fit in these coordinates, so the ratio is
-the one of two normal densities. A mixture chooses a component at random; each is reversible, so the mixture is.
+the one of two normal densities. Independent draws of Student's t are reversible with respect to it: their ratio is that of two
+of its densities. A mixture chooses a component at random; each is reversible, so the mixture is.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ class Autoregressive(NamedTuple):
     """pCN: w' = rho w + sqrt(1 - rho^2) xi; independence at rho = 0."""
 
     rho: float
+
+
+class HeavyTailed(NamedTuple):
+    """w' = xi sqrt(df / chi^2_df): independent draws of Student's t, whose tails are heavier than those of a likelihood."""
+
+    df: float
 
 
 class Walk(NamedTuple):
@@ -56,6 +63,17 @@ def _autoregressive(
         proposal[j] = kernel.rho * white[j] + spread * rng.standard_normal()
         ratio += 0.5 * (proposal[j] * proposal[j] - white[j] * white[j])
     return ratio, 0
+
+
+@propose.register(HeavyTailed)
+def _heavy_tailed(rng: np.random.Generator, kernel: HeavyTailed, white: np.ndarray, proposal: np.ndarray) -> tuple[float, int]:
+    spread = math.sqrt(kernel.df / rng.chisquare(kernel.df))
+    before, after = 0.0, 0.0
+    for j in range(white.size):
+        proposal[j] = spread * rng.standard_normal()
+        before += white[j] * white[j]
+        after += proposal[j] * proposal[j]
+    return 0.5 * (kernel.df + white.size) * (math.log1p(after / kernel.df) - math.log1p(before / kernel.df)), 0
 
 
 @propose.register(Walk)
@@ -144,17 +162,41 @@ class AutoregressiveMove(ProposalMove):
     name: ClassVar[str] = "pcn"
 
 
-def independence(share: float = 0.8) -> ProposalMove:
+@dataclass(frozen=True)
+class HeavyTailedMove(ProposalMove):
+    """Independent draws of Student's t around the Laplace fit, with `df` degrees of freedom, and a random-walk share."""
+
+    df: float = 5.0
+    name: ClassVar[str] = "independence-t"
+
+    def __post_init__(self) -> None:
+        if self.rho != 0.0:
+            raise OptionError(f"draws of Student's t are independent, so rho must be 0; got {self.rho}.")
+
+    def kernel(self, covariance: np.ndarray, step: float) -> Any:
+        """The kernel in whitened coordinates."""
+        return super().kernel(covariance, step)._replace(first=HeavyTailed(self.df))
+
+
+def independence(share: float = 0.8, df: float | None = None) -> ProposalMove:
     """Draws from the Laplace fit with probability `share`, random walk otherwise.
 
     The random walk is there because the tails of a likelihood are heavier than normal ones: independent proposals alone
-    would not be uniformly ergodic. `share=1` leaves it out.
+    would not be uniformly ergodic. `share=1` leaves it out. With `df`, draws come from Student's t with that many degrees of
+    freedom instead, centred and scaled as the Laplace fit: for posteriors with heavy tails. Exact minibatch should then decide in
+    one stage, `two_stage=False`: a first stage that knows the quadratic proxy alone would hold on to the tails all the same.
 
     >>> independence()
     ProposalMove(rho=0.0, share=0.8, acceptance=0.25)
+    >>> independence(df=5)
+    HeavyTailedMove(rho=0.0, share=0.8, acceptance=0.25, df=5.0)
     """
     _check_share(share)
-    return ProposalMove(0.0, share)
+    if df is None:
+        return ProposalMove(0.0, share)
+    if not 0.0 < df < math.inf:
+        raise OptionError(f"df, the degrees of freedom, must be positive and finite; got {df}. Leave it out for normal draws.")
+    return HeavyTailedMove(0.0, share, df=float(df))
 
 
 def pcn(rho: float = 0.5, share: float = 0.8) -> AutoregressiveMove:

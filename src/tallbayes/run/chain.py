@@ -50,6 +50,8 @@ class Chain:
         self.seconds = {"warmup": 0.0, "draws": 0.0}
         self.warmup_evaluations = 0.0
         self.per_second = 0.0
+        self.watched = False  # whether the later half of warm-up is kept, for a judgement of it
+        self.later: list[tuple[np.ndarray, np.ndarray]] = []
 
     @property
     def warming(self) -> bool:
@@ -122,9 +124,17 @@ class Chain:
         draws = np.concatenate([w[0] for w in self.window])
         table = np.concatenate([w[1] for w in self.window])
         named = dict(zip(self.sampler.columns, table.T, strict=True))
+        if self.watched and 2 * (self.iteration - draws.shape[0]) >= self.warmup:
+            self.later.append((draws, named["evals"]))
         self.tuning = self.setup.policy.update(self.tuning, draws, named, self.iteration, self.warmup)
         self.options = self.setup.policy.options(self.tuning, not self.warming)
         self.window = []
+
+    def judged(self) -> tuple[np.ndarray, np.ndarray]:
+        """Draws and evaluations of the later half of warm-up, of a chain that was watched; they are forgotten then."""
+        draws, evals = (np.concatenate(part) for part in zip(*self.later, strict=True))
+        self.later, self.watched = [], False
+        return draws, evals
 
     def collected(self) -> tuple[np.ndarray, np.ndarray]:
         """All draws so far and what was reported of them."""
@@ -144,12 +154,14 @@ class Chain:
             "warmup_evaluations": self.warmup_evaluations,
             "rng": self.rng.bit_generator.state,
         }
-        counters = {"counters": self.target.counters.copy()}
+        saved = {"counters": self.target.counters.copy()}
+        if self.later:
+            saved |= {f"later{k}": np.concatenate(part) for k, part in enumerate(zip(*self.later, strict=True))}
         return {
             "meta": np.array(json.dumps(meta)),
             **flatten(self.state, "state"),
             **flatten(self.tuning, "tuning"),
-            **counters,
+            **saved,
         }
 
     def restore(self, saved: dict[str, np.ndarray], theta: np.ndarray, info: np.ndarray) -> None:
@@ -163,3 +175,4 @@ class Chain:
         self.tuning = unflatten(self.tuning, saved, "tuning")
         self.options = self.setup.policy.options(self.tuning, not self.warming)
         self.theta, self.info = [theta], [info]
+        self.later = [(saved["later0"], saved["later1"])] if "later0" in saved else []

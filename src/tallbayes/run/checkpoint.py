@@ -125,6 +125,14 @@ class Checkpoint:
         chain.restore(saved, table[:, :d].copy(), table[:, d:].copy())
         self._saved[chain.number], self._digests[chain.number] = draws, digest
 
+    def forget(self, chains: list[Chain]) -> None:
+        """Remove what was saved of chains that are not continued."""
+        for chain in chains:
+            self._state(chain.number).unlink(missing_ok=True)
+            self._draws(chain.number).unlink(missing_ok=True)
+            self._saved.pop(chain.number, None)
+            self._digests.pop(chain.number, None)
+
     def _content(self, number: int, size: int) -> bytes:
         """The draws that the state counts; what follows them is cut off."""
         path = self._draws(number)

@@ -31,7 +31,7 @@ from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence
-from tallbayes.moves.proposals import propose
+from tallbayes.moves.proposals import HeavyTailedMove, propose
 from tallbayes.proxies.sufficient_statistics import gaussian_moments
 from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
 from tallbayes.schemes.poisson_minibatch import AT, RATES, Info, residual_ratio, tail_excess
@@ -133,15 +133,21 @@ class ExactMinibatch(Sampler):
         from tallbayes.diagnostics.tails import heavy_tails
 
         setup = outcome.setup
-        remedy = "Use 'nuts', or ExactMinibatch(move=random_walk(), two_stage=False) and many draws."
+        df = self.move.df if isinstance(self.move, HeavyTailedMove) and not self.two_stage else None
+        remedy = "Use 'nuts'."
+        if df is None:
+            remedy = "Use 'nuts', or ExactMinibatch(rate='tuna', chi=2.0, move=independence(df=4), two_stage=False)."
         excess = partial(tail_excess, setup)
-        return Diagnosis(warnings=tuple(heavy_tails(setup.proxy.whitening, outcome.theta, excess, remedy)))
+        return Diagnosis(warnings=tuple(heavy_tails(setup.proxy.whitening, outcome.theta, excess, remedy, df)))
+
+    def policy(self, dim: int) -> ProposalPolicy:
+        """Warm-up of the proposal; the rest of what `prepare` makes does not depend on move, rate or stages."""
+        options = MinibatchOptions(None, RATES[self.rate](0.1 if self.chi is None else self.chi), self.two_stage)
+        return ProposalPolicy(as_proposal(self.move), dim, options, lambda theta: State(theta, np.zeros_like(theta), 0.0))
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Whiten, certify all rows (one pass), build the tables."""
-        move, rate = as_proposal(self.move), RATES[self.rate](0.1 if self.chi is None else self.chi)
-        options = MinibatchOptions(None, rate, self.two_stage)
-        policy = ProposalPolicy(move, model.dim, options, lambda theta: State(theta, np.zeros_like(theta), 0.0))
+        policy = self.policy(model.dim)
         whitening = whitening_of(mode)
         if model.unit_scale_member is not None:
             certified = Certified(whitening, gaussian_moments(mode), Zero())

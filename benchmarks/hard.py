@@ -1,0 +1,232 @@
+"""Posteriors that are hard to sample: how right and how costly `auto`, NUTS and the Laplace fit are, beside the truth.
+
+python -m benchmarks.hard [NAME ...] [--draws 2000] [--write]
+
+Truth: importance sampling from Student's t around the Laplace fit where its effective size and Pareto shape allow, else long NUTS that
+aims at an acceptance of 0.98; for several modes, quadrature over the one coefficient that has them. Errors are in posterior standard
+deviations: of means, of standard deviations (relative), and of the 1 % and 99 % quantiles, the largest over all coefficients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tallbayes as tb
+from benchmarks.problems import synthetic_rows
+from benchmarks.report import show
+
+LEVELS = (0.01, 0.99)
+IMPORTANCE = 20_000  # draws, if that many passes are affordable
+EFFECTIVE = 2_000.0  # of them, to be taken for the truth
+AFFORDABLE = 4e9  # row evaluations for the truth
+
+
+class Truth(NamedTuple):
+    """Means, standard deviations and quantiles, and where they are from."""
+
+    mean: np.ndarray
+    sd: np.ndarray
+    quantiles: np.ndarray  # (2, dim)
+    how: str
+
+
+def _logistic(x: np.ndarray, y: np.ndarray, prior: Any = None) -> tb.models.Model:
+    return tb.models.logistic(tb.Dataset.from_arrays(x, y), prior)
+
+
+def rare_events() -> tb.models.Model:
+    """About 138 positives of 300,000 rows, 30 columns."""
+    x, _ = synthetic_rows(300_000, 30)
+    rng = np.random.default_rng(1)
+    effect = rng.standard_normal(30) / np.sqrt(30)
+    score = x[:, 1:] @ effect[1:]
+    chance = np.exp(score) / np.exp(score).sum() * 138.0
+    return _logistic(x, (rng.random(300_000) < chance).astype(float))
+
+
+def many_columns() -> tb.models.Model:
+    """300 columns, 100,000 rows."""
+    return _logistic(*synthetic_rows(100_000, 300))
+
+
+def skewed() -> tb.models.Model:
+    """2,000 rows, 25 positives, ten columns."""
+    x, _ = synthetic_rows(2_000, 10)
+    rng = np.random.default_rng(2)
+    score = 0.7 * x[:, 1] - 0.5 * x[:, 2]
+    return _logistic(x, (rng.random(2_000) < np.exp(score) / np.exp(score).sum() * 25.0).astype(float))
+
+
+def unknown_scale() -> tb.models.Model:
+    """Student's t with unknown location and scale, 30 rows, written in JAX."""
+    import jax.numpy as jnp
+
+    y = np.random.default_rng(3).standard_t(2, 30)
+
+    def log_lik(theta: Any, row: dict[str, Any]) -> Any:
+        z = (row["y"] - theta["location"]) / theta["scale"]
+        return -jnp.log(theta["scale"]) - 2.0 * jnp.log1p(z * z / 3.0)
+
+    data = tb.Dataset.from_arrays(np.ones((30, 1)), y)
+    return tb.models.from_jax(log_lik, data, tb.priors.normal(5.0), params={"location": "real", "scale": "positive"})
+
+
+def cauchy_spike() -> tb.models.Model:
+    """A Cauchy prior with a narrow scale against a weak likelihood: a spike with a long shoulder."""
+    x, _ = synthetic_rows(500, 3)
+    rng = np.random.default_rng(4)
+    y = (rng.random(500) < 1 / (1 + np.exp(-0.25 * x[:, 1]))).astype(float)
+    return _logistic(x, y, tb.priors.student_t(1.0, 0.02))
+
+
+def separation() -> tb.models.Model:
+    """A column that tells 0 from 1 without error, under the default prior."""
+    rng = np.random.default_rng(5)
+    x = np.column_stack([np.ones(400), rng.standard_normal((400, 2))])
+    return _logistic(x, (x[:, 1] > 0.0).astype(float))
+
+
+def collinear() -> tb.models.Model:
+    """Two columns with a correlation of 0.99995."""
+    x, _ = synthetic_rows(20_000, 5)
+    rng = np.random.default_rng(6)
+    x[:, 2] = x[:, 1] + 0.01 * rng.standard_normal(20_000)
+    return _logistic(x, (rng.random(20_000) < 1 / (1 + np.exp(-x[:, 1]))).astype(float))
+
+
+def bimodal() -> tb.models.Model:
+    """Student's t with two clumps of responses: two modes of the intercept."""
+    rng = np.random.default_rng(7)
+    y = np.r_[rng.normal(-3.0, 0.3, 20), rng.normal(3.0, 0.3, 20)]
+    return tb.models.student_t(tb.Dataset.from_arrays(np.ones((40, 1)), y), tb.priors.normal(5.0), nu=1.0, scale=1.0)
+
+
+def heavy_columns() -> tb.models.Model:
+    """A few rows a thousand standard deviations out."""
+    rng = np.random.default_rng(8)
+    x, u = rng.standard_normal(500), rng.random(500)
+    y = (u < 1.0 / (1.0 + np.exp(0.5 - x))).astype(float)
+    x[:4], y[:4] = np.array([1e3, -1e3, 7e2, -4e2]), [1.0, 0.0, 0.0, 0.0]
+    return _logistic(np.column_stack([np.ones(500), x]), y, tb.priors.normal(2.0))
+
+
+PROBLEMS: dict[str, Callable[[], tb.models.Model]] = {
+    "rare-events": rare_events,
+    "many-columns": many_columns,
+    "skewed": skewed,
+    "unknown-scale": unknown_scale,
+    "cauchy-spike": cauchy_spike,
+    "separation": separation,
+    "collinear": collinear,
+    "bimodal": bimodal,
+    "heavy-columns": heavy_columns,
+}
+
+
+def weighted(draws: np.ndarray, weights: np.ndarray, how: str) -> Truth:
+    """Moments and quantiles of weighted draws (draws, dim)."""
+    weights = weights / weights.sum()
+    mean = weights @ draws
+    sd = np.sqrt(weights @ (draws - mean) ** 2)
+    quantiles = np.empty((2, draws.shape[1]))
+    for j, column in enumerate(draws.T):
+        order = np.argsort(column)
+        quantiles[:, j] = np.interp(LEVELS, np.cumsum(weights[order]), column[order])
+    return Truth(mean, sd, quantiles, how)
+
+
+def importance(model: tb.models.Model, mode: Any) -> Truth | None:
+    """From Student's t with 4 degrees of freedom, 1.2 times as wide as the Laplace fit; None if weights are too uneven."""
+    d, rng = model.dim, np.random.default_rng(0)
+    if IMPORTANCE * model.data.n > AFFORDABLE or d > 40:
+        return None
+    white = 1.2 * rng.standard_normal((IMPORTANCE, d)) * np.sqrt(4.0 / rng.chisquare(4.0, IMPORTANCE))[:, None]
+    draws = mode.reference + white @ mode.factor.T
+    log_weights = np.array([model.log_posterior(theta) for theta in draws])
+    log_weights += 0.5 * (4.0 + d) * np.log1p((white**2).sum(1) / (4.0 * 1.44))
+    weights = np.exp(log_weights - log_weights.max())
+    size = weights.sum() ** 2 / (weights**2).sum()
+    return weighted(draws, weights, f"importance sampling, {size:,.0f} effective draws") if size > EFFECTIVE else None
+
+
+def on_a_line(model: tb.models.Model) -> Truth:
+    """Quadrature over a single coefficient."""
+    points = np.linspace(-8.0, 8.0, 8001)
+    values = np.array([model.log_posterior(np.array([p])) for p in points])
+    return weighted(points[:, None], np.exp(values - values.max()), "quadrature")
+
+
+def by_nuts(model: tb.models.Model, mode: Any) -> Truth:
+    draws = int(np.clip(AFFORDABLE / (model.data.n * 30 * 4), 500, 20_000))
+    sampler = tb.samplers.FullData(tb.moves.nuts(acceptance=0.98))
+    fit = tb.sample(model, sampler, draws=draws, warmup=1000, chains=4, seed=99, mode=mode, progress=False)
+    theta = fit.theta.reshape(-1, model.dim)
+    return weighted(theta, np.ones(len(theta)), f"NUTS, {fit.cost()['ess_min']:,.0f} effective draws")
+
+
+def errors(truth: Truth, found: Truth) -> dict[str, float]:
+    return {
+        "error of means": float(np.abs((found.mean - truth.mean) / truth.sd).max()),
+        "error of sds": float(np.abs(found.sd / truth.sd - 1.0).max()),
+        "error of 1 % and 99 %": float(np.abs((found.quantiles - truth.quantiles) / truth.sd).max()),
+    }
+
+
+def rows_of(name: str, draws: int) -> list[dict[str, Any]]:
+    """The Laplace fit, NUTS and `auto` on one problem."""
+    model = PROBLEMS[name]()
+    mode = tb.find_mode(model, progress=False, tolerance=1e-3)
+    truth = on_a_line(model) if name == "bimodal" else importance(model, mode) or by_nuts(model, mode)
+    head = {"problem": name, "n": model.data.n, "d": model.dim, "truth": truth.how}
+    laplace = mode.laplace()
+    quantiles = laplace.mean + np.array([[-2.3263], [2.3263]]) * laplace.sd
+    rows = [{**head, "sampler": "Laplace fit", **errors(truth, Truth(laplace.mean, laplace.sd, quantiles, ""))}]
+    for label in ("nuts", "auto"):
+        tb.sample(model, label, draws=5, warmup=0, chains=1, seed=1, mode=mode, progress=False)  # compile
+        begun = time.perf_counter()
+        fit = tb.sample(model, label, draws=draws, chains=4, seed=1, mode=mode, progress=False)
+        seconds = time.perf_counter() - begun
+        theta, cost = fit.theta.reshape(-1, model.dim), fit.cost()
+        rows.append(
+            {
+                **head,
+                "sampler": label if label == "nuts" else f"auto: {fit.meta['sampler_name']}",
+                **errors(truth, weighted(theta, np.ones(len(theta)), "")),
+                "R-hat": float(fit.r_hat.max()),
+                "min ESS": cost["ess_min"],
+                "evaluations per effective draw": cost["evals_per_ess"],
+                "ESS/s from call": cost["ess_min"] / seconds,
+                "warnings": len(fit.meta["warnings"]),
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PROBLEMS)}; all if none")
+    parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(PROBLEMS):
+        parser.error(f"unknown problem {sorted(unknown)[0]!r}; there are {', '.join(PROBLEMS)}")
+    if options.write and options.names:
+        parser.error("--write needs all problems: leave out the names")
+    rows = []
+    warnings.simplefilter("ignore", tb.TallbayesWarning)  # counted in the table
+    for name in options.names or PROBLEMS:
+        rows += rows_of(name, options.draws)
+        for row in rows[-3:]:
+            print(row, flush=True)
+    note = f"Errors in posterior standard deviations, the largest over coefficients; four chains of {options.draws:,} draws."
+    show("Hard posteriors", rows, note, "hard" if options.write else None)
+
+
+if __name__ == "__main__":
+    main()

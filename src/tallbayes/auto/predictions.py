@@ -1,0 +1,99 @@
+"""What methods are expected to cost on a posterior, before they are tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tallbayes import samplers
+from tallbayes.contract import Sampler, Setup
+from tallbayes.samplers import HMCECS, ExactMinibatch
+
+_WORTH = 2.0  # times by which an approximate method must be faster than the best exact one
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a method is expected to cost: evaluations and iterations for an effective draw, and nanoseconds for each."""
+
+    sampler: Sampler
+    evals_per_ess: float
+    iterations_per_ess: float
+    nanoseconds_per_eval: float
+    nanoseconds_per_iteration: float
+    facts: str
+    setup: Setup | None = None
+    tried: bool = False  # whether a pilot has confirmed it
+
+    @property
+    def nanoseconds_per_ess(self) -> float:
+        """Both parts."""
+        return self.evals_per_ess * self.nanoseconds_per_eval + self.iterations_per_ess * self.nanoseconds_per_iteration
+
+    def as_dict(self) -> dict[str, Any]:
+        """In JSON types, without the setup."""
+        numbers = ("evals_per_ess", "iterations_per_ess", "nanoseconds_per_eval", "nanoseconds_per_iteration")
+        return {"sampler": self.sampler.as_dict(), "facts": self.facts, **{k: float(getattr(self, k)) for k in numbers}}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Prediction:
+        """The inverse of `as_dict`."""
+        return cls(**{**values, "sampler": samplers.from_dict(values["sampler"])})
+
+
+def price(candidate: Prediction) -> float:
+    """Nanoseconds for an effective draw; an approximate method has to be several times cheaper."""
+    return candidate.nanoseconds_per_ess * (1.0 if candidate.sampler.guarantee.kind == "EXACT" else _WORTH)
+
+
+def turning_point(best: Prediction) -> str:
+    """What would change the choice."""
+    if isinstance(best.sampler, HMCECS):
+        return "; fewer columns for the same rows, or a posterior closer to normal, would favour exact-minibatch"
+    if isinstance(best.sampler, ExactMinibatch):
+        return "; a much larger dimension, a small n or a posterior far from normal would change the choice"
+    return "; more rows for the same columns, or a posterior closer to normal, would favour exact-minibatch"
+
+
+def full_data(sampler: Sampler, setup: Setup) -> Prediction:
+    """NUTS on a whitened posterior: about 2.5 d^0.15 gradients for an effective draw (measured), each a pass over the rows."""
+    n, d = setup.model.data.n, setup.model.dim
+    evals = n * 2.5 * d**0.15
+    facts = f"{evals:,.3g} evaluations per effective draw predicted"
+    return Prediction(sampler, evals, 1.0, 4.0 + 0.5 * d, 2000.0 + 10.0 * d**2, facts, setup)
+
+
+def subsampled_hmc(sampler: Sampler, setup: Setup) -> Prediction | None:
+    """HMC-ECS with the rows its own pilot chose: trajectories of length 1.2 in steps of about 1.4 d^(-1/4), three iterations for
+    an effective draw (measured), more where the estimate is noisy. None if an estimate would read a quarter of the rows."""
+    m, variance = setup.notes["subsample"], setup.notes["variance_predicted"]
+    if 4 * m > setup.model.data.n or setup.notes["bias_guard"] > 1.0:
+        return None
+    d, steps = setup.model.dim, max(1.0, 1.2 * setup.model.dim**0.25 / 1.4)
+    iterations = 3.0 * (1.0 + variance)
+    facts = f"{m:,} rows a gradient chosen by a pilot, predicted Var log L-hat {variance:.2g}"
+    evals, overhead = iterations * m * (steps + 0.01), (steps + 1.0) * (2000.0 + 4.0 * d**2)
+    return Prediction(sampler, evals, iterations, 30.0 + d, overhead, facts, setup)
+
+
+def stays(renewed: np.ndarray) -> float:
+    """Iterations for an effective draw of a chain that now and then moves to an independent draw: sum of squared stays over their sum.
+
+    With a constant probability a of moving this is (2 - a) / a; a few long stays, as in tails, count for what they are.
+
+    >>> stays(np.array([True, True, True, True])), stays(np.array([True, False, False, False]))
+    (1.0, 4.0)
+    """
+    ends = np.append(np.flatnonzero(renewed), renewed.size)
+    stays = np.diff(ends, prepend=0)
+    return float((stays.astype(float) ** 2).sum() / stays.sum())
+
+
+def inefficiency(white: np.ndarray) -> float:
+    """Iterations for an effective draw, from the lag-one correlation of all coordinates together: short chains tell no more."""
+    shifted = white - white.mean(0)
+    correlation = float((shifted[1:] * shifted[:-1]).sum() / max((shifted**2).sum(), 1e-300))
+    correlation = min(max(correlation, -0.2), 0.95)
+    return (1.0 + correlation) / (1.0 - correlation)

@@ -1,0 +1,203 @@
+"""A run from its description to its fit: prepare, choose again where warm-up says so, draw, judge, collect."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tallbayes import auto, streams
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup
+from tallbayes.deadline import Deadline, limited
+from tallbayes.engine import ledger
+from tallbayes.errors import OptionError, TallbayesWarning
+from tallbayes.mode import several
+from tallbayes.mode.centring import Frame, centring_of
+from tallbayes.mode.laplace import Mode
+from tallbayes.mode.search import find_mode
+from tallbayes.model import Model
+from tallbayes.progress import Waiting
+from tallbayes.results import convergence
+from tallbayes.results.cost import effective_sizes
+from tallbayes.results.fit import Fit
+from tallbayes.results.levels import level_draws
+from tallbayes.results.provenance import origin
+from tallbayes.run.chain import Chain
+from tallbayes.run.checkpoint import Checkpoint
+from tallbayes.run.driver import Limits, drive
+
+CHAINS_SHARE = 0.5  # of the time limit that chains have, however long it took to prepare them
+
+
+def execute(
+    model: Model,
+    sampler: Sampler,
+    mode: Mode,
+    setup: Setup | None,
+    description: dict[str, Any],
+    saver: Checkpoint | None,
+    new: bool,
+    cores: int | None,
+    limit: Deadline | None,
+    progress: bool,
+    begun: float,
+) -> Fit:
+    """Prepare the sampler, run its chains within the limits, and collect what they drew; `new` starts the checkpoint."""
+    with limited(limit), ledger.counting() as account:
+        setup = sampler.setup(model, mode, description["seed"], progress) if setup is None else setup
+    spent = mode.evaluations + (description["auto_evals"] or account.rows)  # `auto` prepared its choice within its own
+    chains = _chains(sampler, setup, description)
+    if saver is not None and new:
+        saver.create({**description, "mode": mode_as_dict(mode)})
+    elif saver is not None:
+        for chain in chains:
+            saver.restore(chain)
+    with Waiting("compiling the sampler for this family (once; the result is cached)", progress):
+        chains[0].compile()
+    prepared = time.perf_counter() - begun
+    clock = None if limit is None else Deadline(max(limit.left, CHAINS_SHARE * limit.seconds))
+    failures: list[str] = []
+
+    def smallest_ess(theta: np.ndarray, weights: np.ndarray | None) -> float:
+        try:
+            return float(np.nan_to_num(effective_sizes(theta[:, :, : model.dim], weights)).min())
+        except Exception as error:
+            failures.append(_failure("the effective sample size could not be computed, so until_ess= was not reached", error))
+            return np.inf
+
+    def until(draws: int, until_ess: float | None) -> Limits:
+        return Limits(draws, None if clock is None else clock.left, until_ess)
+
+    status = "complete"
+    if description["predictions"]:  # warm-up judges what `auto` chose
+        chosen_for = description["auto_evals"]
+        sampler, setup, chains, status = auto.warm_up(
+            mode,
+            setup,
+            chains,
+            description,
+            saver,
+            lambda sampler, setup: _chains(sampler, setup, description),
+            lambda chains: drive(chains, until(0, None), cores, progress, saver, smallest_ess),
+        )
+        spent += description["auto_evals"] - chosen_for
+    if status == "complete":
+        limits = until(description["draws"], description["until_ess"])
+        status = drive(chains, limits, cores, progress, saver, smallest_ess)
+    total = time.perf_counter() - begun
+    return _collect(model, sampler, setup, mode, description, chains, status, spent, prepared, total, failures)
+
+
+def _with_modes(guarantee: Guarantee, mode: Mode) -> Guarantee:
+    """The guarantee with what it assumes of the modes, where there is not proven to be one."""
+    if mode.searches == 0:
+        return guarantee
+    return replace(guarantee, assumed=(*guarantee.assumed, several.assumption(mode)))
+
+
+def _chains(sampler: Sampler, setup: Setup, description: dict[str, Any]) -> list[Chain]:
+    seeds = [streams.chain(description["seed"], c) for c in range(description["chains"])]
+    starts, lengths = np.asarray(description["starts"], float), (description["warmup"], description["thin"])
+    return [Chain(c, sampler, setup, seed, starts[c], *lengths) for c, seed in enumerate(seeds)]
+
+
+def _failure(what: str, error: Exception) -> str:
+    """The sentence for a check that failed after the run: its draws are kept."""
+    return f"{what} ({type(error).__name__}: {error}). The draws are complete, but were not checked."
+
+
+def _collect(
+    model: Model,
+    sampler: Sampler,
+    setup: Setup,
+    mode: Mode,
+    description: dict[str, Any],
+    chains: list[Chain],
+    status: str,
+    spent: int,
+    prepared: float,
+    total: float,
+    failures: list[str],
+) -> Fit:
+    parts = [chain.collected() for chain in chains]
+    shortest = min(p[0].shape[0] for p in parts)
+    if shortest == 0:
+        least, warmup = min(c.iteration for c in chains), description["warmup"]
+        where = f"after {least:,} of {warmup:,} iterations of warm-up" if least < warmup else "in its first draw"
+        raise OptionError(
+            f"stopped ({status}) before every chain had a draw, one of them {where}; allow more time, fewer iterations of warm-up, or "
+            "resume from a checkpoint with tallbayes.resume." + "".join(f" Note that {sentence}" for sentence in mode.warnings)
+        )
+    theta = np.stack([p[0][:shortest] for p in parts])
+    theta, levels = theta[:, :, : model.dim], level_draws(model, theta[:, :, model.dim :])
+    table = np.stack([p[1][:shortest] for p in parts])
+    stats = {name: table[:, :, k] for k, name in enumerate(sampler.columns)}
+    diagnosis = Diagnosis()
+    with ledger.counting() as account:
+        try:
+            diagnosis = sampler.diagnose(Outcome(setup, theta, stats, description["thin"]))
+        except Exception as error:
+            failures.append(_failure(f"the checks of {sampler.name} after the run failed", error))
+    meta = {
+        **{k: description[k] for k in ("model", "sampler", "user_sampler", "seed", "thin")},
+        "sampler_name": sampler.name,
+        **origin(model),
+        "warmup": description["warmup"],
+        "notes": {**setup.notes, **diagnosis.notes},
+        "parameters": description["model"]["options"].get("parameters"),
+    }
+    result = Fit(
+        theta=theta,
+        stats=stats,
+        names=model.names,
+        guarantee=_with_modes(sampler.guarantee, mode),
+        why=description["why"] or setup.why,
+        status=status,
+        setup={"passes": mode.passes, "evals": spent + account.rows, "seconds": prepared},
+        warmup={
+            "iterations": sum(c.iteration for c in chains),
+            "evals": sum(c.warmup_evaluations for c in chains),
+            "seconds": sum(c.seconds["warmup"] for c in chains),
+        },
+        seconds={"draws": sum(c.seconds["draws"] for c in chains), "total": total},
+        laplace_mean=mode.reference,
+        laplace_factor=mode.factor,
+        meta=meta,
+        data=model.data,
+        levels=levels,
+    )
+    sentences = list(diagnosis.warnings)
+    try:
+        sentences += convergence.doubts(result)
+    except Exception as error:
+        failures.append(_failure("convergence could not be judged", error))
+    for sentence in [*failures, *sentences]:
+        warnings.warn(sentence, TallbayesWarning, stacklevel=4)
+    meta["warnings"] = [*model.doubts, *mode.warnings, *failures, *sentences]  # model and mode have warned already
+    return result
+
+
+def mode_as_dict(mode: Mode) -> dict[str, Any]:
+    """A mode in JSON types, for a checkpoint."""
+    names = ("reference", "gradient", "hessian", "precision")
+    return {
+        **{k: getattr(mode, k).tolist() for k in names},
+        **{k: getattr(mode, k) for k in ("log_posterior", "passes", "evaluations", "searches")},
+        "warnings": list(mode.warnings),
+        "frame": None if mode.frame is None else [part.tolist() for part in mode.frame[1:]],
+    }
+
+
+def mode_from_dict(model: Model, values: dict[str, Any]) -> Mode:
+    """The inverse of `mode_as_dict`."""
+    if model.grouped:  # the levels' part is not kept: the search finds the same again
+        return find_mode(model, progress=False)
+    arrays = {k: np.asarray(values[k], float) for k in ("reference", "gradient", "hessian", "precision")}
+    numbers = {k: values[k] for k in ("log_posterior", "passes", "evaluations", "searches")}
+    frame, centring = values["frame"], centring_of(model)
+    if frame is not None and centring is not None:
+        frame = Frame(centring, *(np.asarray(part, float) for part in frame))
+    return Mode(model=model, **{**arrays, **numbers}, frame=frame, warnings=tuple(values["warnings"]))
