@@ -10,6 +10,7 @@ import tallbayes as tb
 from tallbayes import auto
 from tallbayes.auto import predictions
 from tallbayes.errors import ModelError, OptionError
+from tallbayes.run.chain import Chain
 
 
 def logistic(n, d, seed=0):
@@ -112,7 +113,7 @@ def test_an_approximate_method_must_be_worth_it():
 
 def test_a_prediction_survives_a_file():
     heavy = tb.samplers.ExactMinibatch(rate="tuna", chi=2.0, move=tb.moves.independence(df=4), two_stage=False)
-    for sampler in (auto.FullData(), tb.samplers.HMCECS(), heavy):
+    for sampler in (tb.samplers.FullData(), tb.samplers.HMCECS(), heavy):
         one = prediction(sampler, 10.0, 200.0)
         again = auto.Prediction.from_dict(json.loads(json.dumps(one.as_dict())))
         assert again == replace(one, tried=False) and again.sampler == sampler
@@ -186,27 +187,29 @@ def test_warm_up_that_contradicts_the_prediction_makes_auto_choose_again(mistake
     assert longer.why == fit.why and (longer.theta[:, :50] == fit.theta).all()
 
 
-def test_a_run_stopped_before_the_verdict_reaches_it_when_it_is_resumed(mistaken, tmp_path):
-    mode = tb.find_mode(mistaken, progress=False)
-    whole = tb.sample(mistaken, draws=30, warmup=300, chains=2, seed=1, mode=mode, progress=False)
-    with pytest.raises(OptionError, match="before every chain had a draw"):
-        tb.sample(
-            mistaken,
-            draws=30,
-            warmup=300,
-            chains=2,
-            seed=1,
-            mode=mode,
-            checkpoint=tmp_path / "run",
-            max_seconds=1e-6,
-            progress=False,
-        )
+def test_a_run_stopped_before_the_verdict_reaches_it_when_it_is_resumed(mistaken, tmp_path, monkeypatch):
+    mode, own = tb.find_mode(mistaken, progress=False), Chain.chunk
+    options = {"draws": 30, "warmup": 300, "chains": 2, "seed": 1, "mode": mode, "progress": False}
+    whole = tb.sample(mistaken, **options)
+
+    def chunk(self, goal):
+        if self.watched and self.iteration >= 200:
+            raise KeyboardInterrupt
+        return own(self, goal)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Chain, "chunk", chunk)
+        with pytest.raises(OptionError, match="before every chain had a draw"):
+            tb.sample(mistaken, **options, checkpoint=tmp_path / "run")
+    again = []
+    monkeypatch.setattr(Chain, "chunk", lambda self, goal: again.append(self.iteration) or own(self, goal))
     resumed = tb.resume(tmp_path / "run", mistaken, progress=False)
     assert (resumed.theta == whole.theta).all() and resumed.why == whole.why
+    assert again[0] > 0  # warm-up went on from where it was
 
 
 def test_the_verdict_keeps_what_is_still_the_best():
-    quick, slow = prediction(tb.samplers.ExactMinibatch(), 1.0, 1.0), prediction(auto.FullData(), 1e6, 1e9)
+    quick, slow = prediction(tb.samplers.ExactMinibatch(), 1.0, 1.0), prediction(tb.samplers.FullData(), 1e6, 1e9)
     walk = np.cumsum(np.random.default_rng(0).standard_normal((4, 500, 1)), axis=1)
     verdict = auto.reconsider([quick, slow], walk, np.full((4, 500), 5.0))
     assert not verdict.again and verdict.said.endswith("still less than the alternatives")

@@ -315,17 +315,15 @@ class Informed(Sampler):
                 f"{100 * setup.notes['startup']:.2g} % of the start of a window's recursion is left at the window; give the model a "
                 "longer lead=."
             )
-        if ratio > _WIDE and self.scaled:
-            warnings.append(
-                f"the draws have up to {ratio:.3g} times the variance of the Laplace fit: subsets shift the posterior; raise "
-                "subsample or inverse_temperature."
-            )
-        elif ratio > _WIDE:
+        if ratio > _WIDE:
             m, n = setup.notes["subsample"], setup.model.data.n
-            warnings.append(
-                f"the draws have up to {ratio:.3g} times the variance of the Laplace fit: LWA draws from the posterior of {m:,} rows, not "
-                f"of all {n:,}. Use 'informed', which scales sub-posteriors to all rows, or an exact sampler."
-            )
+            reason = "subsets shift the posterior; raise subsample or inverse_temperature."
+            if not self.scaled:
+                reason = (
+                    f"LWA draws from the posterior of {m:,} rows, not of all {n:,}. Use 'informed', which scales sub-posteriors to all "
+                    "rows, or an exact sampler."
+                )
+            warnings.append(f"the draws have up to {ratio:.3g} times the variance of the Laplace fit: {reason}")
         return Diagnosis(notes, tuple(warnings))
 
     def audit(
