@@ -142,7 +142,9 @@ def variance_score(sampler, expected, draws=8_000, chains=4):
 
 N, M = 2000, 100
 HMC = tb.moves.hmc(time=1.5)
-filter_wide = pytest.mark.filterwarnings("ignore:the draws have up to", "ignore:the subset was refreshed")
+filter_wide = pytest.mark.filterwarnings(
+    "ignore:the draws have up to", "ignore:the subset was refreshed", "ignore:the chains disagree"
+)
 
 
 @filter_wide

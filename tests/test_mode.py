@@ -212,6 +212,7 @@ def test_small_weights_do_not_make_data_separable():
     np.testing.assert_allclose(light.reference, mode_of("logistic", X, y, priors.flat()).reference, rtol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:column 'x1' separates the response")
 @pytest.mark.parametrize("prior", [priors.weakly_informative(), priors.normal(2.5), priors.cauchy()])
 def test_separable_data_converge_under_a_proper_prior(prior):
     for X, y in (separable(), half_separable(1.0)):

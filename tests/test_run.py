@@ -135,7 +135,7 @@ def starts(monkeypatch):
         seen.append(theta)
         return Chain(number, sampler, setup, seed, theta, *rest)
 
-    monkeypatch.setattr(api, "Chain", watched)
+    monkeypatch.setattr("tallbayes.execution.Chain", watched)
     return seen
 
 
@@ -427,7 +427,7 @@ def test_resume_reads_the_rows_again(file, tmp_path, memory):
 def test_resume_builds_the_same_model_again(file, monkeypatch, tmp_path, family, options, prior):
     model = tb.models.build(family, tb.read(file, "y ~ x", progress=False), prior, **options)
     descriptions = []
-    monkeypatch.setattr(api, "_run", lambda *arguments: descriptions.append(arguments[4]))
+    monkeypatch.setattr(api, "execute", lambda *arguments: descriptions.append(arguments[4]))
     sample(model)
     again = api._rebuild(json.loads(json.dumps(descriptions[0])), tmp_path, False)
     assert again.describe() == model.describe() and again.default_prior == model.default_prior

@@ -17,6 +17,7 @@ from tallbayes.deadline import Deadline, limited
 from tallbayes.engine import ledger
 from tallbayes.errors import OptionError, StoreError, unknown
 from tallbayes.execution import execute, mode_from_dict
+from tallbayes.mode import several
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
@@ -159,6 +160,7 @@ def sample(
         "thin": thin,
         "draws": draws,
         "starts": starts.tolist(),
+        "separate_modes": several.warning(mode),
         "until_ess": until_ess,
         "why": why,
         "auto_evals": spent,

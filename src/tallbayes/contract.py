@@ -206,6 +206,7 @@ class Sampler(ABC):
     cost: ClassVar[str]  # rows read per iteration, in words, for the table of samplers
     Info: ClassVar[Any]  # NamedTuple class of what a step reports; "acceptance_rate" must be among its fields
     needs_groups: ClassVar[bool] = False  # whether it serves hierarchical models, and no others
+    crosses_modes: ClassVar[bool] = False  # whether its chains weigh separate modes correctly
     any_rows: ClassVar[bool] = False  # whether it serves models with a `row_limitation`, such as a time series
 
     def __post_init__(self) -> None:

@@ -169,7 +169,8 @@ def _collect(
         data=model.data,
         levels=levels,
     )
-    sentences = list(diagnosis.warnings)
+    separate = None if sampler.crosses_modes else description["separate_modes"]
+    sentences = [*([] if separate is None else [separate]), *diagnosis.warnings]
     try:
         sentences += convergence.doubts(result)
     except Exception as error:

@@ -48,6 +48,7 @@ def two_modes(shift=0.0):
     return tb.models.from_jax(log_lik, data, prior=tb.priors.normal(10.0, location=shift), dim=1)
 
 
+@pytest.mark.filterwarnings("ignore:the chains disagree")
 def test_two_modes_that_matter_are_warned_of_everywhere(tmp_path):
     model = two_modes()
     with pytest.warns(TallbayesWarning, match="2 separate modes"):

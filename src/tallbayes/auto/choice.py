@@ -17,11 +17,12 @@ from tallbayes.deadline import require_time
 from tallbayes.diagnostics.tail_survey import HeavyTail, heaviest_tail
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.mode.laplace import Mode
+from tallbayes.mode.several import important
 from tallbayes.model import Model
 from tallbayes.moves import independence, nuts
 from tallbayes.progress import Waiting
 from tallbayes.run.chain import Chain
-from tallbayes.samplers import HMCECS, ExactMinibatch, FullData, MinibatchGibbs
+from tallbayes.samplers import HMCECS, ExactMinibatch, FullData, MinibatchGibbs, ModeJumping
 from tallbayes.schemes.poisson_minibatch import dominating
 from tallbayes.streams import Stream, generator
 from tallbayes.target import charge
@@ -58,6 +59,8 @@ def choose(model: Model, mode: Mode, guarantee: str | None, seed: int, progress:
     """
     if model.grouped:
         return _hierarchical(model, mode, seed, progress)
+    if len(important(mode)) > 1:
+        return _several_modes(model, mode, seed, progress)
     return Weighing(model, mode, guarantee, seed, progress).choice()
 
 
@@ -200,6 +203,14 @@ class Weighing:
         for name, reason in self.refused.items():
             why += f"; {name} was skipped: {reason.rstrip('.')}"
         return why + turning_point(best)
+
+
+def _several_modes(model: Model, mode: Mode, seed: int, progress: bool) -> Choice:
+    """Other samplers rarely cross from one mode to another, so that their draws do not weigh the modes."""
+    sampler = ModeJumping()
+    setup = sampler.setup(model, mode, seed, progress)
+    count = len(important(mode))
+    return Choice(sampler, setup, f"auto chose {sampler.name}: the posterior has {count} separate modes; {setup.why}", [])
 
 
 def _hierarchical(model: Model, mode: Mode, seed: int, progress: bool) -> Choice:

@@ -62,6 +62,25 @@ def _zero_row(bound: Zero, rates: np.ndarray, row: int) -> float:
     return 0.0
 
 
+class NoBound(NamedTuple):
+    """Residuals without a bound: every decision reads all rows."""
+
+
+@total_rate.register(NoBound)
+def _unbounded_total(bound: NoBound, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
+    return np.inf
+
+
+@draw_row.register(NoBound)
+def _unbounded_draw(rng: np.random.Generator, bound: NoBound, rates: np.ndarray, total: float) -> tuple[int, float]:
+    return 0, np.inf
+
+
+@row_rate.register(NoBound)
+def _unbounded_row(bound: NoBound, rates: np.ndarray, row: int) -> float:
+    return np.inf
+
+
 class Angular(NamedTuple):
     """g(w, w')."""
 

@@ -99,8 +99,8 @@ def centring_of(model: Model) -> Centring | None:
         or not isinstance(model.rows, SingleIndex | MultiIndex)
     ):
         return None
-    mean, sd = data.moments.mean[: data.d], data.moments.sd[: data.d]
-    far = (np.abs(mean) > _FAR * sd) & (sd > 0.0)
+    mean, sd, low, high = (part[: data.d] for part in (data.moments.mean, data.moments.sd, data.moments.low, data.moments.high))
+    far = (np.abs(mean) > _FAR * sd) & (low < high)
     far[data.intercept] = False
     if not far.any() or kinks_of(model.prior_terms).where.size:
         return None

@@ -63,9 +63,7 @@ def find_mode(
             return find_linear_mode(model, cores)  # type: ignore[arg-type]
         return find_joint_mode(model, progress=progress, cores=cores)  # type: ignore[arg-type]
     mode = _search(model, seed, progress, cores, tolerance)
-    separate = several.warning(mode)
-    modes = () if separate is None else (separate,)
-    announce(mode, (*collinear_sentences(mode), *sentences_on_responses(model), *modes))
+    announce(mode, (*collinear_sentences(mode), *sentences_on_responses(model)))
     return mode
 
 

@@ -20,6 +20,7 @@ def sentences_on_responses(model: Model) -> tuple[str, ...]:
         or not model.linear
         or model.row_limitation
         or not model.family.log_concave
+        or model.data.n <= model.dim
     ):
         return ()
     classes = max(2, model.predictors)

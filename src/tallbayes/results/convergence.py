@@ -113,7 +113,7 @@ def doubts(fit: Fit) -> list[str]:
         worst = int(apart[np.argmax(numbers.r_hat[apart])])
         who = "the chains disagree" if chains > 1 else "the parts of the chain disagree"
         sentences.append(
-            f"{who} about {fit.names[worst]!r} (R-hat {numbers.r_hat[worst]:.3g}): the draws do not describe the posterior yet. "
+            f"{who} about {fit.names[worst]!r} (R-hat {numbers.r_hat[worst]:.4g}): the draws do not describe the posterior yet. "
             f"Run longer; if that does not help, {other}."
         )
     elif total >= 4 * SHORTEST and np.nanmin(sizes, initial=np.inf) < floor and not numbers.still.any():
