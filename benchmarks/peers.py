@@ -17,7 +17,7 @@ clock = time.perf_counter  # or time.process_time, where other work competes for
 
 
 def jax_log_density(model: tb.models.Model, mode: Any) -> Any:
-    """Log posterior of a logistic or Poisson model in whitened coordinates, jitted."""
+    """Log posterior of a logistic, Poisson or Student-t model in whitened coordinates."""
     import jax
     import jax.numpy as jnp
 
@@ -33,6 +33,9 @@ def jax_log_density(model: tb.models.Model, mode: Any) -> Any:
         eta = x @ theta + offset
         if model.family.name == "logistic":
             likelihood = jnp.sum(y * eta - jnp.logaddexp(0.0, eta))
+        elif model.family.name == "student_t":
+            nu, spread = model.options["nu"], model.options["scale"]
+            likelihood = -0.5 * (nu + 1.0) * jnp.sum(jnp.log1p(((y - eta) / spread) ** 2 / nu))
         else:
             likelihood = jnp.sum(y * eta - jnp.exp(eta))
         judged = theta.at[intercept].set(centre @ theta) if intercept >= 0 else theta
