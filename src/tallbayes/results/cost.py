@@ -63,7 +63,7 @@ def tail_sizes(theta: np.ndarray, weights: np.ndarray | None = None) -> np.ndarr
     return _by_coordinate("ess", theta, method="tail", prob=0.05)
 
 
-def quantiles(values: np.ndarray, weights: np.ndarray, levels: tuple[float, float]) -> np.ndarray:
+def quantiles(values: np.ndarray, weights: np.ndarray, levels: tuple[float, ...]) -> np.ndarray:
     """Quantiles of weighted values; signed weights are allowed."""
     if (weights == weights[0]).all():
         return np.quantile(values, levels)

@@ -185,8 +185,8 @@ def ratios(fit: Fit, prob: float) -> pd.DataFrame:
         if j == fit.meta.get("intercept"):
             continue
         values = fit.theta[:, :, j].reshape(-1)
-        middle = np.exp(quantiles(values, weights, (0.5, 0.5))[0])
-        low, high = np.exp(quantiles(values, weights, (0.5 - prob / 2, 0.5 + prob / 2)))
+        with np.errstate(over="ignore"):  # a coefficient without a limit has an infinite ratio
+            middle, low, high = np.exp(quantiles(values, weights, (0.5, 0.5 - prob / 2, 0.5 + prob / 2)))
         above = float(np.clip(np.average(values > 0, weights=weights), 0.0, 1.0))
         rows[name] = {family.ratio: middle, "lower": low, "upper": high, "P(>1)": above}
     if not rows:
