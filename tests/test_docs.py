@@ -1,5 +1,6 @@
 """The documentation is current, its links resolve, and every Python block in it runs."""
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
@@ -92,6 +93,29 @@ def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text()
     for page in (ROOT / "docs").rglob("*.md"):
         assert f": {page.relative_to(ROOT / 'docs')}\n" in navigation
+
+
+def _patterns(folder):
+    """What the string constants and f-strings of the scripts of a folder can be, as regular expressions, by script."""
+    for script in Path(ROOT / folder).glob("*.py"):
+        for node in ast.walk(ast.parse(script.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield f"{folder}.{script.stem}", re.escape(node.value)
+            if isinstance(node, ast.JoinedStr):
+                parts = (re.escape(v.value) if isinstance(v, ast.Constant) else r"[\w-]+" for v in node.values)
+                yield f"{folder}.{script.stem}", "".join(parts)
+
+
+def test_every_block_of_results_has_a_script_that_writes_it():
+    text = (ROOT / "docs/results.md").read_text()
+    marks = re.findall(r"<!-- ([\w-]+):begin -->", text)
+    assert len(marks) == len(set(marks)) > 40
+    patterns = [*_patterns("benchmarks"), *_patterns("experiments")]
+    for mark in marks:
+        writers = {script for script, pattern in patterns if len(pattern) > 3 and re.fullmatch(pattern, mark)}
+        assert writers, f"no script writes the block {mark!r} of docs/results.md"
+    for command in re.findall(r"python -m ((?:benchmarks|experiments)\.\w+)", text):
+        assert (ROOT / (command.replace(".", "/") + ".py")).exists(), command
 
 
 def test_the_readme_is_short_and_starts_with_an_example():

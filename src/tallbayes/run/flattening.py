@@ -1,4 +1,4 @@
-"""Nested NamedTuples of numbers and arrays to a flat dictionary and back: what checkpoints hold."""
+"""Nested NamedTuples and tuples of numbers and arrays to a flat dictionary and back: what checkpoints hold."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ def flatten(value: Any, prefix: str = "") -> dict[str, np.ndarray]:
         for name in value._fields:
             out.update(flatten(getattr(value, name), f"{prefix}.{name}"))
         return out
+    if isinstance(value, tuple):
+        return {name: part for k, item in enumerate(value) for name, part in flatten(item, f"{prefix}.{k}").items()}
     return {prefix: np.asarray(value)}
 
 
@@ -26,6 +28,8 @@ def unflatten(template: Any, values: dict[str, np.ndarray], prefix: str = "") ->
     """The inverse of `flatten`, given a value of the same shape and types."""
     if hasattr(template, "_fields"):
         return type(template)(*(unflatten(getattr(template, k), values, f"{prefix}.{k}") for k in template._fields))
+    if isinstance(template, tuple):
+        return tuple(unflatten(item, values, f"{prefix}.{k}") for k, item in enumerate(template))
     stored = values[prefix]
     if isinstance(template, np.ndarray):
         return np.ascontiguousarray(stored)
