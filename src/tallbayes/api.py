@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tallbayes.mode import several
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
+from tallbayes.named_priors import PriorLike
 from tallbayes.progress import Waiting
 from tallbayes.results.cost import disagreement, effective_sizes
 from tallbayes.results.fit import Fit
@@ -48,7 +50,7 @@ def fit(
     formula: str,
     source: Any,
     family: str = "logistic",
-    prior: priors.Prior | None = None,
+    prior: PriorLike = None,
     sampler: str | Sampler = "auto",
     *,
     family_options: dict[str, Any] | None = None,
@@ -81,7 +83,9 @@ def fit(
     if store is not None:
         require_path("store", store)
     if prior is not None:
-        require_instance("prior", prior, priors.Prior, "a prior such as tallbayes.priors.normal(2.5)")
+        require_instance(
+            "prior", prior, (priors.Prior, Mapping), "a prior such as tallbayes.priors.normal(2.5), or priors by name"
+        )
     described, settings = _divided(family, family_options, options)
     check_options(sampler=sampler, progress=progress, **settings)
     data = read(source, formula, offset=offset, weights=weights, store=store, memory=memory, dtype=dtype, progress=progress)

@@ -273,7 +273,7 @@ def _local_model(model: Model, point: _Point, kinks: Kinks) -> LocalModel:
     if flat.any():
         name_flat_direction(model, np.eye(flat.size)[int(np.argmax(flat))])
     local = LocalModel(point.theta, point.gradient, point.precision, kinks)
-    if local.newton is None and not model.prior.proper:  # type: ignore[union-attr]
+    if local.newton is None and not model.prior.proper:
         values, vectors = local.eigen
         least = int(np.argmin(np.abs(values)))
         if abs(values[least]) < _FLAT:
@@ -332,7 +332,7 @@ def warn_of_collinear(mode: Mode) -> None:
 
 
 def _divergence(model: Model, point: _Point, distance: float) -> str:
-    if separable(model) and not model.prior.proper:  # type: ignore[union-attr]
+    if separable(model) and not model.prior.proper:
         spread = np.abs(point.theta) * np.maximum(model.data.moments.sd[: model.dim], 1e-300)
         return no_maximum(model, model.names[int(np.argmax(spread))])
     text = f"the search for the mode did not converge in {_MAX_STEPS} steps: "
@@ -351,7 +351,7 @@ def _widest(mode: Mode) -> tuple[float, str]:
     Under a flat prior Newton 'converges' where the likelihood saturates: some linear predictor then has no bound.
     """
     model = mode.model
-    if not model.linear or model.prior.proper or model.family.response_scale or model.predictors > 1:  # type: ignore[union-attr]
+    if not model.linear or model.prior.proper or model.family.response_scale or model.predictors > 1:
         return 0.0, ""
     d, moments, intercept = model.data.d, model.data.moments, model.data.intercept
     low, high, mean = moments.low[:d], moments.high[:d], moments.mean[:d]
