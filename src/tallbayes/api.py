@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tallbayes.mode import several
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
+from tallbayes.named_priors import PriorLike
 from tallbayes.results.fit import Fit
 from tallbayes.results.levels import check_memory
 from tallbayes.results.provenance import recorded_options, recorded_sampler, written_by_user
@@ -44,7 +46,7 @@ def fit(
     formula: str,
     source: Any,
     family: str = "logistic",
-    prior: priors.Prior | None = None,
+    prior: PriorLike = None,
     sampler: str | Sampler = "auto",
     *,
     family_options: dict[str, Any] | None = None,
@@ -77,7 +79,9 @@ def fit(
     if store is not None:
         require_path("store", store)
     if prior is not None:
-        require_instance("prior", prior, priors.Prior, "a prior such as tallbayes.priors.normal(2.5)")
+        require_instance(
+            "prior", prior, (priors.Prior, Mapping), "a prior such as tallbayes.priors.normal(2.5), or priors by name"
+        )
     described, settings = _divided(family, family_options, options)
     check_options(sampler=sampler, progress=progress, **settings)
     data = read(source, formula, offset=offset, weights=weights, store=store, memory=memory, dtype=dtype, progress=progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -14,7 +14,9 @@ from tallbayes.engine import passes
 from tallbayes.engine.multi_index import MultiIndex
 from tallbayes.engine.rows import SingleIndex
 from tallbayes.errors import DataError, ModelError
-from tallbayes.priors import Prior, PriorTerms, prior_gradient, prior_precision, prior_value, weakly_informative
+from tallbayes.named_priors import resolve
+from tallbayes.priors import Prior, PriorTerms, prior_gradient, prior_precision, prior_value
+from tallbayes.scale_priors import ScalePrior
 
 RESPONSES = ("binary", "count", "positive", "real", "class", "series")
 
@@ -78,6 +80,8 @@ class Family:
     tangent: Tangent | None = None
     unit_scale_member: Callable[[Any], Any] = lambda member: None
     """For a member with an unknown scale, the one of scale 1 whose sums are its sufficient statistics; None for others."""
+    nuisance_priors: Mapping[str, ScalePrior] = field(default_factory=dict)
+    """Default priors of unknown parameters, such as {"size": inverse_gamma(0.4, 0.3)}; others are flat in the logarithm."""
     plain_sample: bool = False  # rows differ in y alone, and log-likelihoods are quadratic in it
 
 
@@ -93,7 +97,7 @@ class Model:
     data: Dataset
     family: Family
     member: Any
-    prior: Prior | None = None
+    prior: Any = None  # a Prior once the model is made; priors by name become one
     nuisances: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     predictors: int = 1
@@ -117,10 +121,12 @@ class Model:
                 f"{self.family.name} was given data with groups; make the model with tallbayes.models.{self.family.name}."
             )
         self.default_prior = self.prior is None
-        if self.prior is None:
-            self.prior = weakly_informative()
-        if not isinstance(self.prior, Prior):
-            raise DataError(f"prior must come from tallbayes.priors, such as tallbayes.priors.normal(10); got {self.prior!r}.")
+        if not (self.prior is None or isinstance(self.prior, Prior | Mapping)):
+            raise DataError(
+                "prior must come from tallbayes.priors, such as tallbayes.priors.normal(10), or be a dictionary of such priors by "
+                f"name; got {self.prior!r}."
+            )
+        self.prior = resolve(self.prior, self.data.columns, *self._prior_names())
         self._check_response()
         clash = [name for name in self.nuisances if name in self.data.columns]
         if clash:
@@ -132,6 +138,10 @@ class Model:
             )
         if self.data.total_weight <= 0:
             raise DataError("all weights are zero: no row has a likelihood.")
+
+    def _prior_names(self) -> tuple[tuple[str, ...], tuple[str, ...], Mapping[str, ScalePrior]]:
+        """Names of the parameters that prior= may name, those of unknown parameters of the family, and their default priors."""
+        return self.names, self.nuisances, self.family.nuisance_priors
 
     def _check_response(self) -> None:
         y = self.data.y

@@ -12,9 +12,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from tallbayes import api, models, priors
+from tallbayes import api, models
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import OptionError, TallbayesError, TallbayesWarning, unknown
+from tallbayes.named_priors import PriorLike
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -35,7 +36,7 @@ class _BayesEstimator(BaseEstimator):
     def __init__(
         self,
         family: str,
-        prior: priors.Prior | None,
+        prior: PriorLike,
         sampler: Any,
         draws: int,
         warmup: int,
@@ -122,7 +123,7 @@ class BayesClassifier(ClassifierMixin, _BayesEstimator):
         self,
         family: str = "logistic",
         *,
-        prior: priors.Prior | None = None,
+        prior: PriorLike = None,
         sampler: Any = "auto",
         draws: int = 1000,
         warmup: int = 1000,
@@ -200,7 +201,7 @@ class BayesRegressor(RegressorMixin, _BayesEstimator):
         self,
         family: str = "gaussian",
         *,
-        prior: priors.Prior | None = None,
+        prior: PriorLike = None,
         sampler: Any = "auto",
         draws: int = 1000,
         warmup: int = 1000,

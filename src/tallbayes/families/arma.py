@@ -17,6 +17,7 @@ from tallbayes.data.moments import Moments, check_finite
 from tallbayes.engine.series import Series, admissible
 from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.model import Family, Model
+from tallbayes.named_priors import PriorLike
 from tallbayes.priors import Prior, PriorTerms
 
 MOST = 20  # largest p and q
@@ -139,7 +140,7 @@ FAMILY = Family(
 
 
 def arma(
-    data: Any, p: int = 1, q: int = 1, sigma: float | None = None, prior: Prior | None = None, lead: int = LEAD
+    data: Any, p: int = 1, q: int = 1, sigma: float | None = None, prior: PriorLike = None, lead: int = LEAD
 ) -> SeriesModel:
     """ARMA(p, q) of a series: an array in the order of time, or a Dataset with an intercept alone (`tallbayes.read` of "y ~ 1").
 

@@ -17,6 +17,7 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.engine.class_rows import ClassRows
 from tallbayes.errors import OptionError
 from tallbayes.model import Family, Model
+from tallbayes.named_priors import PriorLike
 from tallbayes.priors import Prior, PriorTerms
 
 
@@ -93,7 +94,7 @@ FAMILY = Family(
 
 def class_gaussian(
     data: Dataset,
-    prior: Prior | None = None,
+    prior: PriorLike = None,
     classes: int = 2,
     sigma: float | None = None,
     mapping: Any = None,

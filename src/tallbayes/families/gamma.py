@@ -16,7 +16,7 @@ from tallbayes.engine.arithmetic import exp, exp_remainder
 from tallbayes.engine.family_functions import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
 from tallbayes.errors import OptionError
 from tallbayes.model import Family, Model
-from tallbayes.priors import Prior
+from tallbayes.named_priors import PriorLike
 
 
 class Gamma(NamedTuple):
@@ -94,7 +94,7 @@ FAMILY = Family(
 )
 
 
-def gamma(data: Dataset, prior: Prior | None = None, *, shape: float) -> Model:
+def gamma(data: Dataset, prior: PriorLike = None, *, shape: float) -> Model:
     """Gamma regression with log link and known shape.
 
     Responses of mean mu have variance mu^2 / shape. The shape is not estimated, and decides how wide the posterior is.

@@ -25,7 +25,7 @@ from tallbayes.engine.family_functions import (
 from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.errors import OptionError
 from tallbayes.model import Family, Model
-from tallbayes.priors import Prior
+from tallbayes.named_priors import PriorLike
 
 
 class Gaussian(NamedTuple):
@@ -153,7 +153,7 @@ FAMILY = Family(
 )
 
 
-def gaussian(data: Dataset, prior: Prior | None = None, sigma: float | None = None) -> Model:
+def gaussian(data: Dataset, prior: PriorLike = None, sigma: float | None = None) -> Model:
     """Gaussian regression. With `sigma=None` log sigma is the last coordinate of theta, with a flat prior.
 
     >>> import numpy as np, tallbayes as tb

@@ -26,7 +26,7 @@ from tallbayes.engine.family_functions import (
 )
 from tallbayes.engine.lower_gaps import lower_gap, lower_jet, lower_slope
 from tallbayes.model import Family, Model, Tangent, no_terms
-from tallbayes.priors import Prior
+from tallbayes.named_priors import PriorLike
 
 _PEAK = math.log(2.0 + math.sqrt(3.0))
 _SUPREMUM = 1.0 / (6.0 * math.sqrt(3.0))
@@ -223,7 +223,7 @@ FAMILY = Family(
 )
 
 
-def logistic(data: Dataset, prior: Prior | None = None) -> Model:
+def logistic(data: Dataset, prior: PriorLike = None) -> Model:
     """Logistic regression of a response in {0, 1}.
 
     >>> import numpy as np, tallbayes as tb

@@ -29,7 +29,7 @@ from tallbayes.errors import OptionError
 from tallbayes.families.logistic import bernoulli_residual
 from tallbayes.families.poisson import poisson_counts
 from tallbayes.model import Family, Model
-from tallbayes.priors import Prior
+from tallbayes.named_priors import PriorLike
 
 _PEAK = math.log(2.0 + math.sqrt(3.0))
 _SUPREMUM = 1.0 / (6.0 * math.sqrt(3.0))
@@ -138,7 +138,7 @@ FAMILY = Family(
 )
 
 
-def negbin(data: Dataset, prior: Prior | None = None, *, size: float) -> Model:
+def negbin(data: Dataset, prior: PriorLike = None, *, size: float) -> Model:
     """Negative binomial regression with log link and known size; a large size is nearly Poisson.
 
     Counts of mean mu have variance mu + mu^2 / size. The size is not estimated, and decides how wide the posterior is.

@@ -15,14 +15,15 @@ from tallbayes.errors import DataError, OptionError
 from tallbayes.families.gaussian import FAMILY as GAUSSIAN
 from tallbayes.families.gaussian import GaussianScale
 from tallbayes.model import Model
-from tallbayes.priors import Prior, flat
+from tallbayes.named_priors import PriorLike
+from tallbayes.priors import flat
 
 FAMILY = replace(
     GAUSSIAN, name="normal", examples=(GaussianScale(),), member_of=lambda **options: GaussianScale(), plain_sample=True
 )
 
 
-def normal(y: Any, prior: Prior | None = None, weights: Any = None) -> Model:
+def normal(y: Any, prior: PriorLike = None, weights: Any = None) -> Model:
     """A normal sample with unknown mean and standard deviation; `y` is an array, or a Dataset with an intercept alone.
 
     Weights are powers of the likelihood: of an array they are given here, of a Dataset they are its own.

@@ -15,7 +15,7 @@ from tallbayes.engine.arithmetic import exp, exp_remainder
 from tallbayes.engine.family_functions import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
 from tallbayes.errors import ModelError
 from tallbayes.model import Family, Model
-from tallbayes.priors import Prior
+from tallbayes.named_priors import PriorLike
 
 
 class Poisson(NamedTuple):
@@ -92,7 +92,7 @@ FAMILY = Family(
 )
 
 
-def poisson(data: Dataset, prior: Prior | None = None) -> Model:
+def poisson(data: Dataset, prior: PriorLike = None) -> Model:
     """Poisson regression of counts with log link; exposure enters as the offset log(exposure).
 
     >>> import numpy as np, tallbayes as tb

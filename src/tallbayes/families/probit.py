@@ -24,7 +24,7 @@ from tallbayes.engine.family_functions import (
     value,
 )
 from tallbayes.model import Family, Model, no_terms
-from tallbayes.priors import Prior
+from tallbayes.named_priors import PriorLike
 
 _PEAK = 1.0023693422683706  # of |f'''| in z
 _SUPREMUM = 0.29571881919312316  # |f'''| there, rounded up
@@ -143,7 +143,7 @@ FAMILY = Family(
 )
 
 
-def probit(data: Dataset, prior: Prior | None = None) -> Model:
+def probit(data: Dataset, prior: PriorLike = None) -> Model:
     """Probit regression of a response in {0, 1}.
 
     >>> import numpy as np, tallbayes as tb

@@ -8,6 +8,7 @@ K blocks are identified only through the prior, so a flat one is refused.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from tallbayes.engine.lower_gaps import vector_lower_gap, vector_lower_jet, vect
 from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.model import Family, Model, Tangent, no_terms
+from tallbayes.named_priors import PriorLike
 from tallbayes.priors import Prior
 
 THIRD = 2.0**1.5 / (6.0 * math.sqrt(3.0))  # bound of the third derivative along a centred unit vector
@@ -183,7 +185,7 @@ FAMILY = Family(
 )
 
 
-def softmax(data: Dataset, prior: Prior | None = None, classes: int | None = None) -> Model:
+def softmax(data: Dataset, prior: PriorLike = None, classes: int | None = None) -> Model:
     """Multinomial logistic regression; theta is K blocks of coefficients, class by class.
 
     >>> import numpy as np, tallbayes as tb
@@ -198,7 +200,8 @@ def softmax(data: Dataset, prior: Prior | None = None, classes: int | None = Non
         raise OptionError(f"softmax needs at least two classes; got classes={classes}.")
     if largest >= classes:
         raise DataError(f"the response reaches class {largest:g}, but classes={classes} allows 0 to {classes - 1}.")
-    if prior is not None and not prior.proper:
+    given = prior.values() if isinstance(prior, Mapping) else (prior,)
+    if any(isinstance(own, Prior) and not own.proper for own in given):
         raise ModelError(
             "softmax has one block of coefficients a class, so a common shift of all blocks changes nothing and a flat prior has no "
             "posterior. Use a proper prior such as tallbayes.priors.normal(10.0)."

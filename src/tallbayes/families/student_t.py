@@ -30,7 +30,7 @@ from tallbayes.engine.lower_gaps import lower_gap, lower_jet, lower_slope
 from tallbayes.engine.student_density import INNER, student_jet, student_third_supremum
 from tallbayes.errors import OptionError
 from tallbayes.model import Family, Model, Tangent
-from tallbayes.priors import Prior
+from tallbayes.named_priors import PriorLike
 
 _OUTER = math.sqrt(2.0) + 1.0  # with INNER the critical points of f''' in units of sqrt(nu)
 
@@ -178,7 +178,7 @@ FAMILY = Family(
 )
 
 
-def student_t(data: Dataset, prior: Prior | None = None, *, nu: float, scale: float) -> Model:
+def student_t(data: Dataset, prior: PriorLike = None, *, nu: float, scale: float) -> Model:
     """Robust regression with Student-t errors of known degrees of freedom and scale.
 
     Neither is estimated, and both decide how wide the posterior is; `tallbayes.models.family` has a `log_scale` that is.

@@ -116,7 +116,7 @@ def _local_model(model: Model, point: Point, kinks: Kinks, centring: Centring | 
         name_flat_direction(model, np.eye(flat.size)[int(np.argmax(flat))])
     theta = point.theta if centring is None else centring.inwards(point.theta)
     local = LocalModel(theta, point.gradient, point.precision, kinks)
-    if local.newton is None and not model.prior.proper:  # type: ignore[union-attr]
+    if local.newton is None and not model.prior.proper:
         values, vectors = local.eigen
         least = int(np.argmin(np.abs(values)))
         if abs(values[least]) < _FLAT:
@@ -159,7 +159,7 @@ def _require_definite(model: Model, precision: np.ndarray, centring: Centring | 
 
 
 def _divergence(model: Model, point: Point, distance: float) -> str:
-    if separable(model) and not model.prior.proper:  # type: ignore[union-attr]
+    if separable(model) and not model.prior.proper:
         spread = np.abs(point.theta) * np.maximum(model.data.moments.sd[: model.dim], 1e-300)
         return no_maximum(model, model.names[int(np.argmax(spread))])
     text = f"the search for the mode did not converge in {_MAX_STEPS} steps: "

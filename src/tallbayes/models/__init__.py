@@ -22,6 +22,7 @@ from tallbayes.models.group_effects import HierarchicalModel, with_groups
 from tallbayes.models.jax_model import from_jax
 from tallbayes.models.numpyro_model import from_numpyro
 from tallbayes.models.transforms import interval, ordered, positive, real, simplex
+from tallbayes.named_priors import PriorLike
 
 _MODULES = {m.name: importlib.import_module(f"{families.__name__}.{m.name}") for m in pkgutil.iter_modules(families.__path__)}
 _BUILT_IN: dict[str, Callable[..., Model]] = {name: with_groups(getattr(module, name)) for name, module in _MODULES.items()}
@@ -65,7 +66,7 @@ def check_family(family: str, options: Iterable[str]) -> None:
         )
 
 
-def build(family: str, data: Dataset, prior: priors.Prior | None = None, **options: Any) -> Model:
+def build(family: str, data: Dataset, prior: PriorLike = None, **options: Any) -> Model:
     """A model by the name of its family.
 
     >>> import numpy as np, tallbayes as tb

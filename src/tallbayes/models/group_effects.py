@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
@@ -18,14 +18,14 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.data.groups import GroupFactor
 from tallbayes.engine.grouped_rows import FactorRows
 from tallbayes.engine.noncentred import NonCentredPrior, NonCentredRows, noncentred_prior_gradient, noncentred_prior_value
-from tallbayes.errors import ModelError, OptionError, unknown
+from tallbayes.errors import ModelError, OptionError
 from tallbayes.model import Model
-from tallbayes.priors import Prior, PriorTerms, prior_gradient, prior_value, weakly_informative
+from tallbayes.named_priors import DEFAULT, resolve
+from tallbayes.priors import PriorTerms, prior_gradient, prior_value
 from tallbayes.scale_priors import CorrelationPrior, ScalePrior, half_student_t
 
 SERVED = ("gamma", "gaussian", "logistic", "negbin", "poisson", "probit", "student_t")
 _LOG_LINK = ("gamma", "negbin", "poisson")
-DEFAULT = "default"
 
 
 @prior_value.register(NonCentredPrior)
@@ -38,40 +38,6 @@ def _prior_gradient(prior: NonCentredPrior, theta: np.ndarray, gradient: np.ndar
     total = prior_gradient(prior.coefficients, theta[: prior.columns], gradient[: prior.columns])
     noncentred_prior_gradient(prior, theta, gradient)
     return total + noncentred_prior_value(prior, theta)
-
-
-@dataclass(frozen=True)
-class NamedPriors(Prior):
-    """Priors of coefficients by name, and one for all others."""
-
-    others: Prior = field(default_factory=weakly_informative)
-    by_name: tuple[tuple[str, Prior], ...] = ()
-
-    @property
-    def proper(self) -> bool:
-        """Whether all of them are."""
-        return self.others.proper and all(prior.proper for _, prior in self.by_name)
-
-    def terms(self, data: Dataset, predictors: int, nuisances: int, response_scale: bool) -> PriorTerms:
-        """Those of `others`, with the coordinates named replaced."""
-        out = self.others.terms(data, predictors, nuisances, response_scale)
-        for name, prior in self.by_name:
-            j, own = data.columns.index(name), prior.terms(data, predictors, nuisances, response_scale)
-            for part in ("kind", "location", "scale", "df"):
-                getattr(out, part)[j] = getattr(own, part)[j]
-            if j == out.intercept:
-                out = out._replace(intercept=-1)
-        return out
-
-    def describe(self) -> str:
-        """One line for summaries."""
-        return ", ".join(
-            [*(f"{name}: {prior.describe()}" for name, prior in self.by_name), f"others: {self.others.describe()}"]
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON."""
-        return {"name": self.name, "others": self.others.as_dict(), "by_name": {n: p.as_dict() for n, p in self.by_name}}
 
 
 @dataclass(eq=False)
@@ -114,6 +80,10 @@ class HierarchicalModel(Model):
     def level_names(self) -> tuple[tuple[str, str, np.ndarray], ...]:
         """For each factor and term: the name of the variable, the name of the factor and the labels of its levels."""
         return tuple((f"{term}|{f.name}", f.name, f.labels) for f in self.factors for term in f.terms)
+
+    def _prior_names(self) -> tuple[tuple[str, ...], tuple[str, ...], Mapping[str, ScalePrior]]:
+        """The coefficients; those of groups have priors of their own."""
+        return self.data.columns, (), {}
 
     def factor_rows(self, k: int) -> FactorRows:
         """The rows of factor k, level by level."""
@@ -230,18 +200,9 @@ def _hierarchical(constructor: Callable[..., Model], data: Dataset, prior: Any, 
         for f in data.groups
     )
     correlations = tuple(_take(named, f"{f.name}_corr", CorrelationPrior, CorrelationPrior(1.0)) for f in data.groups)
-    by_name = tuple((name, named.pop(name)) for name in list(named) if name in data.columns)
     if named:
         sds = [f"{term}|{f.name}_sigma" for f in data.groups for term in f.terms] + [f"{f.name}_corr" for f in data.groups]
-        raise unknown("parameter in prior=", next(iter(named)), [*data.columns, *sds, DEFAULT])
-    if by_name:
-        others = weakly_informative() if coefficients is None else coefficients
-        for name, own in (*by_name, (DEFAULT, others)):
-            if not isinstance(own, Prior) or own.name == "multivariate_normal":
-                raise OptionError(
-                    f"the prior of {name!r} must come from tallbayes.priors, such as tallbayes.priors.normal(10); got {own!r}."
-                )
-        coefficients = NamedPriors("named", others=others, by_name=by_name)
+        coefficients = resolve({**named, DEFAULT: coefficients}, data.columns, data.columns, (), {}, also=tuple(sds))
     return HierarchicalModel(
         data, plain.family, plain.member, coefficients, plain.nuisances, plain.options, 1, plain.doubts, scales, correlations
     )

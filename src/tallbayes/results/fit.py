@@ -19,7 +19,6 @@ from tallbayes.results.answers import Answers
 from tallbayes.results.levels import LevelDraws, coordinates
 
 FORMAT = "tallbayes-fit-2"
-DERIVED = {"log_sigma": "sigma"}  # parameters also reported after exp
 
 
 @dataclass(eq=False)
@@ -108,10 +107,9 @@ class Fit(Answers):
             raise ModelError(f"{what} is not available for models with group effects yet; use fit.theta and fit.draws(name).")
 
     def derived(self) -> dict[str, np.ndarray]:
-        """What follows from theta: sigma from its log, and the named parameters of a model written by the user."""
-        found = {
-            derived: np.exp(self.theta[:, :, self.names.index(name)]) for name, derived in DERIVED.items() if name in self.names
-        }
+        """What follows from theta: sigma and the like from their logs, and the named parameters of a model written by the user."""
+        logs = [n for n in self.meta.get("nuisances", ["log_sigma"]) if n.startswith("log_") and n in self.names]
+        found = {name.removeprefix("log_"): np.exp(self.theta[:, :, self.names.index(name)]) for name in logs}
         named = self.meta.get("parameters")
         return found if named is None else {**found, **Parameters.from_list(named).unpack(self.theta, np)}
 

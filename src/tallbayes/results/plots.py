@@ -61,7 +61,8 @@ def select(fit: Fit, names: str | Sequence[str] | None, most: int, kind: str) ->
     if names is None:
         every = list(range(len(fit.names)))
         if kind == "forest":  # the intercept and log sigma have other scales
-            effects = [j for j in every if j != fit.meta.get("intercept") and fit.names[j] != "log_sigma"]
+            other = {"log_sigma", *fit.meta.get("nuisances", [])}
+            effects = [j for j in every if j != fit.meta.get("intercept") and fit.names[j] not in other]
             return (effects or every)[: max(most, 30)]
         return every[:most]
     chosen: list[int] = []

@@ -114,7 +114,8 @@ def _responses(fit: Fit, x: np.ndarray, offset: np.ndarray | None, seed: int) ->
 def prior_predictive(model: Model, draws: int = 100, rows: int = 1000, seed: int = 0) -> PredictiveCheck:
     """Responses simulated from the prior, beside the observed ones: does the prior allow what is plausible, and no more?
 
-    Parameters with a flat prior cannot be drawn; log sigma of a gaussian model is set to the log of the standard deviation of y.
+    Parameters with a flat prior cannot be drawn; log sigma of a gaussian model, unless it has a prior, is set to the log of the standard
+    deviation of y.
 
     >>> import numpy as np, tallbayes as tb
     >>> X = np.column_stack([np.ones(200), np.linspace(-1, 1, 200)])
@@ -155,7 +156,8 @@ def prior_predictive(model: Model, draws: int = 100, rows: int = 1000, seed: int
 
 def _from_prior(model: Model, draws: int, rng: np.random.Generator) -> np.ndarray:
     assert model.prior is not None
-    terms, scales = model.prior_terms, [k for k, name in enumerate(model.names) if name == "log_sigma"]
+    terms = model.prior_terms
+    scales = [k for k, name in enumerate(model.names) if name == "log_sigma" and terms.kind[k] == FLAT]
     spread = float(np.std(model.data.y)) or 1.0
     if terms.dense.size == 0:
         kind = np.array(terms.kind)

@@ -68,10 +68,10 @@ class PathPolicy(Policy):
 def prior_rows(mode: Mode) -> PriorRows:
     """Terms of the prior that are not quadratic."""
     terms, d = mode.model.prior_terms, mode.model.dim
-    if (terms.kind == LAPLACE).any():
+    if (terms.kind == LAPLACE).any() or (terms.kind > STUDENT).any():
         raise ModelError(
-            "the Zig-Zag process needs a prior with bounded third derivatives: normal, flat, student_t or cauchy. Use 'exact-minibatch' "
-            "with a Laplace prior."
+            "the Zig-Zag process needs a prior with bounded third derivatives: normal, flat, student_t or cauchy. Use "
+            "'exact-minibatch' with other priors."
         )
     chosen = np.flatnonzero(terms.kind == STUDENT)
     direction = np.array([terms.centre if j == terms.intercept else np.eye(d)[j] for j in chosen]).reshape(-1, d)

@@ -12,7 +12,7 @@ from typing import Any
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import OptionError
 from tallbayes.model import Family, Model
-from tallbayes.priors import Prior
+from tallbayes.named_priors import PriorLike
 
 NEEDED = {"sympy": "sympy", "flint": "python-flint"}
 
@@ -33,7 +33,7 @@ def _require() -> None:
 def family(
     expression: Any,
     data: Dataset,
-    prior: Prior | None = None,
+    prior: PriorLike = None,
     *,
     constants: Mapping[str, float] | None = None,
     mean: Any = None,
@@ -60,7 +60,7 @@ def family(
 
 def expression(
     data: Dataset,
-    prior: Prior | None = None,
+    prior: PriorLike = None,
     *,
     expression: Any,
     constants: Mapping[str, float] | None = None,

@@ -38,7 +38,7 @@ from tallbayes.models.expressions.location_scale import ScaleCertificate, certif
 from tallbayes.models.expressions.simulate import family_normaliser, family_simulator
 from tallbayes.models.expressions.stabilise import stabilised
 from tallbayes.models.expressions.two_indices import pair_source
-from tallbayes.priors import Prior
+from tallbayes.named_priors import PriorLike
 
 OWN_FIELDS = ("window", "location", "knots", "linked", "edges", "table", "everywhere")
 _CALLED = ("inverse", "log", "log1p", "expm1", "root", "power", "logistic_parts", "log1mexp", "tanh_parts", "normal_parts")
@@ -87,7 +87,7 @@ def family_of_options(options: Mapping[str, Any]) -> ExpressionFamily:
 def build(
     expression: Any,
     data: Dataset,
-    prior: Prior | None,
+    prior: PriorLike,
     constants: Mapping[str, float] | None,
     mean: Any,
     support: str,
@@ -122,7 +122,7 @@ def build(
 
 
 def _with_one_index(
-    stable: Any, original: Any, data: Dataset, prior: Prior | None, options: dict[str, Any], family: ExpressionFamily
+    stable: Any, original: Any, data: Dataset, prior: PriorLike, options: dict[str, Any], family: ExpressionFamily
 ) -> Model:
     """A model of the linear predictor alone, with its certificate."""
     numbers = options["constants"]
@@ -195,7 +195,7 @@ def member_type(source: str, names: tuple[str, ...]) -> Any:
 
 
 def _with_scale(
-    stable: Any, original: Any, data: Dataset, prior: Prior | None, options: dict[str, Any], family: ExpressionFamily
+    stable: Any, original: Any, data: Dataset, prior: PriorLike, options: dict[str, Any], family: ExpressionFamily
 ) -> Model:
     """A model with log_scale as the last coordinate of theta; only a law of location and scale has a certificate."""
     numbers = options["constants"]

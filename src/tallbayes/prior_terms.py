@@ -1,0 +1,140 @@
+"""Priors in numbers, as compiled code sees them: log-densities up to a constant, their gradients and curvatures.
+
+Kinds of a coordinate theta_j: 0 flat, 1 normal, 2 Laplace, 3 Student-t. From 4 on theta_j is the logarithm of a positive parameter with one
+of the densities of `scale_priors`, kind - 4; the Jacobian e^theta_j is included.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import declared, generic, inlinable
+from tallbayes.scale_priors import scale_density, scale_derivative, scale_precision
+
+FLAT, NORMAL, LAPLACE, STUDENT, POSITIVE = 0, 1, 2, 3, 4
+
+
+class PriorTerms(NamedTuple):
+    """A prior in numbers. Coordinate j is judged at theta_j, except the intercept, judged at theta . centre."""
+
+    kind: np.ndarray
+    location: np.ndarray
+    scale: np.ndarray
+    df: np.ndarray
+    centre: np.ndarray
+    intercept: int
+    dense: np.ndarray  # precision of a joint normal prior around `location`, or 0 x 0
+
+
+@inlinable
+def _coordinate(prior: PriorTerms, theta: np.ndarray, j: int) -> float:
+    if j != prior.intercept:
+        return theta[j]
+    total = 0.0
+    for c in range(theta.size):
+        total += prior.centre[c] * theta[c]
+    return total
+
+
+@generic
+@declared
+def prior_value(prior: Any, theta: np.ndarray) -> float:
+    """Log prior density up to a constant."""
+    raise TypeError
+
+
+@generic
+@declared
+def prior_gradient(prior: Any, theta: np.ndarray, gradient: np.ndarray) -> float:
+    """Log prior density; its gradient is added to `gradient`."""
+    raise TypeError
+
+
+@prior_value.register(PriorTerms)
+def _prior_value(prior: PriorTerms, theta: np.ndarray) -> float:
+    total = 0.0
+    for j in range(theta.size):
+        kind = prior.kind[j]
+        if kind == 0:
+            continue
+        z = (_coordinate(prior, theta, j) - prior.location[j]) / prior.scale[j]
+        if kind == 1:
+            total -= 0.5 * z * z
+        elif kind == 2:
+            total -= abs(z)
+        elif kind == 3:
+            total -= 0.5 * (prior.df[j] + 1.0) * np.log1p(z * z / prior.df[j])
+        else:
+            total += scale_density(kind - 4.0, prior.scale[j], prior.df[j], math.exp(theta[j])) + theta[j]
+    for j in range(prior.dense.shape[0]):
+        inner = 0.0
+        for k in range(theta.size):
+            inner += prior.dense[j, k] * (theta[k] - prior.location[k])
+        total -= 0.5 * inner * (theta[j] - prior.location[j])
+    return total
+
+
+@prior_gradient.register(PriorTerms)
+def _prior_gradient(prior: PriorTerms, theta: np.ndarray, gradient: np.ndarray) -> float:
+    total = 0.0
+    for j in range(theta.size):
+        kind = prior.kind[j]
+        if kind == 0:
+            continue
+        s = prior.scale[j]
+        z = (_coordinate(prior, theta, j) - prior.location[j]) / s
+        if kind == 1:
+            total -= 0.5 * z * z
+            g = -z / s
+        elif kind == 2:
+            total -= abs(z)
+            g = -np.sign(z) / s
+        elif kind > 3:
+            total += scale_density(kind - 4.0, s, prior.df[j], math.exp(theta[j])) + theta[j]
+            g = scale_derivative(kind - 4.0, s, prior.df[j], math.exp(theta[j])) + 1.0
+        else:
+            nu = prior.df[j]
+            total -= 0.5 * (nu + 1.0) * np.log1p(z * z / nu)
+            g = -(nu + 1.0) * z / (nu + z * z) / s
+        if j != prior.intercept:
+            gradient[j] += g
+        else:
+            for c in range(theta.size):
+                gradient[c] += g * prior.centre[c]
+    for j in range(prior.dense.shape[0]):
+        inner = 0.0
+        for k in range(theta.size):
+            inner += prior.dense[j, k] * (theta[k] - prior.location[k])
+        total -= 0.5 * inner * (theta[j] - prior.location[j])
+        gradient[j] -= inner
+    return total
+
+
+@functools.singledispatch
+def prior_precision(prior: Any, theta: np.ndarray) -> np.ndarray:
+    """Minus the Hessian of the log prior (a Laplace prior has none)."""
+    raise TypeError
+
+
+@prior_precision.register
+def _prior_precision(prior: PriorTerms, theta: np.ndarray) -> np.ndarray:
+    out = np.zeros((theta.size, theta.size))
+    out[: prior.dense.shape[0], : prior.dense.shape[0]] = prior.dense
+    for j in range(theta.size):
+        kind, s, nu = prior.kind[j], prior.scale[j], prior.df[j]
+        if kind == NORMAL:
+            curvature = 1.0 / s**2
+        elif kind == STUDENT:
+            z = (_coordinate(prior, theta, j) - prior.location[j]) / s
+            curvature = (nu + 1.0) * (nu - z * z) / (nu + z * z) ** 2 / s**2
+        elif kind >= POSITIVE:
+            curvature = scale_precision(float(kind - POSITIVE), s, nu, math.exp(theta[j]))
+        else:
+            continue
+        direction = prior.centre if j == prior.intercept else np.eye(theta.size)[j]
+        out += curvature * np.outer(direction, direction)
+    return out
