@@ -206,6 +206,7 @@ class Sampler(ABC):
     cost: ClassVar[str]  # rows read per iteration, in words, for the table of samplers
     Info: ClassVar[Any]  # NamedTuple class of what a step reports; "acceptance_rate" must be among its fields
     needs_groups: ClassVar[bool] = False  # whether it serves hierarchical models, and no others
+    needs_unknown_scales: ClassVar[bool] = False  # whether it serves priors with unknown scales, and no others
     crosses_modes: ClassVar[bool] = False  # whether its chains weigh separate modes correctly
     any_rows: ClassVar[bool] = False  # whether it serves models with a `row_limitation`, such as a time series
 
@@ -243,6 +244,12 @@ class Sampler(ABC):
             raise ModelError(
                 f"{self.name} is for models with group effects: give the data groups, as in tallbayes.Dataset.from_arrays(X, y, "
                 "groups={'shop': codes}), or use 'auto'."
+            )
+        if model.unknown_scales != self.needs_unknown_scales:
+            raise ModelError(
+                f"{self.name} does not serve priors with unknown scales, such as ridge and horseshoe; use 'surrogate-transition'."
+                if model.unknown_scales
+                else f"{self.name} is for priors with unknown scales, such as tallbayes.priors.horseshoe(); use 'auto' for others."
             )
         return self.prepare(model, mode, seed, progress)
 

@@ -194,7 +194,7 @@ def mode_as_dict(mode: Mode) -> dict[str, Any]:
 
 def mode_from_dict(model: Model, values: dict[str, Any]) -> Mode:
     """The inverse of `mode_as_dict`."""
-    if model.grouped:  # the levels' part is not kept: the search finds the same again
+    if model.grouped or model.unknown_scales:  # not all of it is kept: the search finds the same again
         return find_mode(model, progress=False)
     arrays = {k: np.asarray(values[k], float) for k in ("reference", "gradient", "hessian", "precision")}
     numbers = {k: values[k] for k in ("log_posterior", "passes", "evaluations", "searches")}

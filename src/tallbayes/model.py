@@ -108,6 +108,7 @@ class Model:
         ""  # what rows are or lack, if samplers made for rows with linear predictors cannot serve it
     )
     grouped: ClassVar[bool] = False  # whether it has effects of groups
+    unknown_scales: ClassVar[bool] = False  # whether scales of its prior are unknown
     domain: ClassVar[str] = ""  # why `admits` refuses a theta
 
     def __post_init__(self) -> None:

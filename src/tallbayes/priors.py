@@ -30,6 +30,10 @@ from tallbayes.scale_priors import half_normal as half_normal
 from tallbayes.scale_priors import half_student_t as half_student_t
 from tallbayes.scale_priors import inverse_gamma as inverse_gamma
 from tallbayes.scale_priors import lkj as lkj
+from tallbayes.unknown_scale_priors import KINDS as UNKNOWN_SCALES
+from tallbayes.unknown_scale_priors import UnknownScale as UnknownScale
+from tallbayes.unknown_scale_priors import horseshoe as horseshoe
+from tallbayes.unknown_scale_priors import ridge as ridge
 
 
 def flat() -> Prior:
@@ -114,6 +118,8 @@ def from_dict(values: dict[str, Any]) -> Prior:
     if values["name"] == "named":
         by_name = tuple((name, _single(own)) for name, own in values["by_name"].items())
         return NamedPriors("named", others=from_dict(values["others"]), by_name=by_name)
+    if values["name"] in UNKNOWN_SCALES:
+        return UnknownScale(**values)
     return Prior(
         values["name"], *(np.asarray(values[k]) if np.ndim(values[k]) else values[k] for k in ("location", "scale", "df"))
     )

@@ -55,6 +55,7 @@ class Stream(IntEnum):
     PRIOR_DRAWS = FIRST + 30  # draws from the prior
     EFFECT_ROWS = FIRST + 31  # rows whose remainders correct average effects
     CALIBRATED_ROWS = FIRST + 32  # rows of the calibration plot
+    SURROGATE = FIRST + 40  # chain on the surrogate by which the reference of unknown scales is found
 
 
 def entropy(seed: int | None) -> int:

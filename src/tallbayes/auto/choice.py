@@ -22,7 +22,7 @@ from tallbayes.model import Model
 from tallbayes.moves import independence, nuts
 from tallbayes.progress import Waiting
 from tallbayes.run.chain import Chain
-from tallbayes.samplers import HMCECS, ExactMinibatch, FullData, MinibatchGibbs, ModeJumping
+from tallbayes.samplers import HMCECS, ExactMinibatch, FullData, MinibatchGibbs, ModeJumping, SurrogateTransition
 from tallbayes.schemes.poisson_minibatch import dominating
 from tallbayes.streams import Stream, generator
 from tallbayes.target import charge
@@ -59,6 +59,9 @@ def choose(model: Model, mode: Mode, guarantee: str | None, seed: int, progress:
     """
     if model.grouped:
         return _hierarchical(model, mode, seed, progress)
+    if model.unknown_scales:
+        sampler = SurrogateTransition()
+        return Choice(sampler, None, f"auto chose {sampler.name}: it alone serves priors with unknown scales", [])
     if len(important(mode)) > 1:
         return _several_modes(model, mode, seed, progress)
     return Weighing(model, mode, guarantee, seed, progress).choice()

@@ -55,6 +55,10 @@ def find_mode(
     require_switch("progress", progress)
     require_cores(cores)
     require_positive("tolerance", tolerance)
+    if model.unknown_scales:
+        from tallbayes.mode.surrogate_reference import find_surrogate_reference
+
+        return find_surrogate_reference(model, seed=seed, progress=progress, cores=cores)  # type: ignore[arg-type]
     if model.grouped:
         from tallbayes.mode.hierarchical import find_joint_mode
         from tallbayes.mode.linear_mixed import find_linear_mode

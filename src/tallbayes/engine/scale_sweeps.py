@@ -1,0 +1,272 @@
+"""Gibbs sweeps over coefficients and their unknown scales under the Gaussian surrogate of the likelihood: no row is read.
+
+Coefficient j of block b has prior precision w_j (1 / (s_b l_j) + c_b), s_b = sigma_b^2, l_j = lambda_j^2 (1 without local scales), c_b the
+slab's. A half-Student-t sigma is an inverse gamma mixture: s | a ~ IG(df / 2, df / a), a ~ IG(1/2, 1 / A^2); likewise lambda_j with mixing
+variable m_j (Makalic and Schmidt 2016). Updates that the slab makes non-conjugate are accepted by Metropolis-Hastings.
+
+A sweep runs its updates forwards or backwards, as a fair coin decides: each update is reversible, so the mixture of a composition and
+its reverse is reversible with respect to the surrogate posterior, however many sweeps there are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from tallbayes.compile import inlinable, jit
+
+SPREAD = 0.5  # of the logarithm of the factor of a scale move, over sqrt(1 + coefficients / 4)
+
+
+class Blocks(NamedTuple):
+    """Which coefficients share an unknown scale, and its prior."""
+
+    home: np.ndarray  # block of each coefficient, -1 for those with a fixed prior
+    weight: np.ndarray  # w_j, the variance of the column
+    size: np.ndarray  # coefficients of each block
+    local: np.ndarray  # whether the coefficients of a block have scales of their own
+    df: np.ndarray
+    width: np.ndarray  # A
+    slab: np.ndarray  # c_b = 1 / width^2 of the slab, or 0
+
+
+class Scales(NamedTuple):
+    """Squared scales of blocks and coefficients, with their mixing variables."""
+
+    shared: np.ndarray
+    mixing: np.ndarray
+    own: np.ndarray
+    own_mixing: np.ndarray
+
+
+class Quadratic(NamedTuple):
+    """The surrogate of the likelihood and of the fixed prior: pull . beta - beta' information beta / 2."""
+
+    information: np.ndarray
+    pull: np.ndarray
+
+
+@inlinable
+def copied(scales: Scales) -> Scales:
+    """A copy."""
+    return Scales(scales.shared.copy(), scales.mixing.copy(), scales.own.copy(), scales.own_mixing.copy())
+
+
+@inlinable
+def prior_precisions(blocks: Blocks, scales: Scales, out: np.ndarray) -> None:
+    """Prior precision of every coefficient given the scales; 0 for those with a fixed prior."""
+    for j in range(out.size):
+        b = blocks.home[j]
+        out[j] = 0.0 if b < 0 else blocks.weight[j] * (1.0 / (scales.shared[b] * scales.own[j]) + blocks.slab[b])
+
+
+@inlinable
+def _inverse_gamma(rng: np.random.Generator, shape: float, rate: float) -> float:
+    return max(rate, 1e-290) / max(rng.standard_gamma(shape), 1e-290)
+
+
+@inlinable
+def _update_mixing(rng: np.random.Generator, blocks: Blocks, scales: Scales, b: int) -> None:
+    df = blocks.df[b]
+    scales.mixing[b] = _inverse_gamma(rng, 0.5 * (df + 1.0), df / scales.shared[b] + 1.0 / blocks.width[b] ** 2)
+
+
+@inlinable
+def _update_shared(rng: np.random.Generator, blocks: Blocks, scales: Scales, beta: np.ndarray, b: int) -> None:
+    rate = blocks.df[b] / scales.mixing[b]
+    for j in range(beta.size):
+        if blocks.home[j] == b:
+            rate += 0.5 * blocks.weight[j] * beta[j] * beta[j] / scales.own[j]
+    proposal = _inverse_gamma(rng, 0.5 * (blocks.df[b] + blocks.size[b]), rate)
+    if blocks.slab[b] > 0.0:
+        ratio = 0.0
+        for j in range(beta.size):
+            if blocks.home[j] == b:
+                ratio += 0.5 * math.log1p(proposal * scales.own[j] * blocks.slab[b])
+                ratio -= 0.5 * math.log1p(scales.shared[b] * scales.own[j] * blocks.slab[b])
+        if not math.log(1.0 - rng.random()) < ratio:
+            return
+    scales.shared[b] = proposal
+
+
+@inlinable
+def _update_own_mixing(rng: np.random.Generator, blocks: Blocks, scales: Scales) -> None:
+    for j in range(blocks.home.size):
+        if blocks.home[j] >= 0 and blocks.local[blocks.home[j]]:
+            scales.own_mixing[j] = _inverse_gamma(rng, 1.0, 1.0 + 1.0 / scales.own[j])
+
+
+@inlinable
+def _update_own(rng: np.random.Generator, blocks: Blocks, scales: Scales, beta: np.ndarray) -> None:
+    for j in range(beta.size):
+        b = blocks.home[j]
+        if b < 0 or not blocks.local[b]:
+            continue
+        rate = 1.0 / scales.own_mixing[j] + 0.5 * blocks.weight[j] * beta[j] * beta[j] / scales.shared[b]
+        proposal = _inverse_gamma(rng, 1.0, rate)
+        if blocks.slab[b] > 0.0:
+            reach = scales.shared[b] * blocks.slab[b]
+            ratio = 0.5 * (math.log1p(proposal * reach) - math.log1p(scales.own[j] * reach))
+            if not math.log(1.0 - rng.random()) < ratio:
+                continue
+        scales.own[j] = proposal
+
+
+@inlinable
+def _block_density(blocks: Blocks, scales: Scales, beta: np.ndarray, b: int, shared: float) -> float:
+    """Log density of the coefficients of a block and of log sigma^2, given their other variables."""
+    total = -0.5 * blocks.df[b] * math.log(shared) - blocks.df[b] / (scales.mixing[b] * shared)
+    for j in range(beta.size):
+        if blocks.home[j] == b:
+            precision = 1.0 / (shared * scales.own[j]) + blocks.slab[b]
+            total += 0.5 * math.log(precision) - 0.5 * blocks.weight[j] * precision * beta[j] * beta[j]
+    return total
+
+
+@inlinable
+def quadratic_value(quadratic: Quadratic, beta: np.ndarray, scratch: np.ndarray) -> float:
+    """Log of the surrogate likelihood and fixed prior."""
+    total = 0.0
+    for j in range(beta.size):
+        scratch[j] = 0.0
+        for k in range(beta.size):
+            scratch[j] += quadratic.information[j, k] * beta[k]
+        total += (quadratic.pull[j] - 0.5 * scratch[j]) * beta[j]
+    return total
+
+
+@inlinable
+def _scale_move(
+    rng: np.random.Generator,
+    quadratic: Quadratic,
+    blocks: Blocks,
+    scales: Scales,
+    beta: np.ndarray,
+    b: int,
+    scratch: np.ndarray,
+) -> None:
+    """Multiply the scale of a block and its coefficients by one random factor."""
+    step = SPREAD / math.sqrt(1.0 + 0.25 * blocks.size[b]) * rng.standard_normal()
+    factor = math.exp(step)
+    other = beta.copy()
+    for j in range(beta.size):
+        if blocks.home[j] == b:
+            other[j] *= factor
+    shared = scales.shared[b] * factor * factor
+    ratio = blocks.size[b] * step
+    ratio += _block_density(blocks, scales, other, b, shared) - _block_density(blocks, scales, beta, b, scales.shared[b])
+    ratio += quadratic_value(quadratic, other, scratch) - quadratic_value(quadratic, beta, scratch)
+    if math.log(1.0 - rng.random()) < ratio:
+        beta[:] = other
+        scales.shared[b] = shared
+
+
+@inlinable
+def factorise(matrix: np.ndarray) -> None:
+    """Cholesky factor of a positive definite matrix, in place of its lower triangle."""
+    d = matrix.shape[0]
+    for j in range(d):
+        for k in range(j + 1):
+            total = matrix[j, k]
+            for m in range(k):
+                total -= matrix[j, m] * matrix[k, m]
+            matrix[j, k] = math.sqrt(max(total, 1e-300)) if j == k else total / matrix[k, k]
+
+
+@inlinable
+def conditional_mean(quadratic: Quadratic, precision: np.ndarray, matrix: np.ndarray, mean: np.ndarray) -> None:
+    """Mean of the coefficients given the scales; `matrix` receives the factor of their precision."""
+    d = mean.size
+    for j in range(d):
+        for k in range(j + 1):
+            matrix[j, k] = quadratic.information[j, k]
+        matrix[j, j] += precision[j]
+    factorise(matrix)
+    for j in range(d):
+        total = quadratic.pull[j]
+        for k in range(j):
+            total -= matrix[j, k] * mean[k]
+        mean[j] = total / matrix[j, j]
+    solve_transposed(matrix, mean)
+
+
+@inlinable
+def solve_transposed(factor: np.ndarray, vector: np.ndarray) -> None:
+    """factor'^-1 vector, in place."""
+    d = vector.size
+    for j in range(d - 1, -1, -1):
+        total = vector[j]
+        for k in range(j + 1, d):
+            total -= factor[k, j] * vector[k]
+        vector[j] = total / factor[j, j]
+
+
+@inlinable
+def draw_coefficients(
+    rng: np.random.Generator, quadratic: Quadratic, blocks: Blocks, scales: Scales, beta: np.ndarray, mean: np.ndarray
+) -> None:
+    """Coefficients given the scales, from the surrogate; `mean` receives their conditional mean."""
+    d = beta.size
+    precision, matrix = np.empty(d), np.empty((d, d))
+    prior_precisions(blocks, scales, precision)
+    conditional_mean(quadratic, precision, matrix, mean)
+    for j in range(d):
+        beta[j] = rng.standard_normal()
+    solve_transposed(matrix, beta)
+    for j in range(d):
+        beta[j] += mean[j]
+
+
+@inlinable
+def update_scales(rng: np.random.Generator, blocks: Blocks, scales: Scales, beta: np.ndarray) -> None:
+    """Scales given the coefficients: exact, whatever the likelihood, since rows depend on coefficients alone."""
+    for b in range(blocks.size.size):
+        _update_mixing(rng, blocks, scales, b)
+        _update_shared(rng, blocks, scales, beta, b)
+    _update_own_mixing(rng, blocks, scales)
+    _update_own(rng, blocks, scales, beta)
+
+
+@inlinable
+def sweep(
+    rng: np.random.Generator, quadratic: Quadratic, blocks: Blocks, scales: Scales, beta: np.ndarray, count: int, forward: bool
+) -> None:
+    """`count` sweeps over everything, in place; all forwards or all backwards."""
+    scratch, mean = np.empty(beta.size), np.empty(beta.size)
+    number = blocks.size.size
+    for _ in range(count):
+        if forward:
+            update_scales(rng, blocks, scales, beta)
+            for b in range(number):
+                _scale_move(rng, quadratic, blocks, scales, beta, b, scratch)
+            draw_coefficients(rng, quadratic, blocks, scales, beta, mean)
+        else:
+            draw_coefficients(rng, quadratic, blocks, scales, beta, mean)
+            for b in range(number - 1, -1, -1):
+                _scale_move(rng, quadratic, blocks, scales, beta, b, scratch)
+            _update_own(rng, blocks, scales, beta)
+            _update_own_mixing(rng, blocks, scales)
+            for b in range(number - 1, -1, -1):
+                _update_shared(rng, blocks, scales, beta, b)
+                _update_mixing(rng, blocks, scales, b)
+
+
+@jit
+def explore(
+    rng: np.random.Generator,
+    quadratic: Quadratic,
+    blocks: Blocks,
+    scales: Scales,
+    beta: np.ndarray,
+    draws: np.ndarray,
+    means: np.ndarray,
+    shared: np.ndarray,
+) -> None:
+    """A chain on the surrogate: coefficients, their conditional means and squared shared scales after every sweep."""
+    for t in range(draws.shape[0]):
+        sweep(rng, quadratic, blocks, scales, beta, 1, True)
+        draw_coefficients(rng, quadratic, blocks, scales, beta, means[t])
+        draws[t, :] = beta
+        shared[t, :] = scales.shared

@@ -1,0 +1,222 @@
+"""Models whose coefficients have priors with unknown scales, such as ridge and horseshoe: rows depend on the coefficients alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from tallbayes.coefficient_priors import Prior
+from tallbayes.data.dataset import Dataset
+from tallbayes.engine.scale_sweeps import Blocks
+from tallbayes.errors import ModelError
+from tallbayes.model import Model
+from tallbayes.named_priors import DEFAULT, NamedPriors, coordinates_by_name
+from tallbayes.prior_terms import FLAT, PriorTerms
+from tallbayes.unknown_scale_priors import UnknownScale
+
+
+@dataclass(frozen=True)
+class FixedTerms(Prior):
+    """A prior that is given in numbers."""
+
+    numbers: Any = None
+
+    def terms(self, data: Dataset, predictors: int, nuisances: int, response_scale: bool) -> PriorTerms:
+        """The numbers."""
+        return self.numbers
+
+
+@dataclass(eq=False)
+class UnknownScaleModel(Model):
+    """A model with unknown prior scales. Make one with `tallbayes.models.logistic(data, tallbayes.priors.horseshoe())` etc."""
+
+    given: Any = None  # the prior as it was given
+    members: tuple[tuple[str, UnknownScale, tuple[int, ...]], ...] = ()  # name, prior and coordinates of each block
+
+    unknown_scales: ClassVar[bool] = True
+    domain: ClassVar[str] = "outside the model: scales must be positive"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.prior = self.given
+        self.default_prior = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of coefficients, then of the scales."""
+        return (*super().names, *(f"{name}_{prior.parameter}" for name, prior, _ in self.members))
+
+    @property
+    def coordinates(self) -> int:
+        """Parameters of the likelihood: all but the scales."""
+        return self.predictors * self.data.d + len(self.nuisances)
+
+    @property
+    def dim(self) -> int:
+        """Number of coefficients and scales."""
+        return self.coordinates + len(self.members)
+
+    def _prior_names(self) -> Any:
+        names, nuisances, defaults = super()._prior_names()
+        return names[: self.coordinates], nuisances, defaults
+
+    @cached_property
+    def prior_terms(self) -> PriorTerms:
+        """The fixed part of the prior: flat in coefficients with an unknown scale."""
+        fixed = _placeholders(self.data, self.given, self.members)
+        from tallbayes.named_priors import resolve
+
+        resolved = resolve(fixed, self.data.columns, *self._prior_names())
+        terms = resolved.terms(self.data, self.predictors, len(self.nuisances), self.family.response_scale)
+        for _, _, where in self.members:
+            terms.kind[list(where)] = FLAT
+        return terms
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """The unknown scales as compiled code sees them."""
+        d, count = self.coordinates, len(self.members)
+        home, weight = np.full(d, -1, np.int64), np.ones(d)
+        moments = self.data.moments
+        unit = float(moments.sd[self.data.d]) if self.family.response_scale and moments.sd[self.data.d] > 0 else 1.0
+        for b, (_, prior, where) in enumerate(self.members):
+            at = np.array(where)
+            home[at] = b
+            if prior.standardise:
+                sd = moments.sd[at % self.data.d]
+                weight[at] = np.where(sd > 0.0, sd, 1.0) ** 2
+        priors = [prior for _, prior, _ in self.members]
+        return Blocks(
+            home,
+            weight,
+            np.bincount(home[home >= 0], minlength=count).astype(float),
+            np.array([prior.local for prior in priors]),
+            np.array([float(prior.df) for prior in priors]),
+            np.array([float(prior.scale) * unit for prior in priors]),
+            np.array([0.0 if prior.slab == 0.0 else 1.0 / (prior.slab * unit) ** 2 for prior in priors]),
+        )
+
+    def conditional(self, precision: np.ndarray) -> Model:
+        """The model of the coefficients given their scales, as prior precisions."""
+        terms = self.prior_terms._replace(dense=np.diag(precision))
+        return Model(
+            self.data,
+            self.family,
+            self.member,
+            FixedTerms("fixed", numbers=terms),
+            self.nuisances,
+            self.options,
+            self.predictors,
+        )
+
+    def admits(self, theta: np.ndarray) -> bool:
+        """Whether the scales are positive."""
+        return bool((np.asarray(theta)[self.coordinates :] > 0.0).all())
+
+    def _no_density(self) -> ModelError:
+        return ModelError(
+            "the posterior density of coefficients and shared scales alone is an integral over other variables, which is not computed. "
+            "Draw from the posterior with tallbayes.sample."
+        )
+
+    def log_prior(self, theta: np.ndarray) -> float:
+        """Not available: see the message."""
+        raise self._no_density()
+
+    def log_posterior(self, theta: np.ndarray) -> float:
+        """Not available: see the message."""
+        raise self._no_density()
+
+    def gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """Not available: see the message."""
+        raise self._no_density()
+
+    def curvature(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        """Not available: see the message."""
+        raise self._no_density()
+
+
+Constructor = TypeVar("Constructor", bound=Callable[..., Model])
+
+
+def with_unknown_scales(constructor: Constructor) -> Constructor:
+    """A constructor of models that makes one with unknown scales where the prior has them."""
+
+    @functools.wraps(constructor)
+    def construct(data: Any, *arguments: Any, **options: Any) -> Model:
+        prior = arguments[0] if arguments else options.get("prior")
+        if not _has_unknown(prior):
+            return constructor(data, *arguments, **options)
+        if getattr(data, "groups", ()):
+            raise ModelError(
+                "ridge and horseshoe do not serve models with group effects; use tallbayes.priors.normal(...) there."
+            )
+        rest = {k: v for k, v in options.items() if k != "prior"}
+        return _with_blocks(constructor, data, prior, *arguments[1:], **rest)
+
+    return construct  # type: ignore[return-value]
+
+
+def _has_unknown(prior: Any) -> bool:
+    if isinstance(prior, NamedPriors):
+        return any(isinstance(own, UnknownScale) for own in (prior.others, *(own for _, own in prior.by_name)))
+    if isinstance(prior, Mapping):
+        return any(isinstance(own, UnknownScale) for own in prior.values())
+    return isinstance(prior, UnknownScale)
+
+
+def _by_name(prior: Any) -> dict[str, Any]:
+    if isinstance(prior, NamedPriors):
+        return {**dict(prior.by_name), DEFAULT: prior.others}
+    return dict(prior) if isinstance(prior, Mapping) else {DEFAULT: prior}
+
+
+def _placeholders(data: Dataset, prior: Any, members: Any = ()) -> dict[str, Any]:
+    """The prior with normal ones in place of unknown scales; the intercept keeps a prior of its own under a default."""
+    named = _by_name(prior)
+    out = {name: Prior("normal") if isinstance(own, UnknownScale) else own for name, own in named.items()}
+    if isinstance(named.get(DEFAULT), UnknownScale) and data.intercept is not None:
+        out.setdefault(data.columns[data.intercept], Prior("weakly_informative"))
+    return out
+
+
+def _with_blocks(constructor: Callable[..., Model], data: Dataset, prior: Any, *arguments: Any, **options: Any) -> Model:
+    fixed = _placeholders(data, prior)
+    plain = constructor(data, fixed, *arguments, **options)
+    if not plain.linear or plain.row_limitation:
+        raise ModelError(f"ridge and horseshoe are priors of coefficients; {plain.family.name} has none.")
+    places = coordinates_by_name(data.columns, plain.names, plain.nuisances)
+    named = _by_name(prior)
+    taken = {j for name in fixed if name != DEFAULT for j in places[name]}
+    members = []
+    for name, own in named.items():
+        if not isinstance(own, UnknownScale):
+            continue
+        coefficients = range(plain.predictors * data.d)
+        where = places[name] if name != DEFAULT else tuple(j for j in coefficients if j not in taken)
+        if where:
+            members.append((own.name if name == DEFAULT else name, own, tuple(where)))
+    if not members:
+        raise ModelError("no coefficient is left for the prior with an unknown scale; name fewer coefficients in prior=.")
+    given = (
+        prior
+        if isinstance(prior, Prior)
+        else NamedPriors("named", others=named.pop(DEFAULT, None) or Prior("weakly_informative"), by_name=tuple(named.items()))
+    )
+    return UnknownScaleModel(
+        data,
+        plain.family,
+        plain.member,
+        fixed,
+        plain.nuisances,
+        plain.options,
+        plain.predictors,
+        plain.doubts,
+        given,
+        tuple(members),
+    )

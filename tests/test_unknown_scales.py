@@ -1,0 +1,222 @@
+"""Priors with unknown scales: surrogate transitions leave the posterior of coefficients and scales invariant. Truth: quadrature, NUTS."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import tallbayes as tb
+from tallbayes.compile import jit
+from tallbayes.engine.scale_sweeps import Blocks, Quadratic, Scales, sweep, update_scales
+from tallbayes.results.cost import effective_sizes
+from tallbayes.samplers import SurrogateTransition
+
+EDGES = np.linspace(-10.0, 4.0, 701)  # of log sigma
+
+
+def small(n=25, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 2)) * [1.0, 2.0]
+    return X, (rng.random(n) < expit(X @ [1.0, -0.5])).astype(float)
+
+
+def exact(X, y, df=3.0, width=2.5):
+    """Means of two coefficients and the distribution function of log sigma at the edges, by quadrature."""
+    grid = [np.linspace(-7.0, 7.0, 281), np.linspace(-4.0, 4.0, 281)]
+    b = np.meshgrid(*grid, indexing="ij")
+    eta = X[:, 0][:, None, None] * b[0] + X[:, 1][:, None, None] * b[1]
+    likelihood = np.exp((y[:, None, None] * eta - np.logaddexp(0.0, eta)).sum(0) + y.size * np.log(2.0))
+    cell = np.prod([g[1] - g[0] for g in grid])
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    z, mass = np.meshgrid(nodes, nodes, indexing="ij"), np.outer(weights, weights) / weights.sum() ** 2
+    middle = np.exp(0.5 * (EDGES[1:] + EDGES[:-1]))
+    total, first = np.zeros(middle.size), np.zeros((middle.size, 2))
+    for i, s in enumerate(middle):
+        if s < 0.4:  # the prior is narrow: nodes of its own
+            points = [s * z[0], s * z[1]]
+            eta = X[:, 0][:, None, None] * points[0] + X[:, 1][:, None, None] * points[1]
+            density = np.exp((y[:, None, None] * eta - np.logaddexp(0.0, eta)).sum(0) + y.size * np.log(2.0)) * mass
+        else:
+            points = b
+            density = likelihood * np.exp(-0.5 * (b[0] ** 2 + b[1] ** 2) / s**2) * cell / (2.0 * np.pi * s**2)
+        total[i] = density.sum()
+        first[i] = [(density * p).sum() for p in points]
+    law = total * middle * (1.0 + (middle / width) ** 2 / df) ** (-0.5 * (df + 1.0))
+    mean = (first / total[:, None] * law[:, None]).sum(0) / law.sum()
+    return mean, np.concatenate([[0.0], np.cumsum(law) / law.sum()])
+
+
+@pytest.mark.parametrize("sweeps", [1, 4])
+def test_coefficients_and_scale_are_those_of_quadrature(sweeps):
+    X, y = small()
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.ridge(standardise=False))
+    fit = tb.sample(model, SurrogateTransition(sweeps=sweeps), draws=15_000, warmup=500, chains=2, seed=2, progress=False)
+    mean, cumulative = exact(X, y)
+    score = (fit.theta.mean((0, 1))[:2] - mean) / fit.theta.std((0, 1))[:2] * np.sqrt(fit.ess[:2])
+    assert np.abs(score).max() < 5.0
+    log_sigma = np.log(fit.theta[:, :, 2])
+    for edge in (-2.0, -1.0, 0.0, 1.0):
+        below, truth = (log_sigma < edge).astype(float), np.interp(edge, EDGES, cumulative)
+        size = effective_sizes(below[:, :, None])[0]
+        assert abs(below.mean() - truth) < 5.0 * np.sqrt(truth * (1.0 - truth) / size)
+    assert fit.names == ("x0", "x1", "ridge_sigma")
+
+
+def blocks_of(count, local=False, slab=0.0, df=3.0):
+    one = np.ones(1)
+    return Blocks(np.zeros(count, np.int64), np.ones(count), count * one, np.array([local]), df * one, 1.0 * one, slab * one)
+
+
+@jit
+def _pairs(rng, quadratic, blocks, scales, beta, coin, out):
+    for t in range(out.shape[0]):
+        out[t, 0], out[t, 1] = beta[0], np.log(scales.shared[0])
+        sweep(rng, quadratic, blocks, scales, beta, 1, rng.random() < 0.5 if coin else True)
+        out[t, 2], out[t, 3] = beta[0], np.log(scales.shared[0])
+
+
+@pytest.mark.parametrize("coin, reversible", [(True, True), (False, False)])
+def test_a_sweep_is_reversible_by_its_coin_alone(coin, reversible):
+    """E f(x) g(x') = E g(x) f(x') for consecutive states, f = beta^2 and g = log sigma; forward sweeps alone break it."""
+    quadratic = Quadratic(np.array([[0.6, 0.2], [0.2, 0.5]]), np.array([1.0, 0.3]))
+    rng, out = np.random.default_rng(1), np.empty((400_000, 4))
+    scales = Scales(np.ones(1), np.ones(1), np.ones(2), np.ones(2))
+    _pairs(rng, quadratic, blocks_of(2), scales, np.ones(2), coin, out)
+    difference = out[:, 0] ** 2 * out[:, 3] - out[:, 2] ** 2 * out[:, 1]
+    parts = difference.reshape(200, -1).mean(1)
+    score = abs(parts.mean()) / (parts.std() / np.sqrt(200))
+    assert (score < 5.0) if reversible else (score > 8.0)
+
+
+@jit
+def _scales(rng, blocks, scales, beta, out):
+    for t in range(out.shape[0]):
+        update_scales(rng, blocks, scales, beta)
+        out[t, 0], out[t, 1] = scales.shared[0], scales.own[0]
+
+
+@pytest.mark.parametrize("slab", [0.0, 4.0])
+def test_scales_given_coefficients_have_their_density(slab):
+    """Two coefficients with a horseshoe: the law of tau and lambda_1 on a grid, lambda_2 summed out."""
+    beta, rng = np.array([0.8, 0.1]), np.random.default_rng(3)
+    out = np.empty((300_000, 2))
+    _scales(rng, blocks_of(2, True, slab, 1.0), Scales(np.ones(1), np.ones(1), np.ones(2), np.ones(2)), beta, out)
+    grid = np.linspace(-9.0, 9.0, 181)
+    size = np.exp(grid)  # tau, lambda_1 and lambda_2, each with the Jacobian of its logarithm
+    cauchy = size / (1.0 + size**2)
+    precision = 1.0 / (size[:, None] * size[None, :]) ** 2 + slab
+
+    def given(b):
+        return np.sqrt(precision) * np.exp(-0.5 * precision * b * b) * cauchy[None, :]
+
+    first, second = given(beta[0]), given(beta[1]).sum(1)
+    joint = first * (second * cauchy)[:, None]
+    joint /= joint.sum()
+    for k, law in enumerate((joint.sum(1), joint.sum(0))):
+        cumulative = np.cumsum(law) - 0.5 * law
+        for level in (-1.0, 0.0, 1.0):
+            below = (0.5 * np.log(out[:, k]) < level).astype(float)
+            error = below.reshape(100, -1).mean(1).std() / 10.0
+            assert abs(below.mean() - np.interp(level, grid, cumulative)) < 5.0 * error + 2e-3
+
+
+def wide(n, d, seed=0, prior=None):
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([np.ones(n), rng.standard_normal((n, d))])
+    effect = np.zeros(d + 1)
+    effect[1:4] = [1.0, -1.0, 0.5]
+    y = (rng.random(n) < expit(X @ effect)).astype(float)
+    return tb.models.logistic(tb.Dataset.from_arrays(X, y), prior or tb.priors.horseshoe(0.05))
+
+
+def test_a_horseshoe_finds_the_few_effects_at_a_few_rows():
+    model = wide(20_000, 20)
+    fit = tb.sample(model, draws=1_000, chains=2, seed=1, progress=False)
+    assert fit.meta["sampler_name"] == "surrogate-transition" and fit.guarantee.kind == "EXACT"
+    mean, sd = fit.theta.mean((0, 1)), fit.theta.std((0, 1))
+    assert np.abs(mean[1:4] - [1.0, -1.0, 0.5]).max() < 0.15 and np.abs(mean[4:21]).max() < 0.04
+    assert sd[4:21].max() < sd[1:4].max()
+    assert fit.evals.mean() < 20.0
+    reads = fit.stats["full_read"] == 0
+    np.testing.assert_array_equal(fit.evals[reads], 2 * fit.stats["rows"][reads])  # scales read none
+
+
+def test_the_fit_predicts_and_is_saved_and_resumed(tmp_path):
+    model = wide(3_000, 5, prior={"x1": tb.priors.normal(1.0), "default": tb.priors.ridge()})
+    options = {"warmup": 100, "chains": 2, "seed": 1, "progress": False, "checkpoint": tmp_path / "run"}
+    fit = tb.sample(model, draws=200, **options)
+    assert fit.names[-1] == "ridge_sigma" and model.members[0][2] == (2, 3, 4, 5)
+    assert "ridge(sigma ~ half_student_t(3, 2.5))" in str(fit.summary())
+    longer = tb.resume(tmp_path / "run", model, draws=250, progress=False)
+    assert (longer.theta[:, :200] == fit.theta).all()
+    loaded = tb.load(fit.save(tmp_path / "fit.nc"))
+    assert (loaded.theta == fit.theta).all()
+    built = tb.models.build("logistic", model.data, tb.priors.from_dict(model.describe()["prior"]))
+    assert built.describe() == model.describe()
+
+
+def test_others_refuse_unknown_scales_and_it_refuses_others():
+    model = wide(200, 4)
+    with pytest.raises(tb.ModelError, match="use 'surrogate-transition'"):
+        tb.sample(model, "nuts", draws=5, progress=False)
+    with pytest.raises(tb.ModelError, match="is for priors with unknown scales"):
+        tb.sample(wide(200, 4, prior=tb.priors.normal(1.0)), "surrogate-transition", draws=5, progress=False)
+    with pytest.raises(tb.ModelError, match="an integral over other variables"):
+        model.log_posterior(np.zeros(model.dim))
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: tb.priors.horseshoe(-1.0), "scale of horseshoe must be a positive number"),
+        (lambda: tb.priors.horseshoe(1.0, slab=0.0), "slab of horseshoe must be a positive number"),
+        (lambda: tb.priors.ridge(tb.priors.half_normal(1.0)), r"half_student_t\(df, scale\) or half_cauchy"),
+        (lambda: tb.priors.ridge(standardise="no"), "standardise must be True or False"),
+        (lambda: SurrogateTransition(sweeps=0), "sweeps must be at least 1"),
+        (lambda: SurrogateTransition(bound="T99"), "T99"),
+        (lambda: wide(100, 2, prior={"x7": tb.priors.ridge()}), "x7"),
+    ],
+)
+def test_what_is_wrong_is_named(make, message):
+    with pytest.raises(tb.OptionError, match=message):
+        make()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slab", [None, 1.5])
+def test_a_horseshoe_on_few_rows_agrees_with_nuts_of_numpyro(slab):
+    numpyro = pytest.importorskip("numpyro")
+    import jax
+    import numpyro.distributions as dist
+    from numpyro.infer import MCMC, NUTS
+
+    jax.config.update("jax_enable_x64", True)
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((50, 5))
+    y = (rng.random(50) < expit(2.0 * X[:, 0])).astype(float)
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.horseshoe(0.5, slab, standardise=False))
+    fit = tb.sample(model, draws=25_000, warmup=1000, chains=4, seed=1, progress=False)
+
+    def peer():
+        tau = numpyro.sample("tau", dist.HalfCauchy(0.5))
+        own = numpyro.sample("own", dist.HalfCauchy(np.ones(5)))
+        z = numpyro.sample("z", dist.Normal(np.zeros(5), 1.0))
+        precision = 1.0 / (tau * own) ** 2 + (0.0 if slab is None else 1.0 / slab**2)
+        beta = numpyro.deterministic("beta", z / precision**0.5)
+        numpyro.sample("y", dist.Bernoulli(logits=X @ beta), obs=y)
+
+    chain = MCMC(
+        NUTS(peer, target_accept_prob=0.99),
+        num_warmup=2000,
+        num_samples=8000,
+        num_chains=2,
+        chain_method="sequential",
+        progress_bar=False,
+    )
+    chain.run(jax.random.PRNGKey(0))
+    drawn = chain.get_samples(group_by_chain=True)
+    theirs = np.concatenate([np.asarray(drawn["beta"]), np.log(np.asarray(drawn["tau"]))[:, :, None]], axis=2)
+    ours = np.concatenate([fit.theta[:, :, :5], np.log(fit.theta[:, :, 5:])], axis=2)
+    for f in (lambda v: v, lambda v: v**2):
+        a, b = f(ours), f(theirs)
+        error = np.sqrt(a.var((0, 1)) / effective_sizes(a) + b.var((0, 1)) / effective_sizes(b))
+        assert np.abs((a.mean((0, 1)) - b.mean((0, 1))) / error).max() < 5.0
