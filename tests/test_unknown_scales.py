@@ -173,7 +173,7 @@ def test_others_refuse_unknown_scales_and_it_refuses_others():
         (lambda: tb.priors.ridge(standardise="no"), "standardise must be True or False"),
         (lambda: SurrogateTransition(sweeps=0), "sweeps must be at least 1"),
         (lambda: SurrogateTransition(bound="T99"), "T99"),
-        (lambda: wide(100, 2, prior={"x7": tb.priors.ridge()}), "x7"),
+        (lambda: wide(100, 4, prior={"x7": tb.priors.ridge()}), "x7"),
     ],
 )
 def test_what_is_wrong_is_named(make, message):
