@@ -108,7 +108,7 @@ def test_the_header_warns_of_divergence_and_disagreement(fit):
     apart = replace(fit, theta=fit.theta + np.arange(CHAINS)[:, None, None], stats={**fit.stats, "diverging": diverging})
     text = repr(apart.summary())
     assert f"7 of {CHAINS * DRAWS:,} iterations diverged" in text and "acceptance=" in text
-    assert f"(R-hat {apart.r_hat.max():.3g})" in text and "the chains disagree about" in text and "Run longer" in text
+    assert f"(R-hat {apart.r_hat.max():.4g})" in text and "the chains disagree about" in text and "Run longer" in text
 
 
 def test_diagnostics_are_those_of_arviz(fit, scale_fit):
@@ -128,7 +128,7 @@ def test_a_chain_that_never_moved_has_no_effective_draws(fit):
     assert replace(fit, theta=half).ess[0] == 0.0 < replace(fit, theta=half).ess[1]
 
 
-@pytest.mark.parametrize("chains, draws", [(1, 1), (1, 50), (3, 3)])
+@pytest.mark.parametrize("chains, draws", [(1, 1), (1, 3), (3, 3)])
 def test_few_draws_have_no_diagnostics_but_a_summary(fit, chains, draws):
     few = replace(fit, theta=fit.theta[:chains, :draws], stats={k: v[:chains, :draws] for k, v in fit.stats.items()})
     table = few.summary()

@@ -39,9 +39,8 @@ def from_dict(options):
 
 FULL_DATA = [name for name in SAMPLERS if isinstance(resolve(name), FullData)]
 every_sampler = pytest.mark.parametrize("name", SAMPLERS)
-UNGROUPED = [
-    name for name in SAMPLERS if not (resolve(name).needs_groups or resolve(name).needs_unknown_scales)
-]  # tests/test_hierarchical.py
+SPECIAL = ("needs_groups", "needs_unknown_scales")  # tests/test_hierarchical.py, tests/test_unknown_scales.py
+UNGROUPED = [name for name in SAMPLERS if not any(getattr(resolve(name), need) for need in SPECIAL)]
 every_ungrouped = pytest.mark.parametrize("name", UNGROUPED)
 every_full_data = pytest.mark.parametrize("name", FULL_DATA)
 
