@@ -107,7 +107,7 @@ def test_the_header_warns_of_divergence_and_disagreement(fit):
     diverging[0, :7] = 1.0
     apart = replace(fit, theta=fit.theta + np.arange(CHAINS)[:, None, None], stats={**fit.stats, "diverging": diverging})
     text = repr(apart.summary())
-    assert f"7 of {CHAINS * DRAWS:,} iterations diverged" in text and "acceptance=" in text
+    assert f"7 of {2 * CHAINS * DRAWS:,} iterations diverged" in text and "acceptance=" in text
     assert f"(R-hat {apart.r_hat.max():.4g})" in text and "the chains disagree about" in text and "Run longer" in text
 
 
