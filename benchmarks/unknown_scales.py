@@ -103,8 +103,8 @@ def main() -> None:
     difference = np.abs(mine.mean((0, 1)) - theirs.mean((0, 1))) / sd
     error = np.sqrt(1.0 / effective_sizes(mine) + 1.0 / effective_sizes(theirs))
     note = (
-        f"n = {options.rows:,}, {options.columns} columns, 5 with an effect. Posterior means differ by at most {difference.max():.2g} posterior "
-        f"standard deviations, {(difference / error).max():.2g} standard errors. NumPyro in float32."
+        f"n = {options.rows:,}, {options.columns} columns, 5 with an effect. Posterior means differ by at most {difference.max():.2g} "
+        f"posterior standard deviations, {(difference / error).max():.2g} standard errors. NumPyro in float32."
     )
     show("Horseshoe", [first, second], note, "horseshoe" if options.write else None)
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import inlinable, jit
+from tallbayes.compile import SUMS, inlinable, jit, leaf
 
 SPREAD = 0.5  # of the logarithm of the factor of a scale move, over sqrt(1 + coefficients / 4)
 
@@ -125,7 +125,7 @@ def _block_density(blocks: Blocks, scales: Scales, beta: np.ndarray, b: int, sha
     return total
 
 
-@inlinable
+@leaf(options=SUMS)
 def quadratic_value(quadratic: Quadratic, beta: np.ndarray, scratch: np.ndarray) -> float:
     """Log of the surrogate likelihood and fixed prior."""
     total = 0.0
@@ -163,7 +163,7 @@ def _scale_move(
         scales.shared[b] = shared
 
 
-@inlinable
+@leaf(options=SUMS)
 def factorise(matrix: np.ndarray) -> None:
     """Cholesky factor of a positive definite matrix, in place of its lower triangle."""
     d = matrix.shape[0]

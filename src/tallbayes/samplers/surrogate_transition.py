@@ -168,7 +168,7 @@ class SurrogateTransition(Sampler):
     ('horseshoe_tau', True)
     """
 
-    sweeps: int = 2
+    sweeps: int = 4
     move: Move = field(default_factory=lambda: independence(0.8))
     bound: str = "auto"
     name: ClassVar[str] = "surrogate-transition"
