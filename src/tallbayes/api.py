@@ -48,7 +48,7 @@ def fit(
     formula: str,
     source: Any,
     family: str = "logistic",
-    prior: priors.Prior | None = None,
+    prior: priors.Prior | dict[str, Any] | None = None,
     sampler: str | Sampler = "auto",
     *,
     family_options: dict[str, Any] | None = None,
@@ -81,7 +81,8 @@ def fit(
     if store is not None:
         require_path("store", store)
     if prior is not None:
-        require_instance("prior", prior, priors.Prior, "a prior such as tallbayes.priors.normal(2.5)")
+        takes = "a prior such as tallbayes.priors.normal(2.5), or with group terms a dictionary of priors by name"
+        require_instance("prior", prior, (priors.Prior, dict), takes)
     described, settings = _divided(family, family_options, options)
     check_options(sampler=sampler, progress=progress, **settings)
     data = read(source, formula, offset=offset, weights=weights, store=store, memory=memory, dtype=dtype, progress=progress)
@@ -370,7 +371,7 @@ def _rebuild(description: dict[str, Any], folder: str | Path, progress: bool) ->
             f"the rows of the run in {folder} were only in memory; call resume(folder, model=...) with the same model."
         )
     rows = from_recipe(data["recipe"], data["store"], progress)
-    prior = None if description["default_prior"] else priors.from_dict(spec["prior"])
+    prior = models.recorded_prior(spec, description["default_prior"])
     return models.build(spec["family"], rows, prior, **spec["options"])
 
 

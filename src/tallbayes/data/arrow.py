@@ -23,6 +23,7 @@ class Source:
     batches: Any  # (columns) -> iterator of RecordBatch, of at most BATCH rows each
     types: tuple[Any, ...]  # Arrow types of the columns
     repeatable: bool = True  # whether batches() may be called again
+    ordered: frozenset[str] = frozenset()  # categorical columns whose categories are in an order that is meant
 
 
 def column_names(schema: Any) -> tuple[str, ...]:

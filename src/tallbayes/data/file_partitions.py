@@ -10,7 +10,7 @@ from typing import Any
 from tallbayes.data.arrow import Source
 from tallbayes.data.dataset import Dataset, _float_type
 from tallbayes.data.plan import make_plan
-from tallbayes.data.read import _read_to_memory, learn_design
+from tallbayes.data.read import _read_to_memory, learn
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.folder import join_sources
 from tallbayes.errors import DataError
@@ -56,8 +56,12 @@ def plan_of(
     """The plan by which every file is read, and what identifies the files; levels and knots come from one pass over all."""
     rows = join_files(files)
     plan, general = make_plan(rows, formula, response, columns, offset, weights)
+    if "groups" in plan:
+        raise DataError(
+            "group terms such as (1 | g) cannot be divided among partitions; read all files together with tallbayes.read."
+        )
     if general is not None:
-        plan, _ = learn_design(rows, plan, general, False)
+        plan, _, _ = learn(rows, plan, general, False)
     return plan, rows.identity
 
 

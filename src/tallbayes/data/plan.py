@@ -9,6 +9,7 @@ from typing import Any
 from tallbayes.data import arrow
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.formula import Formula, parse
+from tallbayes.data.group_rows import describe_term, described_text, group_columns, parse_groups
 from tallbayes.errors import DataError, OptionError, unknown
 
 _LONGEST_FORMULA = 10_000
@@ -22,7 +23,7 @@ def make_plan(
     offset: str | None,
     weights: str | None,
 ) -> tuple[dict[str, Any], Formula | None]:
-    """Which columns of a source are read as what, in JSON types; and the formula, if it takes a pass to learn its columns."""
+    """Which columns of a source are read as what, in JSON types; and the formula, if it takes a pass to learn columns or levels."""
     log_offset, general = False, None
     kinds = dict(zip(rows.names, map(arrow.kind_of, rows.types), strict=True))
     if offset is not None:
@@ -40,7 +41,7 @@ def make_plan(
             raise DataError(f"a formula is a text of at most {_LONGEST_FORMULA:,} characters.")
         terms = parse(formula, rows.names, {c for c in rows.names if kinds[c] == "level"}, reserved)
         response, predictors, intercept = terms.response, list(terms.columns), terms.intercept
-        general = None if terms.plain else terms
+        general = terms
     elif response is None:
         raise OptionError("say what to model: a formula such as 'y ~ .', or response='y'.")
     else:
@@ -51,7 +52,7 @@ def make_plan(
         if response in predictors:
             raise DataError(f"the response {response!r} is also among columns=.")
         intercept = True
-    plan = {
+    plan: dict[str, Any] = {
         "response": response,
         "columns": predictors,
         "intercept": intercept,
@@ -59,11 +60,14 @@ def make_plan(
         "log_offset": log_offset,
         "weights": weights,
     }
-    arrow.refuse_ambiguous(rows.names, (*predictors, response, *reserved))
-    if general is not None:
-        return {**plan, "design": {"formula": general.text}}, general
+    if general is not None and general.groups:
+        plan["groups"] = [describe_term(term) for term in general.groups]
+    arrow.refuse_ambiguous(rows.names, source_columns(plan))
+    if general is not None and not general.plain:
+        plan["design"] = {"formula": general.text}
+        return plan, general
     refuse_double(plan_names(plan))
-    return plan, None
+    return plan, general if "groups" in plan else None
 
 
 def plan_names(plan: dict[str, Any]) -> tuple[str, ...]:
@@ -75,9 +79,8 @@ def plan_names(plan: dict[str, Any]) -> tuple[str, ...]:
 
 def source_columns(plan: dict[str, Any]) -> list[str]:
     """All columns that are read."""
-    return list(
-        dict.fromkeys(c for c in (*plan["columns"], plan["response"], plan["offset"], plan["weights"]) if c is not None)
-    )
+    wanted = (*plan["columns"], plan["response"], plan["offset"], plan["weights"], *group_columns(plan))
+    return list(dict.fromkeys(c for c in wanted if c is not None))
 
 
 def refuse_double(names: tuple[str, ...]) -> None:
@@ -106,8 +109,10 @@ def check_store(
     design = plan.get("design")
     if formula is not None:
         known, levels = (plain, ()) if design is None else (plan["columns"], design["text"])
-        terms = parse(formula, (*known, data.response), levels)
+        terms = parse_groups(formula, {"response": data.response, **plan}, known, levels)
         asked["response"] = terms.response
+        asked["group terms"] = [term.text for term in terms.groups]
+        held["group terms"] = [described_text(term) for term in plan.get("groups", ())]
         if design is None and terms.plain:
             asked |= {"columns": set(terms.columns), "intercept": terms.intercept}
         else:

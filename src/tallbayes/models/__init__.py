@@ -18,7 +18,7 @@ from tallbayes.errors import OptionError, unknown
 from tallbayes.model import Family, Model, Tangent
 from tallbayes.models import expressions, jax_model
 from tallbayes.models.expressions import expression, family
-from tallbayes.models.group_effects import HierarchicalModel, with_groups
+from tallbayes.models.group_effects import HierarchicalModel, recorded_prior, with_groups
 from tallbayes.models.jax_model import from_jax
 from tallbayes.models.numpyro_model import from_numpyro
 from tallbayes.models.transforms import interval, ordered, positive, real, simplex
@@ -63,7 +63,7 @@ def check_family(family: str, options: Iterable[str]) -> None:
             raise OptionError(f"family {family!r} needs {name}=.")
 
 
-def build(family: str, data: Dataset, prior: priors.Prior | None = None, **options: Any) -> Model:
+def build(family: str, data: Dataset, prior: priors.Prior | dict[str, Any] | None = None, **options: Any) -> Model:
     """A model by the name of its family.
 
     >>> import numpy as np, tallbayes as tb
@@ -110,6 +110,7 @@ __all__ = [
     "positive",
     "priors",
     "real",
+    "recorded_prior",
     "simplex",
 ]
 __all__ += list(_BUILT_IN)

@@ -1,0 +1,198 @@
+"""Group terms of streamed rows: what a plan says of them, and for every batch the codes of the levels and the columns of the effects.
+
+`plan["groups"]` has one entry for each term: its factor, its effects as a formula, and what the first pass learned of these. Levels
+are not part of a plan, as there may be millions: they are learned again when rows are read again, and kept beside a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tallbayes.data.arrow import Source
+from tallbayes.data.design import DesignMatrices, plain_matrix
+from tallbayes.data.design_survey import DesignSurvey
+from tallbayes.data.formula import Formula, GroupTerm, parse
+from tallbayes.data.groups import CONSTANT, GroupFactor
+from tallbayes.data.level_index import LevelCounter, LevelIndex
+from tallbayes.data.moments import check_finite
+from tallbayes.errors import DataError
+from tallbayes.progress import Progress
+
+
+def describe_term(term: GroupTerm) -> dict[str, Any]:
+    """What a plan says of a group term before the rows are seen."""
+    effects = term.effects
+    return {
+        "factor": list(term.factor),
+        "effects": effects.text,
+        "columns": list(effects.columns),
+        "intercept": effects.intercept,
+    }
+
+
+def described_text(term: dict[str, Any]) -> str:
+    """The group term of an entry of a plan as it is written.
+
+    >>> described_text({"factor": ["a", "b"], "effects": "1 + x"})
+    '(1 + x | a:b)'
+    """
+    return f"({term['effects']} | {':'.join(term['factor'])})"
+
+
+def group_columns(plan: dict[str, Any]) -> list[str]:
+    """All columns of the source that group terms need."""
+    return list(dict.fromkeys(c for term in plan.get("groups", ()) for c in (*term["factor"], *term["columns"])))
+
+
+def factor_columns(plan: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The different factors of a plan, in order; several terms may have one factor."""
+    return list(dict.fromkeys(tuple(term["factor"]) for term in plan.get("groups", ())))
+
+
+def effect_names(term: dict[str, Any]) -> tuple[str, ...]:
+    """Names of the effects of a term, "1" for the intercept."""
+    if "design" in term:
+        return tuple(CONSTANT if name == "Intercept" else name for name in term["design"]["names"])
+    return (*((CONSTANT,) if term["intercept"] else ()), *term["columns"])
+
+
+def effect_count(plan: dict[str, Any]) -> int:
+    """Columns of a record that the effects of all terms take; an intercept alone takes none."""
+    widths = [len(effect_names(term)) for term in plan.get("groups", ()) if effect_names(term) != (CONSTANT,)]
+    return sum(widths)
+
+
+def _effect_formula(plan: dict[str, Any], term: dict[str, Any], formula: Formula | None, k: int) -> Formula | None:
+    """The formula of the effects of a term, if it takes a pass to learn its columns."""
+    if "design" in term or formula is None:
+        return None
+    effects = formula.groups[k].effects
+    return None if effects.plain else effects
+
+
+class GroupLearner:
+    """Pass one: levels of all factors, and what general formulas of effects need to know of all rows."""
+
+    def __init__(self, plan: dict[str, Any], formula: Formula | None) -> None:
+        self.plan = plan
+        self.counters = {columns: LevelCounter(columns) for columns in factor_columns(plan)}
+        self.surveys = {}
+        for k, term in enumerate(plan.get("groups", ())):
+            effects = _effect_formula(plan, term, formula, k)
+            if effects is not None:
+                self.surveys[k] = DesignSurvey(effects)
+
+    def add(self, batch: Any) -> None:
+        """Merge a batch."""
+        for counter in self.counters.values():
+            counter.add(batch)
+        for survey in self.surveys.values():
+            survey.add(batch)
+
+    def terms(self) -> list[dict[str, Any]]:
+        """The entries of the plan, complete."""
+        out = []
+        for k, term in enumerate(self.plan.get("groups", ())):
+            learned = {"design": self.surveys[k].described()} if k in self.surveys else {}
+            out.append({**term, **learned})
+        return out
+
+    def indexes(self, ordered: frozenset[str]) -> list[LevelIndex]:
+        """The levels of all factors, in the order of `factor_columns`."""
+        return [counter.index(ordered) for counter in self.counters.values()]
+
+
+def learn_levels(rows: Source, plan: dict[str, Any], progress: bool) -> tuple[list[LevelIndex], Source]:
+    """The levels of the factors of a plan that is complete otherwise: one pass."""
+    learner, n = GroupLearner(plan, None), 0
+    with counted_batches(rows, group_columns(plan), "levels", progress) as batches:
+        for batch in batches:
+            learner.add(batch)
+            n += batch.num_rows
+    if n == 0:
+        raise DataError("the source has no rows.")
+    return learner.indexes(rows.ordered), replace(rows, n=n)
+
+
+@contextmanager
+def counted_batches(rows: Source, columns: Sequence[str], what: str, progress: bool) -> Iterator[Iterator[Any]]:
+    """The batches of a source, with a progress bar."""
+    with Progress(what, rows.n, progress) as bar:
+
+        def batches() -> Iterator[Any]:
+            for batch in rows.batches(list(columns)):
+                bar.advance(batch.num_rows)
+                yield batch
+
+        yield batches()
+
+
+class GroupRows:
+    """Pass two: codes of levels, and columns of effects, of every batch."""
+
+    def __init__(self, plan: dict[str, Any], indexes: Sequence[LevelIndex]) -> None:
+        self.plan, self.indexes = plan, list(indexes)
+        self.width = effect_count(plan)
+        self.largest = int(np.argmax([index.levels for index in indexes]))  # rows are sorted by this factor
+        self.effects_of, several = [], set()
+        for term in plan["groups"]:
+            names = effect_names(term)
+            if len(names) > 1 and tuple(term["factor"]) in several:
+                raise DataError(
+                    f"two group terms of {':'.join(term['factor'])} have several effects each. Write them as one term, or with || for "
+                    "uncorrelated effects."
+                )
+            if len(names) > 1:
+                several.add(tuple(term["factor"]))
+            if names != (CONSTANT,):
+                own = {"response": plan["response"], **term}
+                self.effects_of.append((own, DesignMatrices(own) if "design" in term else None, names))
+
+    def effects(self, batch: Any, first_row: int) -> np.ndarray:
+        """The columns of the effects of all terms."""
+        out, at = np.empty((batch.num_rows, self.width)), 0
+        for plan, matrices, names in self.effects_of:
+            x = plain_matrix(plan, batch, first_row) if matrices is None else matrices.matrix(batch, first_row)
+            check_finite(x, names, first_row)
+            out[:, at : at + x.shape[1]] = x
+            at += x.shape[1]
+        return out
+
+    def codes(self, batch: Any, first_row: int) -> np.ndarray:
+        """Codes of the levels, (rows, factors)."""
+        out = np.column_stack([index.codes(batch, first_row) for index in self.indexes])
+        if (out < 0).any():
+            raise DataError("the source has levels that it did not have before; it changed while it was read.")
+        return out
+
+    def described(self, first: int) -> list[dict[str, Any]]:
+        """The terms as a store describes them; the columns of effects stand from position `first` of a record on."""
+        out, files = [], {columns: k for k, columns in enumerate(factor_columns(self.plan))}
+        for term in self.plan["groups"]:
+            names = effect_names(term)
+            at, first = (-1, first) if names == (CONSTANT,) else (first, first + len(names))
+            k = files[tuple(term["factor"])]
+            out.append({"name": self.indexes[k].name, "terms": list(names), "first": at, "file": k})
+        return out
+
+    def factors(
+        self, first: int, codes: Sequence[np.ndarray], offsets: Sequence[np.ndarray], members: Sequence[np.ndarray]
+    ) -> tuple[GroupFactor, ...]:
+        """The factors of a data set, one for each term, from the arrays of each different factor."""
+        out = []
+        for term in self.described(first):
+            k = term["file"]
+            labels, names = self.indexes[k].labels, tuple(term["terms"])
+            out.append(GroupFactor(term["name"], labels, codes[k], names, term["first"], offsets[k], members[k]))
+        return tuple(out)
+
+
+def parse_groups(formula: str, plan: dict[str, Any], known: Sequence[str], levels: Sequence[str]) -> Formula:
+    """A formula against the columns of a plan."""
+    text = [name for term in plan.get("groups", ()) if "design" in term for name in term["design"]["text"]]
+    return parse(formula, tuple(dict.fromkeys((*known, *group_columns(plan), plan["response"]))), {*levels, *text})
