@@ -142,6 +142,11 @@ class Dataset:
         return int(ones[0]) if ones.size else None
 
     @property
+    def dropped(self) -> int:
+        """Rows with missing values that were left out by `na="drop"`."""
+        return int(self.recipe.get("dropped", 0))
+
+    @property
     def fingerprint(self) -> str:
         """Hash of the whole content; computed once, at memory speed."""
         if self._fingerprint is None:

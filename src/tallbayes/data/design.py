@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 
 from tallbayes.data import arrow
-from tallbayes.data.factors import ELEMENTWISE, evaluate, options, placeholder, stateful_calls, transform_of, with_names
+from tallbayes.data.calendar_columns import calendar_batch
+from tallbayes.data.factors import (
+    ELEMENTWISE,
+    evaluate,
+    options,
+    placeholder,
+    reference_of,
+    stateful_calls,
+    transform_of,
+    with_names,
+)
 from tallbayes.data.formula import Factor, Formula, parse
 from tallbayes.data.moments import check_finite
 from tallbayes.data.transform_state import MOST_LEVELS
@@ -28,6 +38,7 @@ _STATES: dict[str, tuple[str, ...]] = {
     "center": ("ddof", "center", "scale"),
     "poly": ("alpha", "norms2"),
     "bs": ("lower_bound", "upper_bound", "knots"),
+    "cr": ("lower_bound", "upper_bound", "knots", "constraints"),
 }
 
 
@@ -44,6 +55,7 @@ def design(plan: dict[str, Any], batch: Any, first_row: int = 0) -> np.ndarray:
     >>> design(data.recipe["plan"], pa.table({"g": ["a"], "x": [7.0]}))
     array([[1., 0., 5.]])
     """
+    batch = calendar_batch(batch, plan.get("calendar"))
     if "design" in plan:
         return DesignMatrices(plan).matrix(batch, first_row)
     missing = [c for c in plan["columns"] if c not in batch.schema.names]
@@ -105,7 +117,14 @@ class DesignMatrices:
             name = _level_name(part.level)
             if isinstance(part.tree, ast.Name):
                 return FormulaicFactor(name, eval_method="lookup")
-            return FormulaicFactor(f"C({name})", eval_method="python")
+            reference = reference_of(part.tree)
+            if reference is None:
+                return FormulaicFactor(f"C({name})", eval_method="python")
+            if reference not in self.levels[part.level]:
+                raise StoreError(
+                    "the description of the columns has a reference level that is not among its levels. Read the source again."
+                )
+            return FormulaicFactor(f"C({name}, contr.treatment({reference!r}))", eval_method="python")
 
         terms = [
             Term([factor(f) for f in term] if term else [FormulaicFactor("1", eval_method="literal")])
@@ -115,7 +134,8 @@ class DesignMatrices:
         spec = ModelSpec(SimpleFormula(terms), na_action="ignore", output="numpy", transform_state=states)
         values = {placeholder(k): np.array([v]) for k, v in example.items()}
         self.spec = self._materialise(spec, self._frame(values, {k: np.zeros(1, int) for k in self.levels}, 1)).model_spec
-        self.names = tuple(with_names(c, self.formula.names) for c in self.spec.column_names)
+        names = (c.replace("contr.treatment(", "Treatment(") for c in self.spec.column_names)
+        self.names = tuple(with_names(c, self.formula.names) for c in names)
         if not self.names:
             raise DataError("the formula leaves no predictor: every column of it is constant.")
 
@@ -250,7 +270,8 @@ def _check_levels(values: Any) -> list[Any]:
         raise ValueError("levels are no list")
     if not (all(isinstance(v, str) for v in values) or all(isinstance(v, int | float) for v in values)):
         raise ValueError("levels are neither all text nor all numbers")
-    if any(not a < b for a, b in pairwise(values)):
+    text = isinstance(values[0], str)
+    if len(set(values)) < len(values) or (not text and any(not a < b for a, b in pairwise(values))):
         raise ValueError("levels are not in order")
     return values
 
@@ -259,7 +280,7 @@ def _check_state(name: str, given: dict[str, Any], state: Any) -> dict[str, Any]
     if not isinstance(state, dict) or set(state) != set(_STATES[name]):
         raise ValueError(f"the state of {name} needs {', '.join(_STATES[name])}")
     for value in state.values():
-        for number in value if isinstance(value, list) else [value]:
+        for number in np.ravel(value).tolist() if isinstance(value, list) else [value]:
             if number is not None and (
                 isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number)
             ):
@@ -267,7 +288,9 @@ def _check_state(name: str, given: dict[str, Any], state: Any) -> dict[str, Any]
     degree = given.get("degree", 1)
     if name == "poly" and (len(state["alpha"]) != degree or len(state["norms2"]) != degree + 1 or min(state["norms2"]) <= 0):
         raise ValueError("the state of poly does not fit its degree")
-    if name == "bs" and (not state["lower_bound"] < state["upper_bound"] or not isinstance(state["knots"], list)):
+    if name == "cr" and np.shape(state["constraints"]) != (1, len(state["knots"])):
+        raise ValueError("the state of cr does not fit its knots")
+    if name in ("bs", "cr") and (not state["lower_bound"] < state["upper_bound"] or not isinstance(state["knots"], list)):
         raise ValueError("the state of bs has no range")
     return state
 
@@ -275,4 +298,6 @@ def _check_state(name: str, given: dict[str, Any], state: Any) -> dict[str, Any]
 def _formulaic_state(state: dict[str, Any]) -> dict[str, Any]:
     if "alpha" in state:
         return {"alpha": dict(enumerate(state["alpha"])), "norms2": dict(enumerate(state["norms2"]))}
+    if "constraints" in state:
+        return {**state, "constraints": np.asarray(state["constraints"], float), "cyclic": False}
     return dict(state)

@@ -9,30 +9,32 @@ from typing import Any
 import numpy as np
 
 from tallbayes.data import arrow
+from tallbayes.data.categories import CategoryOrder
 from tallbayes.data.design import DesignMatrices, flat_column, level_positions, numbers_of
-from tallbayes.data.factors import evaluate, options, placeholder, stateful_calls, transform_of, with_names
+from tallbayes.data.factors import evaluate, options, placeholder, reference_of, stateful_calls, transform_of, with_names
 from tallbayes.data.formula import Formula
 from tallbayes.data.moments import check_finite
 from tallbayes.data.transform_state import MOST_LEVELS, SUMMARIES
-from tallbayes.errors import DataError
+from tallbayes.errors import DataError, unknown
 
 MOST_COLUMNS = 20_000
 FEWEST_IDENTIFIERS = 100  # levels from which a column that hardly repeats is refused
 
 
-def survey(formula: Formula, batches: Iterable[Any]) -> tuple[dict[str, Any], int]:
+def survey(formula: Formula, batches: Iterable[Any], ordered: frozenset[str] = frozenset()) -> tuple[dict[str, Any], int]:
     """What `plan["design"]` holds, and the number of rows."""
-    found = DesignSurvey(formula)
+    found = DesignSurvey(formula, ordered)
     for batch in batches:
         found.add(batch)
     return found.described(), found.n
 
 
 class DesignSurvey:
-    """Levels and states of one formula."""
+    """Levels and states of one formula; `ordered` are the columns whose categories keep their order."""
 
-    def __init__(self, formula: Formula) -> None:
+    def __init__(self, formula: Formula, ordered: frozenset[str] = frozenset()) -> None:
         self.formula = formula
+        self.categories = CategoryOrder(ordered & {formula.names[k] for k in level_positions(formula)})
         self.levels: dict[int, set[Any]] = {k: set() for k in level_positions(formula)}
         self.numbers = sorted({k for f in formula.factors for k in f.numbers})
         self.calls = {ast.unparse(c): c for f in formula.factors for c in stateful_calls(f.tree)}
@@ -48,6 +50,7 @@ class DesignSurvey:
         formula, n = self.formula, self.n
         if batch.num_rows == 0:
             return
+        self.categories.see(batch)
         for k, values_of in self.levels.items():
             name = formula.names[k]
             values_of.update(_distinct(batch, name, n))
@@ -71,7 +74,11 @@ class DesignSurvey:
         formula = self.formula
         if self.n == 0:
             raise DataError("the source has no rows.")
-        ordered_levels = {formula.names[k]: _sort_levels(values_of) for k, values_of in self.levels.items()}
+        ordered_levels = {
+            formula.names[k]: _sort_levels(values_of, self.categories.of(formula.names[k]))
+            for k, values_of in self.levels.items()
+        }
+        _check_references(formula, ordered_levels)
         _refuse_identifiers(ordered_levels, self.n)
         _refuse_wide(formula, ordered_levels)
         states = {with_names(text, formula.names, quoted=True): summary.state() for text, summary in self.summaries.items()}
@@ -102,10 +109,23 @@ def _distinct(batch: Any, name: str, first_row: int) -> list[Any]:
     return np.unique(values).tolist()
 
 
-def _sort_levels(levels: set[Any]) -> list[Any]:
+def _sort_levels(levels: set[Any], categories: Any) -> list[Any]:
+    """Levels in the order of their values; text in the order of its categories, if they have one."""
+    if categories is not None and all(isinstance(v, str) for v in levels):
+        return [v for v in categories.to_pylist() if v in levels]
     if all(isinstance(v, float) and v.is_integer() and abs(v) < 2**53 for v in levels):
         levels = {int(v) for v in levels}
     return sorted(levels)
+
+
+def _check_references(formula: Formula, levels: dict[str, list[Any]]) -> None:
+    """Refuse a reference level that is not in the rows."""
+    for f in formula.factors:
+        reference = reference_of(f.tree)
+        if f.level is not None and reference is not None:
+            own = levels[formula.names[f.level]]
+            if reference not in own:
+                raise DataError(f"{f.text!r}: {unknown('level', reference, [str(v) for v in own[:50]])}")
 
 
 def _refuse_identifiers(levels: dict[str, list[Any]], n: int) -> None:
@@ -125,7 +145,7 @@ def _refuse_wide(formula: Formula, levels: dict[str, list[Any]]) -> None:
         for f in term:
             if f.level is not None:
                 width *= len(levels[formula.names[f.level]])
-            elif isinstance(f.tree, ast.Call) and transform_of(f.tree) in ("bs", "poly"):
+            elif isinstance(f.tree, ast.Call) and transform_of(f.tree) in ("bs", "cr", "poly"):
                 given = options(f.tree, f.text)
                 width *= given.get(
                     "df", given.get("degree", 1 if transform_of(f.tree) == "poly" else 3 + len(given.get("knots", [])))

@@ -35,6 +35,7 @@ MOST_TERMS = 1000
 _DEEPEST = 40
 _GENERAL = re.compile(
     r"\s*(?:(?P<name>[^\W\d][\w.]*|`[^`]+`)|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<all>\.)"
+    r"|(?P<text>\"[^\"\\\n]*\"|'[^'\\\n]*')"
     r"|(?P<symbol>\*\*|//|\|\||[-+*/:^%|()\[\],=])|(?P<other>\S))"
 )
 _UNDERSTOOD = "Understood are + - : * ( ) . 0 1, columns, and transforms; arithmetic goes inside I()."
@@ -312,6 +313,8 @@ class _Parser:
             following = self.tokens[position + 1][1] if position + 1 < len(self.tokens) else ""
             if kind == "name" and following not in ("(", "=") and token not in ("True", "False", "None"):
                 token = placeholder(self.place(token.strip("`")))
+            elif kind == "text" and self.tokens[start][1] != "C":
+                self.refuse(token, _UNDERSTOOD)
             elif token.startswith("`"):
                 self.refuse(token, "a column stands where a function or an option is needed.")
             parts.append(token)

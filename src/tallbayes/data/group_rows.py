@@ -78,14 +78,14 @@ def _effect_formula(plan: dict[str, Any], term: dict[str, Any], formula: Formula
 class GroupLearner:
     """Pass one: levels of all factors, and what general formulas of effects need to know of all rows."""
 
-    def __init__(self, plan: dict[str, Any], formula: Formula | None) -> None:
+    def __init__(self, plan: dict[str, Any], formula: Formula | None, ordered: frozenset[str]) -> None:
         self.plan = plan
-        self.counters = {columns: LevelCounter(columns) for columns in factor_columns(plan)}
+        self.counters = {columns: LevelCounter(columns, ordered) for columns in factor_columns(plan)}
         self.surveys = {}
         for k, term in enumerate(plan.get("groups", ())):
             effects = _effect_formula(plan, term, formula, k)
             if effects is not None:
-                self.surveys[k] = DesignSurvey(effects)
+                self.surveys[k] = DesignSurvey(effects, ordered)
 
     def add(self, batch: Any) -> None:
         """Merge a batch."""
@@ -102,21 +102,21 @@ class GroupLearner:
             out.append({**term, **learned})
         return out
 
-    def indexes(self, ordered: frozenset[str]) -> list[LevelIndex]:
+    def indexes(self) -> list[LevelIndex]:
         """The levels of all factors, in the order of `factor_columns`."""
-        return [counter.index(ordered) for counter in self.counters.values()]
+        return [counter.index() for counter in self.counters.values()]
 
 
 def learn_levels(rows: Source, plan: dict[str, Any], progress: bool) -> tuple[list[LevelIndex], Source]:
     """The levels of the factors of a plan that is complete otherwise: one pass."""
-    learner, n = GroupLearner(plan, None), 0
+    learner, n = GroupLearner(plan, None, rows.ordered), 0
     with counted_batches(rows, group_columns(plan), "levels", progress) as batches:
         for batch in batches:
             learner.add(batch)
             n += batch.num_rows
     if n == 0:
         raise DataError("the source has no rows.")
-    return learner.indexes(rows.ordered), replace(rows, n=n)
+    return learner.indexes(), replace(rows, n=n)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes.data import arrow
+from tallbayes.data.categories import CategoryOrder
 from tallbayes.data.design import flat_column
 from tallbayes.data.groups import check_levels
 from tallbayes.errors import DataError
@@ -55,13 +56,13 @@ def level_column(batch: Any, name: str, first_row: int) -> Any:
 
 
 class LevelCounter:
-    """Pass one: distinct levels and their numbers of rows."""
+    """Pass one: distinct levels and their numbers of rows; `ordered` are the columns whose categories keep their order."""
 
-    def __init__(self, columns: tuple[str, ...]) -> None:
+    def __init__(self, columns: tuple[str, ...], ordered: frozenset[str] = frozenset()) -> None:
         self.columns, self.n = columns, 0
         self.parts: list[Any] = []
         self.waiting, self.merged = 0, 0
-        self.categories: dict[str, Any] = {}
+        self.categories = CategoryOrder(ordered & set(columns))
 
     def add(self, batch: Any) -> None:
         """Merge a batch."""
@@ -69,26 +70,13 @@ class LevelCounter:
 
         if batch.num_rows == 0:
             return
-        for name in self.columns:
-            self._see_categories(name, batch.column(name))
+        self.categories.see(batch)
         table = pa.table([level_column(batch, name, self.n) for name in self.columns], names=list(self.columns))
         self.parts.append(table.group_by(list(self.columns), use_threads=False).aggregate([([], _COUNT)]))
         self.n += batch.num_rows
         self.waiting += self.parts[-1].num_rows
         if self.waiting > _WAITING + self.merged:
             self._merge()
-
-    def _see_categories(self, name: str, column: Any) -> None:
-        """Keep the categories of a column while those of all batches are the same."""
-        import pyarrow as pa
-
-        if not pa.types.is_dictionary(column.type):
-            return
-        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        for chunk in chunks:
-            known = self.categories.setdefault(name, chunk.dictionary)
-            if known is not None and not known.equals(chunk.dictionary):
-                self.categories[name] = None
 
     def _merge(self) -> None:
         import pyarrow as pa
@@ -98,8 +86,8 @@ class LevelCounter:
         table = grouped.rename_columns([_COUNT if name == f"{_COUNT}_sum" else name for name in grouped.column_names])
         self.parts, self.waiting, self.merged = [table], 0, table.num_rows
 
-    def index(self, ordered: frozenset[str] = frozenset()) -> LevelIndex:
-        """The levels of all rows; `ordered` are the columns whose categories keep their order."""
+    def index(self) -> LevelIndex:
+        """The levels of all rows."""
         import pyarrow as pa
 
         self._merge()
@@ -107,8 +95,8 @@ class LevelCounter:
         for name in self.columns:
             column = table.column(name).combine_chunks()
             own = column.unique()
-            categories = self.categories.get(name) if name in ordered else None
-            if categories is not None and categories.null_count == 0:
+            categories = self.categories.of(name)
+            if categories is not None:
                 own = level_column(pa.record_batch([categories], [name]), name, 0)
             else:
                 own = own.take(pa.compute.array_sort_indices(own))

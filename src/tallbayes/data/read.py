@@ -16,19 +16,21 @@ import numpy as np
 
 from tallbayes.data import arrow
 from tallbayes.data import records as packed
+from tallbayes.data.calendar_columns import cut_calendar, with_calendar
 from tallbayes.data.dataset import Dataset, _float_type
 from tallbayes.data.design import DesignMatrices
 from tallbayes.data.design_survey import DesignSurvey
 from tallbayes.data.formula import Formula
 from tallbayes.data.group_rows import GroupLearner, GroupRows, counted_batches, effect_count, group_columns, learn_levels
 from tallbayes.data.level_index import LevelIndex
+from tallbayes.data.missing import complete_rows, require_action
 from tallbayes.data.packed_store import StoreWriter, default_folder, open_store
 from tallbayes.data.packing import packed_chunks, packer_of
 from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_double, source_columns
 from tallbayes.data.read_grouped import read_grouped_to_memory, read_grouped_to_store
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.ipc import ipc
-from tallbayes.errors import DataError, StoreError, unknown
+from tallbayes.errors import DataError, OptionError, StoreError, unknown
 from tallbayes.machine import available_memory
 from tallbayes.progress import Progress
 
@@ -46,6 +48,7 @@ def read(
     store: str | Path | None = None,
     memory: str = "auto",
     dtype: str = "float64",
+    na: str = "error",
     progress: bool = True,
 ) -> Dataset:
     """Read rows from files, databases, packed stores and Arrow objects; never the whole source at once.
@@ -55,7 +58,8 @@ def read(
     (`"y ~ x1 + C(group)"`, `"y ~ ."`, `"y ~ x1 + (1 | shop)"`) or with `response=` and optionally `columns=`; either way an intercept
     is added unless the formula says `+ 0`. `offset=` and `weights=` name columns; `offset="log(Exposure)"` takes a logarithm.
     `memory="auto"` keeps packed rows in memory when they fit easily and memory-maps them from a store on disk otherwise;
-    `"ram"` and `"disk"` insist. A store is reused as long as its source is unchanged.
+    `"ram"` and `"disk"` insist. A store is reused as long as its source is unchanged. `na="drop"` leaves out rows with a missing value in
+    a column that is read and counts them in `data.dropped`; otherwise they are an error.
 
     >>> import pyarrow as pa, tallbayes as tb
     >>> table = pa.table({"y": [0, 1, 1], "x": [1.0, 2.0, 3.0], "t": [1.0, 1.0, 2.0]})
@@ -65,22 +69,27 @@ def read(
     """
     if memory not in ("auto", "ram", "disk"):
         raise unknown("memory", memory, ("auto", "ram", "disk"))
+    require_action(na)
     if isinstance(source, str | Path) and _is_store(source):
         data = open_store(source)
         check_store(data, formula, response, columns, offset, weights)
         return data
     rows = open_source(source)
-    plan, general = make_plan(rows, formula, response, columns, offset, weights)
+    formula, calendar = (formula, {}) if not isinstance(formula, str) else cut_calendar(formula, rows)
+    rows = with_calendar(rows, calendar)
+    plan, general = make_plan(rows, formula, response, columns, offset, weights, na, calendar)
     kind = _float_type(dtype)
     if rows.n == 0:
         raise DataError("the source has no rows.")
     request = {"source": rows.identity, "plan": plan, "dtype": kind.str}
+    recipe = dict(request)
     folder = Path(store) if store is not None else default_folder()
     path = _store_path(folder, request)
     on_disk = memory == "disk" or (store is not None and memory != "ram")
     if on_disk and (existing := _existing(path, request)) is not None:
         return existing
     with ExitStack() as stack:
+        rows = complete_rows(rows, source_columns(plan), na, recipe if na == "drop" else None)
         indexes: list[LevelIndex] = []
         if general is not None:
             if not rows.repeatable:
@@ -90,7 +99,7 @@ def read(
             on_disk = True
             if (existing := _existing(path, request)) is not None:
                 return existing
-        recipe = {**request, "plan": plan}
+        recipe["plan"] = plan
         if indexes:
             grouped = GroupRows(plan, indexes)
             if on_disk:
@@ -112,11 +121,19 @@ def from_recipe(recipe: dict[str, Any], store: str | None, progress: bool = True
             DesignMatrices(plan)
     except (KeyError, TypeError, DataError) as error:
         raise StoreError(f"the description of the rows is damaged ({error!r}); give the model to resume.") from error
-    rows = open_source(path)
+    rows = with_calendar(open_source(path), plan.get("calendar"))
+    rows = complete_rows(rows, source_columns(plan), plan.get("na", "error"))
     if "groups" in plan:
         indexes, rows = learn_levels(rows, plan, progress)
         return read_grouped_to_memory(rows, GroupRows(plan, indexes), kind, recipe, progress)
     return _read_to_memory(rows, plan, kind, recipe, progress)
+
+
+def only_one(source: Any, data: Any) -> Any:
+    """The rows that a user gave under one of two names."""
+    if (source is None) == (data is None):
+        raise OptionError("give the rows once, as the second argument or as data=: a file, a table or a store.")
+    return data if source is None else source
 
 
 def _is_store(source: str | Path) -> bool:
@@ -133,6 +150,7 @@ def _existing(path: Path, request: dict[str, Any]) -> Dataset | None:
 
 def _request_of(recipe: dict[str, Any]) -> dict[str, Any]:
     """A recipe without what the first pass learned."""
+    recipe = {k: v for k, v in recipe.items() if k != "dropped"}
     plan = dict(recipe.get("plan", {}))
     if "design" in plan:
         plan["design"] = {"formula": plan["design"]["formula"]}
@@ -159,15 +177,15 @@ def _spool(rows: arrow.Source, plan: dict[str, Any], folder: Path, stack: ExitSt
         raise StoreError(
             f"keeping the stream in {folder} failed: {error}. Free space there or choose another with store=."
         ) from error
-    return replace(ipc(path), identity={}, names=tuple(columns))
+    return replace(ipc(path), identity={}, names=tuple(columns), ordered=rows.ordered)
 
 
 def learn(
     rows: arrow.Source, plan: dict[str, Any], formula: Formula, progress: bool
 ) -> tuple[dict[str, Any], arrow.Source, list[LevelIndex]]:
     """Pass one: columns of general formulas, and levels of grouping factors."""
-    design = None if formula.plain else DesignSurvey(formula)
-    learner, n = GroupLearner(plan, formula), 0
+    design = None if formula.plain else DesignSurvey(formula, rows.ordered)
+    learner, n = GroupLearner(plan, formula, rows.ordered), 0
     columns = list(dict.fromkeys([*([] if design is None else formula.columns), *group_columns(plan)]))
     with counted_batches(rows, columns or [formula.response], "levels and ranges", progress) as batches:
         for batch in batches:
@@ -183,7 +201,7 @@ def learn(
     if "groups" in plan:
         plan["groups"] = learner.terms()
     refuse_double(plan_names(plan))
-    return plan, replace(rows, n=n), learner.indexes(rows.ordered)
+    return plan, replace(rows, n=n), learner.indexes()
 
 
 def _read_to_memory(
