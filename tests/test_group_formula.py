@@ -15,8 +15,10 @@ import tallbayes as tb
 from tallbayes.data import bucket_sort, level_index
 from tallbayes.data.bucket_sort import BucketSort
 from tallbayes.data.formula import parse
+from tallbayes.data.group_rows import with_group_columns
 from tallbayes.data.groups import places, rows_of_levels
 from tallbayes.data.level_index import LevelCounter
+from tallbayes.data.sources import open_source
 from tallbayes.errors import DataError, ModelError, StoreError, TallbayesWarning
 
 NAMES = ("y", "x", "z", "g", "h", "c")
@@ -376,6 +378,20 @@ def test_partitions_have_no_group_terms(tmp_path):
     pq.write_table(pa.Table.from_pandas(FRAME), tmp_path / "a.parquet")
     with pytest.raises(DataError, match="cannot be divided among partitions"):
         plan_of([str(tmp_path / "a.parquet")], "y ~ x + (1 | g)")
+
+
+# New rows
+
+
+def test_new_rows_have_a_column_for_each_factor_and_effect():
+    data = read("y ~ x + (scale(x) + c | g:h) + (0 + z || g)")
+    source = with_group_columns(open_source(chunked(FRAME)), data.recipe["plan"])
+    wanted = ["g:h", "scale(x)", "c[T.v]", "z", "g"]
+    table = pa.Table.from_batches(source.batches(wanted)).to_pandas().iloc[data.order]
+    factor = data.groups[0]
+    assert table["g:h"].tolist() == factor.labels[factor.codes].tolist()
+    np.testing.assert_allclose(table[["scale(x)", "c[T.v]"]], data.records[:, factor.first + 1 : factor.first + 3], atol=1e-12)
+    assert "g:h" not in with_group_columns(open_source(FRAME), read("y ~ x").recipe["plan"]).names
 
 
 # Models and results

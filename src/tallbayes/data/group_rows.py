@@ -18,7 +18,7 @@ from tallbayes.data.design import DesignMatrices, plain_matrix
 from tallbayes.data.design_survey import DesignSurvey
 from tallbayes.data.formula import Formula, GroupTerm, parse
 from tallbayes.data.groups import CONSTANT, GroupFactor
-from tallbayes.data.level_index import LevelCounter, LevelIndex
+from tallbayes.data.level_index import LevelCounter, LevelIndex, level_column
 from tallbayes.data.moments import check_finite
 from tallbayes.errors import DataError
 from tallbayes.progress import Progress
@@ -190,6 +190,51 @@ class GroupRows:
             labels, names = self.indexes[k].labels, tuple(term["terms"])
             out.append(GroupFactor(term["name"], labels, codes[k], names, term["first"], offsets[k], members[k]))
         return tuple(out)
+
+
+def with_group_columns(rows: Source, plan: dict[str, Any]) -> Source:
+    """A source of new rows with a column for each factor and each effect of a plan, by the names that results have for them.
+
+    >>> import pyarrow as pa
+    >>> from tallbayes.data.sources import open_source
+    >>> plan = {"response": "y", "groups": [{"factor": ["a", "b"], "effects": "1", "columns": [], "intercept": True}]}
+    >>> source = with_group_columns(open_source(pa.table({"a": ["u", "v"], "b": [1, 2]})), plan)
+    >>> next(source.batches(["a:b"])).to_pydict()
+    {'a:b': ['u:1', 'v:2']}
+    """
+    import pyarrow as pa
+
+    combined = {":".join(f): list(f) for f in factor_columns(plan) if len(f) > 1 and ":".join(f) not in rows.names}
+    effects: dict[str, tuple[dict[str, Any], int]] = {}
+    for term in plan.get("groups", ()):
+        for place, name in enumerate(effect_names(term)):
+            if name != CONSTANT and name not in rows.names and name not in effects:
+                effects[name] = {"response": plan["response"], **term}, place
+    matrices = {name: DesignMatrices(own) if "design" in own else None for name, (own, _) in effects.items()}
+    if not combined and not effects:
+        return rows
+
+    def needed(name: str) -> list[str]:
+        return combined[name] if name in combined else effects[name][0]["columns"] if name in effects else [name]
+
+    def column(name: str, batch: Any, first_row: int) -> Any:
+        if name in combined:
+            parts = [level_column(batch, part, first_row).cast(pa.string()) for part in combined[name]]
+            return pa.compute.binary_join_element_wise(*parts, ":")
+        if name not in effects:
+            return batch.column(name)
+        (own, place), known = effects[name], matrices[name]
+        x = plain_matrix(own, batch, first_row) if known is None else known.matrix(batch, first_row)
+        return pa.array(x[:, place])
+
+    def batches(columns: Sequence[str]) -> Iterator[Any]:
+        first_row = 0
+        for batch in rows.batches(list(dict.fromkeys(part for name in columns for part in needed(name)))):
+            yield pa.RecordBatch.from_arrays([column(name, batch, first_row) for name in columns], names=list(columns))
+            first_row += batch.num_rows
+
+    types = (*rows.types, *(pa.string() for _ in combined), *(pa.float64() for _ in effects))
+    return replace(rows, names=(*rows.names, *combined, *effects), types=types, batches=batches)
 
 
 def parse_groups(formula: str, plan: dict[str, Any], known: Sequence[str], levels: Sequence[str]) -> Formula:

@@ -167,6 +167,10 @@ class NaturalSpline(Spline):
         inner = np.asarray(given.get("knots", []), float)
         if "df" in given:
             inside = np.unique(values[(values >= low) & (values <= high)])
+            if inside.size <= given["df"]:
+                raise DataError(
+                    f"{self.shown}: {inside.size} different values are too few for {given['df']} splines. Use fewer."
+                )
             inner = np.quantile(inside, np.linspace(0, 1, given["df"] + 1)[1:-1])
         knots = np.unique(np.concatenate([[low, high], inner]))
         if knots.size != inner.size + 2 or knots[0] < low or knots[-1] > high:
