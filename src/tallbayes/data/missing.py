@@ -19,7 +19,7 @@ ACTIONS = ("error", "drop")
 
 def require_action(na: Any) -> None:
     """Refuse what is neither "error" nor "drop"."""
-    if na not in ACTIONS:
+    if not isinstance(na, str) or na not in ACTIONS:
         raise unknown("na", na, ACTIONS)
 
 
