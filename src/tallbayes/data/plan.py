@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -44,7 +43,7 @@ def make_plan(
             raise OptionError("give either a formula or response= and columns=, not both.")
         if not isinstance(formula, str) or len(formula) > _LONGEST_FORMULA:
             raise DataError(f"a formula is a text of at most {_LONGEST_FORMULA:,} characters.")
-        terms = parse(formula, rows.names, {c for c in rows.names if kinds[c] == "level"}, reserved)
+        terms = parse(formula, rows.names, {c for c in rows.names if kinds[c] == "level" and c not in rows.doubtful}, reserved)
         response, predictors, intercept = terms.response, list(terms.columns), terms.intercept
         general = terms
     elif response is None:
@@ -115,11 +114,10 @@ def cut_offset(formula: str | None, offset: str | None) -> tuple[str | None, str
 def _refuse_doubtful(rows: arrow.Source, plan: dict[str, Any], formula: Formula | None) -> None:
     """Refuse text that looks like numbers where it was not said that it is levels."""
     factors = [] if formula is None else [*formula.factors, *(f for term in formula.groups for f in term.effects.factors)]
-    bare = {formula.names[f.level] for f in factors if formula and f.level is not None and isinstance(f.tree, ast.Name)}
     numbers = {formula.names[k] for f in factors if formula for k in f.numbers}
     direct = {plan["response"], plan["offset"], plan["weights"], *(() if formula is not None else plan["columns"])}
     for name in source_columns(plan):
-        if name in rows.doubtful and name in bare | numbers | direct:
+        if name in rows.doubtful and name in numbers | direct:
             raise DataError(rows.doubtful[name])
 
 
