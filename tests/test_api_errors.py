@@ -145,3 +145,40 @@ def test_options_of_fit(options, message):
 
 def test_an_unknown_family_by_name(small):
     refused(lambda: tb.models.build("poison", small.model.data), "unknown family 'poison'; did you mean 'poisson'?")
+
+
+def test_rows_are_given_once():
+    table = pa.table({"y": [0.0, 1.0], "x": [1.0, 2.0]})
+    for arguments in ({"source": table, "data": table}, {}):
+        refused(lambda given=arguments: tb.fit("y ~ x", **given), "give the rows once")
+
+
+@pytest.mark.parametrize(
+    "family, nearest",
+    [("binomal", "binomial"), ("logistik", "logistic"), ("negative_binom", "negative_binomial"), ("poison", "poisson")],
+)
+def test_unknown_families_name_the_nearest_one_or_its_alias(family, nearest):
+    refused(lambda: tb.fit("y ~ x", data=pa.table({"y": [0.0]}), family=family), f"did you mean '{nearest}'?")
+
+
+@pytest.mark.parametrize(
+    "alias, family, options",
+    [
+        ("binomial", "logistic", {}),
+        ("bernoulli", "logistic", {}),
+        ("negative_binomial", "negbin", {"size": 2.0}),
+        ("t", "student_t", {"nu": 4.0, "scale": 1.0}),
+        ("categorical", "softmax", {"classes": 2}),
+    ],
+)
+def test_families_have_the_names_of_other_packages(alias, family, options):
+    data = tb.Dataset.from_arrays(np.ones((4, 1)), [0, 1, 1, 0])
+    assert tb.models.build(alias, data, **options).describe() == tb.models.build(family, data, **options).describe()
+
+
+def test_a_constant_response_is_said_before_sampling():
+    table = pa.table({"y": np.zeros(50), "x": np.linspace(-1, 1, 50)})
+    options = {"sampler": "mh", "draws": 5, "warmup": 5, "chains": 2, "seed": 1, "progress": False}
+    with pytest.warns(tb.TallbayesWarning) as caught:
+        tb.fit("y ~ x", data=table, **options)
+    assert str(caught[0].message).startswith("the response 'y' is 0 in all 50 rows")

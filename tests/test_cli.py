@@ -308,6 +308,32 @@ def test_prediction_reads_what_fit_reads(rows, tmp_path):
     assert len(made) == 2 and made[0]["mean"] > made[1]["mean"]
 
 
+def test_predictions_carry_the_columns_that_identify_rows(rows, tmp_path):
+    invoke("fit", rows, "-f", "y ~ x", *SMALL, "-o", tmp_path / "fit.nc")
+    (tmp_path / "new.csv").write_text("x,who,when\n0.5,ann,1\n-0.5,bob,2\n")
+    arguments = ("predict", tmp_path / "fit.nc", tmp_path / "new.csv", "--id", "who", "--id", "when", "--json")
+    made = json.loads(invoke(*arguments).stdout)
+    assert [(row["who"], row["when"]) for row in made] == [("ann", 1), ("bob", 2)]
+
+
+def test_missing_values_group_terms_and_aliases_on_the_command_line(tmp_path):
+    X, y = logistic_arrays(300)
+    ages = pa.array(X[:, 1], mask=np.arange(300) < 3)
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"x": ages, "y": y, "shop": [f"s{k % 5}" for k in range(300)]}), path)
+    with pytest.raises(tb.DataError, match="3 of 300 rows have some"):
+        invoke("fit", path, "-f", "y ~ x", *SMALL)
+    assert (
+        invoke("fit", path, "-f", "y ~ x", "--family", "bernoulli", "--na", "drop", *SMALL, "-o", tmp_path / "a.nc").exit_code
+        == 0
+    )
+    fit = tb.load(tmp_path / "a.nc")
+    assert (fit.meta["rows"], fit.meta["dropped"], fit.meta["model"]["family"]) == (297, 3, "logistic")
+    assert "3, for missing values" in fit.report(tmp_path / "a.html", plots=False).read_text()
+    with pytest.raises(tb.ModelError, match="minibatch-gibbs"):
+        invoke("fit", path, "-f", "y ~ x + (1 | shop)", "--na", "drop", *SMALL)
+
+
 def test_a_run_that_stopped_early_says_how_to_go_on(rows, tmp_path):
     options = (*SMALL, "--draws", 10_000_000, "--max-seconds", 0.2, "--checkpoint", tmp_path / "run")
     assert f"continue the run with: tallbayes resume {tmp_path / 'run'}" in invoke("fit", rows, "-f", "y ~ x", *options).stdout

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import tallbayes as tb
 from tallbayes.data import read, transform_state
 from tallbayes.data.arrow import BATCH
-from tallbayes.data.design import DesignMatrices, design, survey
+from tallbayes.data.design import DesignMatrices, design
+from tallbayes.data.design_survey import survey
 from tallbayes.data.formula import parse
 from tallbayes.data.read import from_recipe
 from tallbayes.errors import DataError, StoreError, TallbayesError
@@ -174,8 +175,7 @@ def test_quantiles_come_from_a_sample_when_there_are_many_rows(monkeypatch):
 @pytest.mark.parametrize(
     "right, message",
     [
-        ("(1|g)", r"'\|' in the formula.*no random effects. Use C\(g\)"),
-        ("x | g", "no random effects"),
+        ("x | g", r"'\|' in the formula.*a group term stands in parentheses"),
         ("x^2", r"'\^' in the formula .*inside I\(\)"),
         ("x**2", r"'\*\*' in the formula"),
         ("x/z", "'/' in the formula"),
@@ -478,3 +478,217 @@ def test_the_survey_counts_rows_and_keeps_json():
     assert json.loads(json.dumps(described)) == described
     with pytest.raises(DataError, match="no rows"):
         survey(general, [])
+
+
+# Reference levels, categories, dates, offsets, natural splines
+
+
+@pytest.mark.parametrize(
+    "right, formulaic",
+    [
+        ('C(g, Treatment("cedar"))', "C(g, contr.treatment('cedar'))"),
+        ("C(g, Treatment(reference='birch'))*x", "C(g, contr.treatment('birch'))*x"),
+        ("C(h, Treatment(5))", "C(h, contr.treatment(5))"),
+        ("g + C(h, Treatment(5)):g", "g + C(h, contr.treatment(5)):g"),
+        ("cr(z, df=5)", "cr(z, df=5, constraints='center')"),
+        ("cr(z, knots=[0.5, 1.5])*g", "cr(z, knots=[0.5, 1.5], constraints='center')*g"),
+        ("cr(z, 4, lower_bound=0, upper_bound=99)", "cr(z, 4, lower_bound=0, upper_bound=99, constraints='center')"),
+    ],
+)
+def test_reference_levels_and_natural_splines_are_those_of_formulaic(right, formulaic):
+    data = planned(f"y ~ {right}")
+    expected = np.asarray(model_matrix(f"y ~ {formulaic}", FRAME).rhs, float)
+    np.testing.assert_allclose(data.records[:, : data.d], expected, atol=1e-9)
+    again = DesignMatrices(json.loads(json.dumps(data.recipe["plan"])))
+    assert again.names == data.columns
+    np.testing.assert_allclose(again.matrix(pa.Table.from_pandas(FRAME)), expected, atol=1e-9)
+
+
+def test_a_reference_level_is_named_in_the_columns():
+    assert planned('y ~ C(g, Treatment("cedar"))').columns[1:] == tuple(
+        f"C(g, Treatment('cedar'))[T.{v}]" for v in ("ash", "birch")
+    )
+
+
+@pytest.mark.parametrize(
+    "right, message",
+    [
+        ('C(g, Treatment("oak"))', "unknown level 'oak'.*ash, birch, cedar"),
+        ("C(g, Treatment())", "Treatment takes one level"),
+        ("C(g, Treatment('ash', 'birch'))", "Treatment takes one level"),
+        ("C(g, Treatment(x))", "Treatment takes one level"),
+        ("C(g, Sum('a'))", "C takes one column, and Treatment"),
+        ("C('g')", "C takes one column"),
+        ("cr(z)", "cr needs df or knots"),
+        ("cr(z, df=1)", "df must be at least 2"),
+        ("cr(z, df=4, knots=[1])", "df or knots, not both"),
+        ("cr(h, df=9)", "4 different values are too few for 9 splines"),
+        ("cr(z, knots=[1, 1])", "the knots must be different"),
+        ("cr(z, knots=[1e9])", "inside the range"),
+        ("I(cr(z, df=4))", "must not stand inside"),
+        ("month(x)", r"month\(x\) needs dates, but column 'x' has type double"),
+        ("month(q)", "unknown column 'q'"),
+    ],
+)
+def test_reference_levels_splines_and_dates_that_mean_nothing_are_refused(right, message):
+    with pytest.raises(DataError, match=message):
+        planned(f"y ~ {right}", FRAME.head(400))
+
+
+def test_categories_of_pandas_keep_their_order_from_frames_and_files(tmp_path):
+    frame = FRAME.assign(g=pd.Categorical(FRAME.g, categories=["cedar", "unused", "birch", "ash"]))
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=300)
+    for source in (lambda: frame, lambda: chunked(frame), lambda: tmp_path / "rows.parquet"):
+        assert read(source(), "y ~ g", progress=False).columns == ("Intercept", "g[T.birch]", "g[T.ash]")
+        labels = read(source(), "y ~ (1 | g)", progress=False).groups[0].labels
+        assert labels.tolist() == ["cedar", "unused", "birch", "ash"]
+        assert read(source(), "y ~ (1 | g:h)", progress=False).groups[0].labels[0] == "cedar:3"
+    assert read(pa.table({"y": [0.0, 1.0], "g": pa.array(["b", "a"]).dictionary_encode()}), "y ~ g").columns[1] == "g[T.b]"
+
+
+def test_parts_of_dates_are_columns():
+    when = pd.Series(pd.date_range("2019-12-30 06:00", periods=2000, freq="7h"))
+    frame = FRAME.assign(when=when)
+    data = planned(
+        'y ~ C(month(when)) + year(when) + hour(when) + day(when) + day_of_year(when) + days_since(when, "2020-01-01")', frame
+    )
+    values = dict(zip(data.columns, data.records[:, : data.d].T, strict=True))
+    np.testing.assert_array_equal(values["C(month(when))[T.7]"], when.dt.month == 7)
+    for name, expected in (
+        ("year", when.dt.year),
+        ("hour", when.dt.hour),
+        ("day", when.dt.day),
+        ("day_of_year", when.dt.day_of_year),
+    ):
+        np.testing.assert_array_equal(values[f"{name}(when)"], expected)
+    since = (when - pd.Timestamp("2020-01-01")).dt.total_seconds() / 86_400
+    np.testing.assert_allclose(values["days_since(when, 2020-01-01)"], since, atol=1e-9)
+    np.testing.assert_array_equal(design(data.recipe["plan"], pa.Table.from_pandas(frame)), data.records[:, : data.d])
+    weekdays = planned("y ~ days_since(when) + (1 | weekday(when))", frame)
+    assert weekdays.groups[0].name == "weekday(when)"
+    np.testing.assert_array_equal(weekdays.groups[0].codes, when.dt.weekday.to_numpy()[weekdays.order])
+    np.testing.assert_allclose(weekdays.records[weekdays.order.argsort()[0], 1], 18_260.25)
+
+
+def test_local_times_count_in_zones():
+    when = pd.date_range("2020-06-01 23:00", periods=4, freq="h", tz="UTC").tz_convert("Europe/Paris")
+    data = read(
+        pd.DataFrame({"y": np.zeros(4), "when": when}), "y ~ day(when) + days_since(when, '2020-06-01') + 0", progress=False
+    )
+    np.testing.assert_allclose(data.records[:, :2], [[2, 25 / 24], [2, 26 / 24], [2, 27 / 24], [2, 28 / 24]])
+
+
+def test_dates_are_kept_by_stores_files_and_refused_without_a_function(tmp_path):
+    frame = FRAME.assign(when=pd.date_range("2020-01-01", periods=2000, freq="D"))
+    frame.to_parquet(tmp_path / "rows.parquet")
+    data = read(tmp_path / "rows.parquet", "y ~ month(when)", memory="disk", store=tmp_path, progress=False)
+    assert read(data.store, "y ~ month(when)").columns == ("Intercept", "month(when)")
+    assert from_recipe(data.recipe, None, progress=False).fingerprint == data.fingerprint
+    with pytest.raises(DataError, match=r"'when' has type .*not a number.*days_since\(when\)"):
+        planned("y ~ when", frame)
+    for right, message in (
+        ("month(when, 'a')", "a column and nothing else"),
+        ("days_since(when, 'May')", "counts from a day such as"),
+    ):
+        with pytest.raises(DataError, match=message):
+            planned(f"y ~ {right}", frame)
+    dates = frame.assign(when=frame.when.dt.date)
+    with pytest.raises(DataError, match="has dates without times"):
+        planned("y ~ hour(when)", dates)
+    assert planned("y ~ weekday(when)", dates).columns == ("Intercept", "weekday(when)")
+
+
+@pytest.mark.parametrize(
+    "right, columns",
+    [
+        ("x + offset(log(z))", ("Intercept", "x")),
+        ("offset(log(z)) + x", ("Intercept", "x")),
+        ("offset( log(`z`) )", ("Intercept",)),
+        ("x + offset(log(z)) - 1", ("x",)),
+        ("g + offset(log(z)) + (1 | h)", ("Intercept", "g[T.birch]", "g[T.cedar]")),
+    ],
+)
+def test_an_offset_may_stand_in_the_formula(right, columns):
+    data, other = planned(f"y ~ {right}"), read(chunked(FRAME), "y ~ x", offset="log(z)", memory="ram", progress=False)
+    assert data.columns == columns and data.has_offset
+    order = np.arange(data.n) if data.order is None else data.order
+    np.testing.assert_array_equal(data.records[:, data.d + 1], other.records[order, other.d + 1])
+    assert "z" not in planned("y ~ . + offset(log(z))").columns
+
+
+@pytest.mark.parametrize(
+    "right, message",
+    [
+        ("x - offset(z)", r"an offset is added with \+"),
+        ("x*offset(z)", r"an offset is added with \+"),
+        ("offset(z)*x", r"an offset is added with \+"),
+        ("offset(z) + offset(x)", "two offsets"),
+        ("x + offset(z", r"an offset is added with \+"),
+        ("x + offset(2*z)", "neither a column nor log"),
+        ("x + offset(q)", "unknown offset column 'q'"),
+    ],
+)
+def test_offsets_that_mean_nothing_are_refused(right, message):
+    with pytest.raises(DataError, match=message):
+        planned(f"y ~ {right}")
+    with pytest.raises(DataError, match="two offsets"):
+        read(chunked(FRAME), "y ~ offset(z)", offset="z", progress=False)
+
+
+# Missing values and doubtful cells
+
+
+def holes(n=3000):
+    frame = frame_of(n)
+    frame.loc[[5, 2500], "x"] = np.nan
+    frame.loc[[5, 6, 7], "g"] = None
+    return frame
+
+
+@pytest.mark.parametrize("right", ["x", "x + g", "log(z) + x:g", "z + x + (1 | g)"])
+def test_missing_values_are_counted_for_all_columns_at_once(right):
+    message = r"row 5, column '\w' is (missing|nan)\. .*na='drop'.*'x' 2.*rows have some"
+    for source in (holes(), chunked(holes()), pa.Table.from_pandas(holes(), preserve_index=False)):
+        with pytest.raises(DataError, match=message) as caught:
+            read(source, f"y ~ {right}", progress=False)
+        if "g" in right and not isinstance(source, pa.RecordBatchReader):
+            assert "'g' 3, 'x' 2; 4 of 3,000 rows have some" in str(caught.value)
+
+
+@pytest.mark.parametrize("right", ["x", "x + g", "log(z) + x:g", "z + x + (1 | g)"])
+@pytest.mark.parametrize("memory", ["ram", "disk"])
+def test_rows_with_missing_values_are_dropped_and_counted(right, memory, tmp_path):
+    used = ["y", "x", "z"] + ["g"] * ("g" in right)
+    expected = read(holes().dropna(subset=used), f"y ~ {right}", memory="ram", progress=False)
+    holes().to_parquet(tmp_path / "rows.parquet")
+    for source in (holes(), chunked(holes()), tmp_path / "rows.parquet"):
+        data = read(source, f"y ~ {right}", na="drop", memory=memory, progress=False)
+        assert data.fingerprint == expected.fingerprint
+        assert data.dropped == (4 if "g" in right else 2) and expected.dropped == 0
+    assert read(tmp_path / "rows.parquet", f"y ~ {right}", na="drop", memory=memory, progress=False).dropped == data.dropped
+    assert from_recipe(json.loads(json.dumps(data.recipe)), None, progress=False).fingerprint == expected.fingerprint
+    with pytest.raises(tb.OptionError, match="unknown na 'omit'"):
+        read(holes(), "y ~ x", na="omit")
+
+
+def test_a_source_of_missing_rows_alone_has_no_rows():
+    with pytest.raises(DataError, match="the source has no rows"):
+        read(pa.table({"y": [None, 1.0], "x": [1.0, None]}), "y ~ x", na="drop", progress=False)
+
+
+def test_a_text_cell_in_a_numeric_column_of_a_csv_is_named(tmp_path):
+    path = tmp_path / "rows.csv"
+    rows = [f"{k % 2},{k / 10},{'ABCD'[k % 4]},{k % 7}" for k in range(200)]
+    rows[17] = "1,unknown,A,3"
+    path.write_text("y,x,g,h\n" + "\n".join(rows) + "\n")
+    for right in ("x", "x:g", "log(x)", "(x | g)"):
+        with pytest.raises(
+            DataError, match=r"rows.csv: row 17, column 'x' is 'unknown', but 199 of the first 200 cells are numbers.*C\(x\)"
+        ):
+            read(path, f"y ~ {right}", progress=False)
+    with pytest.raises(DataError, match="row 17, column 'x' is 'unknown'"):
+        read(path, "x ~ g", progress=False)
+    assert read(path, "y ~ g + h", progress=False).columns == ("Intercept", "g[T.B]", "g[T.C]", "g[T.D]", "h")
+    rows[17:] = [row.replace(row.split(",")[1], "2A") for row in rows[17:]]
+    path.write_text("y,x,g,h\n" + "\n".join(rows) + "\n")
+    assert len(read(path, "y ~ x", progress=False).columns) == 18  # mostly text: levels

@@ -245,3 +245,32 @@ def test_roc_and_calibration_are_those_of_scikit_learn():
 def test_scores_of_nonsense_are_refused(y, p, message):
     with pytest.raises(tb.DataError, match=message):
         tb.results.roc(y, p)
+
+
+def test_predictions_keep_the_index_and_the_id_columns(tmp_path):
+    fit = fitted("poisson")
+    frame = pd.DataFrame({"x": np.linspace(-1, 1, 9000), "id": [f"r{k}" for k in range(9000)]}, index=np.arange(9000) * 7)
+    plain = fit.predict({"x": frame.x.to_numpy()})
+    kept = fit.predict(frame, id="id")
+    assert list(kept.columns) == ["id", "mean", "lower", "upper"]
+    assert kept.index.equals(frame.index) and kept["id"].tolist() == frame["id"].tolist()
+    np.testing.assert_array_equal(kept["mean"], plain["mean"])
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    written = pq.read_table(fit.predict(tmp_path / "new.csv", id=["id", "x"], out=tmp_path / "out")).to_pandas()
+    assert list(written.columns) == ["id", "x", "mean", "lower", "upper"]
+    assert written["id"].tolist() == frame["id"].tolist()
+    np.testing.assert_array_equal(written["mean"], plain["mean"])
+
+
+@pytest.mark.parametrize(
+    "new, name, message",
+    [
+        ({"x": [0.0], "id": [1]}, "ident", "new has no column 'ident' for id=.*did you mean 'id'"),
+        ({"x": [0.0], "mean": [1]}, "mean", "a column of the predictions is called 'mean'"),
+        (X, "id", "id= names columns of new"),
+        (pa.RecordBatchReader.from_batches(pa.schema({"x": pa.float64()}), []), "x", "can be read twice"),
+    ],
+)
+def test_id_columns_that_are_not_there_are_refused(new, name, message):
+    with pytest.raises(tb.DataError, match=message):
+        fitted("poisson").predict(new, id=name)

@@ -329,7 +329,7 @@ def test_a_value_of_another_type_in_a_database_is_named(tmp_path, monkeypatch):
 
 def test_a_source_that_grows_between_the_passes_is_refused(tmp_path, monkeypatch):
     path = write_text(tmp_path / "rows.csv", "y,x\n0,1\n1,2\n")
-    surveyed = READ.learn_design
+    surveyed = READ.learn
 
     def growing(*arguments):
         out = surveyed(*arguments)
@@ -337,7 +337,7 @@ def test_a_source_that_grows_between_the_passes_is_refused(tmp_path, monkeypatch
             file.write("1,1.5\n")
         return out
 
-    monkeypatch.setattr(READ, "learn_design", growing)
+    monkeypatch.setattr(READ, "learn", growing)
     with pytest.raises(DataError, match="had 2 rows and now has more"):
         read(path, "y ~ center(x)")
 

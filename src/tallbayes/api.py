@@ -13,7 +13,8 @@ import numpy as np
 from tallbayes import auto, models, priors, samplers, streams
 from tallbayes.contract import Sampler
 from tallbayes.data.dataset import Dataset
-from tallbayes.data.read import from_recipe, read
+from tallbayes.data.read import from_recipe, only_one, read
+from tallbayes.data.response import warn_of_constant_response
 from tallbayes.deadline import Deadline, limited
 from tallbayes.engine import ledger
 from tallbayes.errors import OptionError, StoreError, unknown
@@ -44,7 +45,7 @@ REFERENCE_TOLERANCE = 1e-3  # posterior sds between reference and mode: exactnes
 
 def fit(
     formula: str,
-    source: Any,
+    source: Any = None,
     family: str = "logistic",
     prior: PriorLike = None,
     sampler: str | Sampler = "auto",
@@ -55,12 +56,14 @@ def fit(
     store: str | Path | None = None,
     memory: str = "auto",
     dtype: str = "float64",
+    na: str = "error",
+    data: Any = None,
     progress: bool = True,
     **options: Any,
 ) -> Fit:
     """Read, model and sample in one line; the remaining options are those of `sample` and of the family.
 
-    Options of the family, such as `sigma=1.0` or `expression="..."`, may also be collected in `family_options`.
+    The rows, or `data=`, are what `tallbayes.read` reads. Options of the family may also be collected in `family_options`.
 
     >>> import pyarrow as pa, numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -71,10 +74,10 @@ def fit(
     ('Intercept', 'x')
     """
     require_text("formula", formula, "y ~ x1 + C(group)")
-    for name, text, example in (("offset", offset, "log(exposure)"), ("weights", weights, "count")):
-        if text is not None:
+    source = only_one(source, data)
+    for name, text, example in (("offset", offset, "log(exposure)"), ("weights", weights, "count"), ("memory", memory, "auto")):
+        if text is not None or name == "memory":
             require_text(name, text, example)
-    require_text("memory", memory, "auto")
     require_instance("dtype", dtype, (str, type, np.dtype), "'float64' or 'float32'")
     if store is not None:
         require_path("store", store)
@@ -84,9 +87,9 @@ def fit(
         )
     described, settings = _divided(family, family_options, options)
     check_options(sampler=sampler, progress=progress, **settings)
-    data = read(source, formula, offset=offset, weights=weights, store=store, memory=memory, dtype=dtype, progress=progress)
-    model = models.build(family, data, prior, **described)
-    return sample(model, sampler, progress=progress, **settings)
+    where: dict[str, Any] = {"store": store, "memory": memory, "dtype": dtype, "na": na, "progress": progress}
+    rows = read(source, formula, offset=offset, weights=weights, **where)
+    return sample(models.build(family, rows, prior, **described), sampler, progress=progress, **settings)
 
 
 def sample(
@@ -129,6 +132,7 @@ def sample(
         sampler, progress, draws, warmup, chains, seed, init, thin, cores, max_seconds, until_ess, guarantee, checkpoint, mode
     )
     check_memory(model, draws, chains)
+    warn_of_constant_response(model.data)
     begun, limit = time.perf_counter(), None if max_seconds is None else Deadline(max_seconds)
     draws, warmup, chains, thin = int(draws), int(warmup), int(chains), int(thin)
     init = check_init(model, init, chains)
@@ -249,7 +253,7 @@ def _rebuild(description: dict[str, Any], folder: str | Path, progress: bool) ->
             f"the rows of the run in {folder} were only in memory; call resume(folder, model=...) with the same model."
         )
     rows = from_recipe(data["recipe"], data["store"], progress)
-    prior = None if description["default_prior"] else priors.from_dict(spec["prior"])
+    prior = models.recorded_prior(spec, description["default_prior"])
     return models.build(spec["family"], rows, prior, **spec["options"])
 
 

@@ -50,6 +50,7 @@ class Family:
     log_concave: bool  # in the linear predictors
     examples: tuple[Any, ...]  # members that the contract tests check
     responses: tuple[float, ...]  # responses that the contract tests use
+    aliases: tuple[str, ...] = ()  # other names by which users ask for it
     response: str = "real"  # one of RESPONSES: what kind of number y is
     response_scale: bool = False  # whether coefficients are in units of y
     link: Callable[[float], float] = lambda mean: 0.0  # a linear predictor that fits a mean response, to start from

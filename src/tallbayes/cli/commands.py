@@ -52,7 +52,9 @@ def fit(
         str,
         typer.Argument(help="A .parquet, .csv or .arrow file, a folder or pattern of them, sqlite:path.db::table, or a store."),
     ],
-    formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + C(group)' or 'y ~ .'.")],
+    formula: Annotated[
+        str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + C(group)', 'y ~ .' or 'y ~ x1 + (1 | shop)'.")
+    ],
     family: FamilyName = None,
     expression: Expression = None,
     constant: Constant = None,
@@ -76,6 +78,7 @@ def fit(
     store: Annotated[Path | None, typer.Option(help="Folder for packed rows.")] = None,
     memory: Annotated[str, typer.Option(help="auto, ram or disk.")] = "auto",
     dtype: Annotated[str, typer.Option(help="float64 or float32 rows.")] = "float64",
+    na: Annotated[str, typer.Option(help="Rows with missing values: error or drop.")] = "error",
     checkpoint: Annotated[Path | None, typer.Option(help="Folder from which the run can be resumed.")] = None,
     out: Out = None,
     plots: Plots = None,
@@ -107,6 +110,7 @@ def fit(
         store=store,
         memory=memory,
         dtype=dtype,
+        na=na,
         checkpoint=checkpoint,
         progress=not quiet,
     )
@@ -212,12 +216,15 @@ def predict(
     prob: Annotated[float, typer.Option(help="Probability of the interval.")] = 0.89,
     draws: Annotated[int, typer.Option(help="Posterior draws used.")] = 200,
     seed: Annotated[int, typer.Option(help="Seed of the choice of draws and of simulated responses.")] = 0,
+    id_columns: Annotated[
+        list[str] | None, typer.Option("--id", help="A column of the rows to copy to the predictions; may be repeated.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Predict the rows of a file from a saved fit."""
     from tallbayes.results import load
 
-    made = load(path).predict(new, kind, prob, draws, seed, out=out)
+    made = load(path).predict(new, kind, prob, draws, seed, out=out, id=id_columns or None)
     if out is not None:
         print(json.dumps({"out": str(made), "kind": kind}) if as_json else f"saved to {made}")
     elif as_json:

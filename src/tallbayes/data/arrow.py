@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ class Source:
     batches: Any  # (columns) -> iterator of RecordBatch, of at most BATCH rows each
     types: tuple[Any, ...]  # Arrow types of the columns
     repeatable: bool = True  # whether batches() may be called again
+    doubtful: Mapping[str, str] = field(default_factory=dict)  # columns that look like numbers but are text, and why
+    ordered: frozenset[str] = frozenset()  # categorical columns whose categories are in an order that is meant
 
 
 def column_names(schema: Any) -> tuple[str, ...]:
@@ -70,6 +72,11 @@ def numbers(batch: Any, name: str, first_row: int) -> np.ndarray:
 
     column = batch.column(name)
     kind = column.type
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        raise DataError(
+            f"column {name!r} has type {kind}, not a number. Leave it out, or write days_since({name}), month({name}) or the like in a "
+            "formula."
+        )
     if kind_of(kind) != "number":
         raise DataError(
             f"column {name!r} has type {kind}, not a number. Leave it out with columns= or a formula, or encode it as numbers: "

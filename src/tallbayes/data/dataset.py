@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from tallbayes.data import records as packed
-from tallbayes.data.groups import GroupFactor, factors, groupings, row_order
+from tallbayes.data.groups import GroupFactor, factors, fingerprint_of_factor, groupings, row_order
 from tallbayes.data.moments import Moments, check_finite
 from tallbayes.data.precision import require_kept
 from tallbayes.errors import DataError
 from tallbayes.notebook import facts_table, numbers_table
 
-CHUNK = 1 << 16  # rows handled at a time by every streaming loop
+CHUNK = packed.CHUNK
 
 
 @dataclass(eq=False)
@@ -90,7 +90,7 @@ class Dataset:
         vectors = {k: _vector(k, v, n) for k, v in given.items() if v is not None}
         kind = _float_type(dtype)
         made = () if groups is None else groupings(groups, X, names)
-        largest, order = row_order(made) if made else (0, None)
+        order = row_order(made)[1] if made else None
         extra = [g.columns for g in made if g.columns is not None]
         terms = None if not extra else np.column_stack(extra)
         out = packed.empty(n, d + (0 if terms is None else terms.shape[1]), kind)
@@ -103,7 +103,7 @@ class Dataset:
             if terms is not None:
                 chunk[:, d + 3 : d + 3 + terms.shape[1]] = terms[part]
         require_kept(packer.moments, kind)
-        grouped = () if order is None else factors(made, order, largest, d + 3)
+        grouped = () if order is None else factors(made, order, d + 3)
         return cls(out, names, "y", packer.moments, offset is not None, weights is not None, groups=grouped, order=order)
 
     @classmethod
@@ -142,14 +142,16 @@ class Dataset:
         return int(ones[0]) if ones.size else None
 
     @property
+    def dropped(self) -> int:
+        """Rows with missing values that were left out by `na="drop"`."""
+        return int(self.recipe.get("dropped", 0))
+
+    @property
     def fingerprint(self) -> str:
         """Hash of the whole content; computed once, at memory speed."""
         if self._fingerprint is None:
             self._fingerprint = packed.fingerprint(self.records, self.columns, self.response)
-            for factor in self.groups:
-                codes = factor.codes.astype(np.float64)[:, None]
-                own = (factor.name, *factor.terms, *map(str, factor.labels))
-                self._fingerprint += packed.fingerprint(codes, own, "")
+            self._fingerprint += "".join(map(fingerprint_of_factor, self.groups))
         return self._fingerprint
 
     @property
@@ -160,7 +162,8 @@ class Dataset:
     def __repr__(self) -> str:
         where = "in memory" if self.store is None else f"memory-mapped from {self.store}"
         kind = self.records.dtype.name
-        return f"Dataset({self.n:,} rows x {self.d} columns, response {self.response!r}, {kind}, {where})"
+        levels = "".join(f", {f.levels:,} levels of {f.name}" for f in {f.name: f for f in self.groups}.values())
+        return f"Dataset({self.n:,} rows x {self.d} columns{levels}, response {self.response!r}, {kind}, {where})"
 
     def _repr_html_(self) -> str:
         m = self.moments

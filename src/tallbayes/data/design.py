@@ -1,6 +1,6 @@
 """Design matrices of general formulas, chunk by chunk, with formulaic.
 
-Pass one (`survey`) gathers levels and the states of transforms; the result is plain JSON under `plan["design"]`. Pass two, and
+Pass one (`design_survey`) gathers levels and the states of transforms; the result is plain JSON under `plan["design"]`. Pass two, and
 prediction, build a formulaic ModelSpec from that JSON and apply it to batches: the columns are those that formulaic would
 make of all rows at once. Text from a file is checked against the whitelist before formulaic sees it.
 """
@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from tallbayes.data import arrow
-from tallbayes.data.factors import ELEMENTWISE, evaluate, options, placeholder, stateful_calls, transform_of, with_names
+from tallbayes.data.calendar_columns import calendar_batch
+from tallbayes.data.factors import (
+    ELEMENTWISE,
+    evaluate,
+    options,
+    placeholder,
+    reference_of,
+    stateful_calls,
+    transform_of,
+    with_names,
+)
 from tallbayes.data.formula import Factor, Formula, parse
 from tallbayes.data.moments import check_finite
-from tallbayes.data.transform_state import MOST_LEVELS, SUMMARIES
+from tallbayes.data.transform_state import MOST_LEVELS
 from tallbayes.errors import DataError, StoreError, TallbayesError
 
-MOST_COLUMNS = 20_000
-FEWEST_IDENTIFIERS = 100  # levels from which a column that hardly repeats is refused
 CELLS = 1 << 23  # of a matrix at a time: 64 MB
 
 _STATES: dict[str, tuple[str, ...]] = {
@@ -31,6 +38,7 @@ _STATES: dict[str, tuple[str, ...]] = {
     "center": ("ddof", "center", "scale"),
     "poly": ("alpha", "norms2"),
     "bs": ("lower_bound", "upper_bound", "knots"),
+    "cr": ("lower_bound", "upper_bound", "knots", "constraints"),
 }
 
 
@@ -47,6 +55,7 @@ def design(plan: dict[str, Any], batch: Any, first_row: int = 0) -> np.ndarray:
     >>> design(data.recipe["plan"], pa.table({"g": ["a"], "x": [7.0]}))
     array([[1., 0., 5.]])
     """
+    batch = calendar_batch(batch, plan.get("calendar"))
     if "design" in plan:
         return DesignMatrices(plan).matrix(batch, first_row)
     missing = [c for c in plan["columns"] if c not in batch.schema.names]
@@ -64,55 +73,6 @@ def plain_matrix(plan: dict[str, Any], batch: Any, first_row: int) -> np.ndarray
     return x
 
 
-def survey(formula: Formula, batches: Iterable[Any]) -> tuple[dict[str, Any], int]:
-    """Pass one: what `plan["design"]` holds, and the number of rows."""
-    levels: dict[int, set[Any]] = {k: set() for k in _level_positions(formula)}
-    numbers = sorted({k for f in formula.factors for k in f.numbers})
-    calls = {ast.unparse(c): c for f in formula.factors for c in stateful_calls(f.tree)}
-    summaries = {}
-    for text, call in calls.items():
-        shown, name = with_names(text, formula.names), transform_of(call)
-        summaries[text] = SUMMARIES[name](shown, options(call, shown), name)
-    n, example = 0, {}
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        for k, values_of in levels.items():
-            name = formula.names[k]
-            values_of.update(_distinct(batch, name, n))
-            if len(values_of) > MOST_LEVELS:
-                raise DataError(
-                    f"column {name!r} has more than {MOST_LEVELS:,} levels within the first {n + batch.num_rows:,} rows. Group "
-                    "rare levels together, use it as a number, or leave it out."
-                )
-        values = _values(formula, numbers, batch, n)
-        for text, call in calls.items():
-            with np.errstate(all="ignore"):
-                argument = np.asarray(evaluate(call.args[0], values), float)
-            check_finite(argument[:, None], (with_names(ast.unparse(call.args[0]), formula.names),), n)
-            summaries[text].add(argument)
-        if n == 0:
-            example = {formula.names[k]: float(values[placeholder(k)][0]) for k in numbers}
-        n += batch.num_rows
-    if n == 0:
-        raise DataError("the source has no rows.")
-    ordered_levels = {formula.names[k]: _sort_levels(values_of) for k, values_of in levels.items()}
-    _refuse_identifiers(ordered_levels, n)
-    _refuse_wide(formula, ordered_levels)
-    states = {with_names(text, formula.names, quoted=True): summary.state() for text, summary in summaries.items()}
-    text_columns = [formula.names[f.level] for f in formula.factors if f.level is not None and isinstance(f.tree, ast.Name)]
-    described = {
-        "formula": formula.text,
-        "text": text_columns,
-        "levels": ordered_levels,
-        "states": states,
-        "example": example,
-    }
-    plan = {"response": formula.response, "columns": list(formula.columns), "design": described}
-    described["names"] = list(DesignMatrices(plan, formula).names)
-    return described, n
-
-
 class DesignMatrices:
     """The second pass: design matrices of batches from the JSON of a plan."""
 
@@ -123,7 +83,7 @@ class DesignMatrices:
                 formula = _parse_plan(plan)
             self.formula = formula
             self.numbers = sorted({k for f in formula.factors for k in f.numbers})
-            self.levels = {k: _check_levels(described["levels"][formula.names[k]]) for k in _level_positions(formula)}
+            self.levels = {k: _check_levels(described["levels"][formula.names[k]]) for k in level_positions(formula)}
             self.calls = {ast.unparse(c): c for f in formula.factors for c in stateful_calls(f.tree)}
             self.states = {}
             for text, call in self.calls.items():
@@ -157,7 +117,14 @@ class DesignMatrices:
             name = _level_name(part.level)
             if isinstance(part.tree, ast.Name):
                 return FormulaicFactor(name, eval_method="lookup")
-            return FormulaicFactor(f"C({name})", eval_method="python")
+            reference = reference_of(part.tree)
+            if reference is None:
+                return FormulaicFactor(f"C({name})", eval_method="python")
+            if reference not in self.levels[part.level]:
+                raise StoreError(
+                    "the description of the columns has a reference level that is not among its levels. Read the source again."
+                )
+            return FormulaicFactor(f"C({name}, contr.treatment({reference!r}))", eval_method="python")
 
         terms = [
             Term([factor(f) for f in term] if term else [FormulaicFactor("1", eval_method="literal")])
@@ -167,7 +134,8 @@ class DesignMatrices:
         spec = ModelSpec(SimpleFormula(terms), na_action="ignore", output="numpy", transform_state=states)
         values = {placeholder(k): np.array([v]) for k, v in example.items()}
         self.spec = self._materialise(spec, self._frame(values, {k: np.zeros(1, int) for k in self.levels}, 1)).model_spec
-        self.names = tuple(with_names(c, self.formula.names) for c in self.spec.column_names)
+        names = (c.replace("contr.treatment(", "Treatment(") for c in self.spec.column_names)
+        self.names = tuple(with_names(c, self.formula.names) for c in names)
         if not self.names:
             raise DataError("the formula leaves no predictor: every column of it is constant.")
 
@@ -194,7 +162,7 @@ class DesignMatrices:
             raise DataError(f"there is no column {missing[0]!r}; the columns are {', '.join(batch.schema.names)}.")
         if batch.num_rows == 0:
             return np.empty((0, len(self.names)))
-        values = _values(self.formula, self.numbers, batch, first_row)
+        values = numbers_of(self.formula, self.numbers, batch, first_row)
         self._refuse_outside(values, first_row)
         codes = {k: _codes(batch, self.formula.names[k], known, first_row) for k, known in self.levels.items()}
         out = np.asarray(self._materialise(self.spec, self._frame(values, codes, batch.num_rows)), float)
@@ -228,7 +196,8 @@ def _level_name(k: int) -> str:
     return f"_level_{k}_"
 
 
-def _level_positions(formula: Formula) -> list[int]:
+def level_positions(formula: Formula) -> list[int]:
+    """Positions of the columns used as levels."""
     return sorted({f.level for f in formula.factors if f.level is not None})
 
 
@@ -242,7 +211,8 @@ def _parse_plan(plan: dict[str, Any]) -> Formula:
     return parse(f"`{plan['response']}` ~ {text}", available, [str(c) for c in described["text"]])
 
 
-def _values(formula: Formula, numbers: list[int], batch: Any, first_row: int) -> dict[str, np.ndarray]:
+def numbers_of(formula: Formula, numbers: list[int], batch: Any, first_row: int) -> dict[str, np.ndarray]:
+    """The columns of a batch that are used as numbers, by placeholder."""
     out = {}
     for k in numbers:
         name = formula.names[k]
@@ -251,7 +221,7 @@ def _values(formula: Formula, numbers: list[int], batch: Any, first_row: int) ->
     return out
 
 
-def _flat(batch: Any, name: str, first_row: int) -> Any:
+def flat_column(batch: Any, name: str, first_row: int) -> Any:
     """A column to be used as levels: without dictionary, refusing what is missing or no level."""
     import pyarrow as pa
 
@@ -269,32 +239,12 @@ def _flat(batch: Any, name: str, first_row: int) -> Any:
     return column
 
 
-def _distinct(batch: Any, name: str, first_row: int) -> list[Any]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column = _flat(batch, name, first_row)
-    if arrow.kind_of(column.type) == "level":
-        return pc.unique(column).to_pylist()
-    if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
-        return pc.unique(column).to_pylist()
-    values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    check_finite(values[:, None], (name,), first_row)
-    return np.unique(values).tolist()
-
-
-def _sort_levels(levels: set[Any]) -> list[Any]:
-    if all(isinstance(v, float) and v.is_integer() and abs(v) < 2**53 for v in levels):
-        levels = {int(v) for v in levels}
-    return sorted(levels)
-
-
 def _codes(batch: Any, name: str, levels: list[Any], first_row: int) -> np.ndarray:
     """Position of every row's level; a level that is not among them is an error."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = _flat(batch, name, first_row)
+    column = flat_column(batch, name, first_row)
     text = arrow.kind_of(column.type) == "level"
     if text != isinstance(levels[0], str):
         raise DataError(f"column {name!r} has type {column.type}, but its levels are such as {levels[0]!r}; convert it.")
@@ -315,42 +265,13 @@ def _codes(batch: Any, name: str, levels: list[Any], first_row: int) -> np.ndarr
     return codes
 
 
-def _refuse_identifiers(levels: dict[str, list[Any]], n: int) -> None:
-    """A column whose values hardly repeat names rows, not groups: it would make as many coefficients as there are rows."""
-    for name, values in levels.items():
-        if len(values) >= FEWEST_IDENTIFIERS and 2 * len(values) > n:
-            raise DataError(
-                f"column {name!r} has {len(values):,} levels in {n:,} rows: it identifies rows rather than groups. Leave it out "
-                f"of the formula (`.` takes all columns; `. - {name}` all but this one), or group its levels."
-            )
-
-
-def _refuse_wide(formula: Formula, levels: dict[str, list[Any]]) -> None:
-    total = 0
-    for term in formula.terms:
-        width = 1
-        for f in term:
-            if f.level is not None:
-                width *= len(levels[formula.names[f.level]])
-            elif isinstance(f.tree, ast.Call) and transform_of(f.tree) in ("bs", "poly"):
-                given = options(f.tree, f.text)
-                width *= given.get(
-                    "df", given.get("degree", 1 if transform_of(f.tree) == "poly" else 3 + len(given.get("knots", [])))
-                )
-        total += width
-        if total > MOST_COLUMNS:
-            raise DataError(
-                f"the formula makes more than {MOST_COLUMNS:,} columns, most of them from {':'.join(x.text for x in term)!r}. "
-                "Group levels together or leave the interaction out."
-            )
-
-
 def _check_levels(values: Any) -> list[Any]:
     if not isinstance(values, list) or not values or len(values) > MOST_LEVELS:
         raise ValueError("levels are no list")
     if not (all(isinstance(v, str) for v in values) or all(isinstance(v, int | float) for v in values)):
         raise ValueError("levels are neither all text nor all numbers")
-    if any(not a < b for a, b in pairwise(values)):
+    text = isinstance(values[0], str)
+    if len(set(values)) < len(values) or (not text and any(not a < b for a, b in pairwise(values))):
         raise ValueError("levels are not in order")
     return values
 
@@ -359,7 +280,7 @@ def _check_state(name: str, given: dict[str, Any], state: Any) -> dict[str, Any]
     if not isinstance(state, dict) or set(state) != set(_STATES[name]):
         raise ValueError(f"the state of {name} needs {', '.join(_STATES[name])}")
     for value in state.values():
-        for number in value if isinstance(value, list) else [value]:
+        for number in np.ravel(value).tolist() if isinstance(value, list) else [value]:
             if number is not None and (
                 isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number)
             ):
@@ -367,7 +288,9 @@ def _check_state(name: str, given: dict[str, Any], state: Any) -> dict[str, Any]
     degree = given.get("degree", 1)
     if name == "poly" and (len(state["alpha"]) != degree or len(state["norms2"]) != degree + 1 or min(state["norms2"]) <= 0):
         raise ValueError("the state of poly does not fit its degree")
-    if name == "bs" and (not state["lower_bound"] < state["upper_bound"] or not isinstance(state["knots"], list)):
+    if name == "cr" and np.shape(state["constraints"]) != (1, len(state["knots"])):
+        raise ValueError("the state of cr does not fit its knots")
+    if name in ("bs", "cr") and (not state["lower_bound"] < state["upper_bound"] or not isinstance(state["knots"], list)):
         raise ValueError("the state of bs has no range")
     return state
 
@@ -375,4 +298,6 @@ def _check_state(name: str, given: dict[str, Any], state: Any) -> dict[str, Any]
 def _formulaic_state(state: dict[str, Any]) -> dict[str, Any]:
     if "alpha" in state:
         return {"alpha": dict(enumerate(state["alpha"])), "norms2": dict(enumerate(state["norms2"]))}
+    if "constraints" in state:
+        return {**state, "constraints": np.asarray(state["constraints"], float), "cyclic": False}
     return dict(state)

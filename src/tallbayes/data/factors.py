@@ -26,6 +26,7 @@ ELEMENTWISE: dict[str, Callable] = {
 }
 OPTIONS: dict[str, dict[str, type]] = {  # in the order of positional arguments, after the column
     "bs": {"df": int, "knots": list, "degree": int, "include_intercept": bool, "lower_bound": float, "upper_bound": float},
+    "cr": {"df": int, "knots": list, "lower_bound": float, "upper_bound": float},
     "poly": {"degree": int, "raw": bool},
     "scale": {"center": bool, "scale": bool, "ddof": float},
     "center": {},
@@ -81,7 +82,7 @@ def parse_factor(source: str, shown: str) -> ast.expr:
     Traceback (most recent call last):
     ...
     tallbayes.errors.DataError: Attribute in 'I(x.__class__)' is not allowed: a term is made of columns, numbers, arithmetic and
-    C, log, log10, log1p, exp, sqrt, I, bs, poly, scale, center.
+    C, log, log10, log1p, exp, sqrt, I, bs, cr, poly, scale, center.
     """
     try:
         tree = ast.parse(source, mode="eval").body
@@ -89,14 +90,37 @@ def parse_factor(source: str, shown: str) -> ast.expr:
         raise DataError(f"{shown!r} cannot be read; check its parentheses and commas.") from None
     if _function_name(tree) == "C":
         assert isinstance(tree, ast.Call)
-        if len(tree.args) != 1 or tree.keywords or not isinstance(tree.args[0], ast.Name):
-            raise DataError(f"{shown!r}: C takes one column and no options; compute other codings as columns first.")
+        coded = len(tree.args) == 2 and _function_name(tree.args[1]) == "Treatment"
+        if len(tree.args) != 1 + coded or tree.keywords or not isinstance(tree.args[0], ast.Name):
+            raise DataError(
+                f"{shown!r}: C takes one column, and Treatment('a') after it for a as the reference level; compute other codings as "
+                "columns first."
+            )
         number_of(tree.args[0].id)
+        reference_of(tree)
         return tree
     _check(tree, shown, True, True)
     if not any(isinstance(node, ast.Name) and _PLACEHOLDER.fullmatch(node.id) for node in ast.walk(tree)):
         raise DataError(f"{shown!r} has no column in it; it would be a constant.")
     return tree
+
+
+def reference_of(tree: ast.expr) -> str | float | None:
+    """The reference level of C(g, Treatment("a")), None for C(g) or anything else.
+
+    >>> reference_of(ast.parse("C(g, Treatment('a'))", mode="eval").body)
+    'a'
+    """
+    if _function_name(tree) != "C" or len(tree.args) == 1:  # type: ignore[attr-defined]
+        return None
+    call = tree.args[1]  # type: ignore[attr-defined]
+    given = [*call.args, *(k.value for k in call.keywords if k.arg in ("reference", "base"))]
+    value = given[0] if len(given) == 1 == len(call.args) + len(call.keywords) else None
+    if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub):
+        return -_number(value.operand, ast.unparse(tree))
+    if isinstance(value, ast.Constant) and type(value.value) in (str, int, float):
+        return value.value  # type: ignore[return-value]
+    raise DataError("Treatment takes one level, such as C(g, Treatment('a')) or C(k, Treatment(3)).")
 
 
 def _function_name(node: ast.AST) -> str | None:
@@ -123,7 +147,7 @@ def _check(node: ast.AST, shown: str, stateful: bool, top: bool) -> None:
                 raise DataError(f"{shown!r}: {name} takes one argument.")
             _check(node.args[0], shown, stateful, False)
         elif name in OPTIONS:
-            if not stateful or (name in ("bs", "poly") and not top):
+            if not stateful or (name in ("bs", "cr", "poly") and not top):
                 raise DataError(
                     f"{shown!r}: {name} must not stand inside another transform; compute the inner one as a column."
                 )
@@ -184,15 +208,17 @@ def options(node: ast.Call, shown: str) -> dict[str, Any]:
             if (valid[key] is int and not isinstance(number, int)) or not least <= number <= _LARGEST.get(key, math.inf):
                 raise DataError(f"{shown!r}: {key} is a whole number from {least} to {_LARGEST.get(key)}.")
             out[key] = number
-    if name == "bs":
-        _check_spline(out, shown)
+    if name in ("bs", "cr"):
+        _check_spline(out, shown, name)
     return out
 
 
-def _check_spline(given: dict[str, Any], shown: str) -> None:
+def _check_spline(given: dict[str, Any], shown: str, name: str) -> None:
     if "df" in given and "knots" in given:
         raise DataError(f"{shown!r}: give df or knots, not both.")
-    least = given.get("degree", 3) + bool(given.get("include_intercept"))
+    if name == "cr" and "df" not in given and "knots" not in given:
+        raise DataError(f"{shown!r}: cr needs df or knots, such as cr(x, df=5).")
+    least = 2 if name == "cr" else given.get("degree", 3) + bool(given.get("include_intercept"))
     if given.get("df", least) < least:
         raise DataError(f"{shown!r}: df must be at least {least}.")
     if given.get("knots", []) != sorted(given.get("knots", [])):

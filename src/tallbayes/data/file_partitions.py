@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tallbayes.data.arrow import Source
+from tallbayes.data.calendar_columns import cut_calendar, with_calendar
 from tallbayes.data.dataset import Dataset, _float_type
-from tallbayes.data.plan import make_plan
-from tallbayes.data.read import _read_to_memory, learn_design
+from tallbayes.data.missing import complete_rows
+from tallbayes.data.plan import make_plan, source_columns
+from tallbayes.data.read import _read_to_memory, learn
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.folder import join_sources
 from tallbayes.errors import DataError
@@ -55,12 +57,21 @@ def plan_of(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The plan by which every file is read, and what identifies the files; levels and knots come from one pass over all."""
     rows = join_files(files)
-    plan, general = make_plan(rows, formula, response, columns, offset, weights)
+    formula, calendar = (formula, {}) if formula is None else cut_calendar(formula, rows)
+    rows = with_calendar(rows, calendar)
+    plan, general = make_plan(rows, formula, response, columns, offset, weights, calendar=calendar)
+    rows = complete_rows(rows, source_columns(plan), "error")
+    if "groups" in plan:
+        raise DataError(
+            "group terms such as (1 | g) cannot be divided among partitions; read all files together with tallbayes.read."
+        )
     if general is not None:
-        plan, _ = learn_design(rows, plan, general, False)
+        plan, _, _ = learn(rows, plan, general, False)
     return plan, rows.identity
 
 
 def read_partition_files(files: Sequence[str], plan: dict[str, Any], dtype: str = "float64") -> Dataset:
     """The rows of some files, packed in memory by a plan that all partitions share."""
-    return _read_to_memory(join_files(files), plan, _float_type(dtype), {"plan": plan}, False)
+    rows = with_calendar(join_files(files), plan.get("calendar"))
+    rows = complete_rows(rows, source_columns(plan), "error")
+    return _read_to_memory(rows, plan, _float_type(dtype), {"plan": plan}, False)

@@ -1,19 +1,22 @@
 """Formulas: from text to terms, by one parser. Nothing is evaluated here.
 
 `parse` reads sums of columns (`y ~ x1 + x2`, `y ~ .`, `y ~ . - x3`, `+ 0` or `- 1` for no intercept), levels, interactions and
-transforms, each checked against a whitelist. Names that are not plain words stand in backquotes. A formula that only names numeric
-columns is `plain`: its design matrix is those columns, and no pass over the rows is needed to know it.
+transforms, each checked against a whitelist, group terms `(1 + x | g)`, and `offset(log(exposure))`. Names that are not plain words
+stand in backquotes. A formula that only names numeric columns is `plain`: its design matrix is those columns, and no pass over the
+rows is needed to know it.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NoReturn
 
 from tallbayes.data.factors import number_of, parse_factor, placeholder, with_names
+from tallbayes.data.group_terms import GroupSyntax, Token, cut_group_terms
 from tallbayes.errors import DataError, unknown
 
 
@@ -32,7 +35,8 @@ MOST_TERMS = 1000
 _DEEPEST = 40
 _GENERAL = re.compile(
     r"\s*(?:(?P<name>[^\W\d][\w.]*|`[^`]+`)|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<all>\.)"
-    r"|(?P<symbol>\*\*|//|[-+*/:^%|()\[\],=])|(?P<other>\S))"
+    r"|(?P<text>\"[^\"\\\n]*\"|'[^'\\\n]*')"
+    r"|(?P<symbol>\*\*|//|\|\||[-+*/:^%|()\[\],=])|(?P<other>\S))"
 )
 _UNDERSTOOD = "Understood are + - : * ( ) . 0 1, columns, and transforms; arithmetic goes inside I()."
 
@@ -57,6 +61,7 @@ class Formula:
     response: str
     terms: tuple[tuple[Factor, ...], ...]
     names: tuple[str, ...]  # the columns that placeholders count
+    groups: tuple[GroupTerm, ...] = ()
 
     @property
     def text(self) -> str:
@@ -88,6 +93,24 @@ class Formula:
         return tuple(self.names[k] for k in sorted(used))
 
 
+@dataclass(frozen=True)
+class GroupTerm:
+    """Effects that vary by the levels of a factor: a formula of the effects, and the columns whose combinations are levels."""
+
+    effects: Formula
+    factor: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the factor."""
+        return ":".join(self.factor)
+
+    @property
+    def text(self) -> str:
+        """Canonical form."""
+        return f"({self.effects.text} | {self.name})"
+
+
 def parse(formula: str, available: tuple[str, ...], levels: Collection[str] = (), reserved: tuple[str, ...] = ()) -> Formula:
     """Read a formula against the columns of a source; `.` means every column not used elsewhere, `levels` are those that are text.
 
@@ -98,22 +121,70 @@ def parse(formula: str, available: tuple[str, ...], levels: Collection[str] = ()
     ('a', 'c')
     >>> parse("y ~ a*g - g + log(b)", ("y", "a", "b", "g"), {"g"}).text
     '1 + a + log(b) + a:g'
-    >>> parse("y ~ (1|g)", ("y", "g"), {"g"})
-    Traceback (most recent call last):
-    ...
-    tallbayes.errors.DataError: '|' in the formula 'y ~ (1|g)': there are no random effects. Use C(g) for an effect of each
-    level.
+    >>> [term.text for term in parse("y ~ a + (a || g/b)", ("y", "a", "b", "g"), {"g"}).groups]
+    ['(1 | g)', '(0 + a | g)', '(1 | g:b)', '(0 + a | g:b)']
     """
     if formula.count("~") != 1:
         raise DataError(f"the formula {formula!r} needs exactly one ~ between response and predictors.")
     left, right = formula.split("~")
     response = _response(left, available)
-    terms = _Parser(formula, right, response, available, levels, reserved).terms()
-    out = Formula(response, tuple(sorted(terms.values(), key=len)), available)
-    for name in () if out.plain else out.columns:
-        if "`" in name or "~" in name:
-            raise DataError(f"the name of column {name!r} has a ` or ~ in it; rename the column.")
+    refuse = partial(_refuse, formula)
+    tokens, syntax = cut_group_terms(_tokens(formula, right), refuse)
+    reserved = (*reserved, *(name for group in syntax for name in group.factor))
+
+    def formula_of(tokens: Sequence[Token]) -> Formula:
+        terms = _Parser(formula, tokens, response, available, levels, reserved).terms()
+        out = Formula(response, tuple(sorted(terms.values(), key=len)), available)
+        for name in () if out.plain else out.columns:
+            if "`" in name or "~" in name:
+                raise DataError(f"the name of column {name!r} has a ` or ~ in it; rename the column.")
+        return out
+
+    population = formula_of(tokens or ([("number", "1")] if syntax else []))
+    groups = [term for group in syntax for term in _group_terms(formula, group, formula_of(group.effects))]
+    _check_groups(formula, groups, available, response)
+    return replace(population, groups=tuple(groups))
+
+
+def _refuse(formula: str, token: str, reason: str) -> NoReturn:
+    raise DataError(f"{token!r} in the formula {formula!r}: {reason}")
+
+
+def _tokens(formula: str, right: str) -> list[Token]:
+    out = []
+    for match in _GENERAL.finditer(right):
+        kind, token = match.lastgroup or "", match.group().strip()
+        if kind == "other":
+            _refuse(formula, token, _UNDERSTOOD)
+        out.append((kind, token))
     return out
+
+
+def _group_terms(formula: str, group: GroupSyntax, effects: Formula) -> list[GroupTerm]:
+    """One term, or one of each effect if they are not correlated."""
+    if any(kind == "all" for kind, _ in group.effects):
+        _refuse(formula, ".", "name the effects that vary by group.")
+    if group.correlated:
+        return [GroupTerm(effects, group.factor)]
+    return [GroupTerm(replace(effects, terms=(term,)), group.factor) for term in effects.terms]
+
+
+def _check_groups(formula: str, groups: list[GroupTerm], available: tuple[str, ...], response: str) -> None:
+    seen: set[tuple[str, str]] = set()
+    for group in groups:
+        for name in group.factor:
+            if name not in available:
+                raise DataError(str(unknown("column", name, available)))
+            if name == response:
+                raise DataError(f"the response {name!r} is also a grouping factor in the formula {formula!r}.")
+        for term in group.effects.terms:
+            text = ":".join(f.text for f in term) or "1"
+            if (text, group.name) in seen:
+                raise DataError(
+                    f"the effect {text!r} of {group.name!r} is twice in the formula {formula!r}. (x | g) has an intercept, too: write "
+                    "(0 + x | g) for the slope alone."
+                )
+            seen.add((text, group.name))
 
 
 class _Parser:
@@ -122,7 +193,7 @@ class _Parser:
     def __init__(
         self,
         formula: str,
-        right: str,
+        tokens: Sequence[Token],
         response: str,
         available: tuple[str, ...],
         levels: Collection[str],
@@ -132,17 +203,10 @@ class _Parser:
         self.rest = tuple(c for c in available if c != response and c not in reserved)
         self.positions = {name: k for k, name in reversed(list(enumerate(available)))}
         self.position, self.depth, self.sign = 0, 0, "+"
-        self.tokens: list[tuple[str, str]] = []
-        for match in _GENERAL.finditer(right):
-            kind, token = match.lastgroup or "", match.group().strip()
-            if kind == "other":
-                self.refuse(token, _UNDERSTOOD)
-            if token == "|":
-                self.refuse(token, "there are no random effects. Use C(g) for an effect of each level.")
-            self.tokens.append((kind, token))
+        self.tokens = list(tokens)
 
     def refuse(self, token: str, reason: str) -> NoReturn:
-        raise DataError(f"{token!r} in the formula {self.formula!r}: {reason}")
+        _refuse(self.formula, token, reason)
 
     def peek(self) -> str:
         return self.tokens[self.position][1] if self.position < len(self.tokens) else ""
@@ -249,6 +313,8 @@ class _Parser:
             following = self.tokens[position + 1][1] if position + 1 < len(self.tokens) else ""
             if kind == "name" and following not in ("(", "=") and token not in ("True", "False", "None"):
                 token = placeholder(self.place(token.strip("`")))
+            elif kind == "text" and self.tokens[start][1] != "C":
+                self.refuse(token, _UNDERSTOOD)
             elif token.startswith("`"):
                 self.refuse(token, "a column stands where a function or an option is needed.")
             parts.append(token)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tallbayes.errors import DataError
+from tallbayes.data.records import CHUNK
+from tallbayes.errors import DataError, TallbayesWarning
 
 CONSTANT = "1"  # name of the term of a random intercept
+_MANY = 100  # levels from which hardly more rows than levels are worth a warning
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,13 +115,26 @@ def level_codes(name: str, values: Any, n: int) -> tuple[np.ndarray, np.ndarray]
             f"row {int(np.argmax(codes < 0))}: the level of factor {name!r} is missing. Drop such rows or give them a level of "
             "their own."
         )
-    present = int(np.unique(codes).size)
+    check_levels(name, int(np.unique(codes).size), n)
+    if labels.dtype.kind == "f":
+        labels = labels.astype(np.int64)
+    return labels, codes.astype(np.int32)
+
+
+def check_levels(name: str, present: int, n: int) -> None:
+    """Refuse a factor with as many levels as rows, and warn of one with hardly more rows than levels."""
     if n > 1 and present == n:
         raise DataError(
             f"factor {name!r} has as many levels as rows ({n:,}): an effect of a single row cannot be told from its noise. Group by a "
             "coarser factor."
         )
-    return labels, codes.astype(np.int32)
+    if present >= _MANY and 2 * present > n:
+        warnings.warn(
+            f"factor {name!r} has {present:,} levels in {n:,} rows, fewer than two rows per level. If it is a measurement, use it as a "
+            "predictor; if it identifies rows, group by a coarser factor.",
+            TallbayesWarning,
+            stacklevel=3,
+        )
 
 
 def _terms(name: str, Z: Any, X: np.ndarray, columns: tuple[str, ...]) -> tuple[tuple[str, ...], np.ndarray]:
@@ -164,16 +180,72 @@ def row_order(made: Sequence[Grouping]) -> tuple[int, np.ndarray]:
     return largest, np.argsort(made[largest].codes, kind="stable")
 
 
-def factors(made: Sequence[Grouping], order: np.ndarray, largest: int, first: int) -> tuple[GroupFactor, ...]:
+def factors(made: Sequence[Grouping], order: np.ndarray, first: int) -> tuple[GroupFactor, ...]:
     """Factors of records in `order`, with the columns of their terms from position `first` of a record on."""
     out = []
-    for k, group in enumerate(made):
+    for group in made:
         codes = np.ascontiguousarray(group.codes[order])
-        offsets = np.zeros(group.labels.size + 1, np.int64)
-        np.cumsum(np.bincount(codes, minlength=group.labels.size), out=offsets[1:])
-        members = np.empty(0, np.int64) if k == largest else np.argsort(codes, kind="stable")
+        offsets, members = rows_of_levels(codes, group.labels.size)
         out.append(
             GroupFactor(group.name, group.labels, codes, group.terms, -1 if group.columns is None else first, offsets, members)
         )
         first += 0 if group.columns is None else group.columns.shape[1]
     return tuple(out)
+
+
+def rows_of_levels(codes: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the rows of each level begin, and the rows level by level; no rows if the codes are in order already.
+
+    >>> rows_of_levels(np.array([1, 0, 1], np.int32), 2)
+    (array([0, 1, 3]), array([1, 0, 2]))
+    """
+    offsets = np.zeros(levels + 1, np.int64)
+    np.cumsum(np.bincount(codes, minlength=levels), out=offsets[1:])
+    if in_order(codes):
+        return offsets, np.empty(0, np.int64)
+    members = np.empty(codes.size, np.int64)
+    fill_members(codes, offsets, members)
+    return offsets, members
+
+
+def in_order(codes: np.ndarray) -> bool:
+    """Whether codes never decrease; looked at in chunks, as they may be memory-mapped."""
+    return all(bool((np.diff(codes[k : k + CHUNK + 1]) >= 0).all()) for k in range(0, codes.size, CHUNK))
+
+
+def fill_members(codes: np.ndarray, offsets: np.ndarray, members: np.ndarray) -> None:
+    """Write the rows level by level, a chunk of rows at a time."""
+    following = offsets[:-1].copy()
+    for start in range(0, codes.size, CHUNK):
+        part = codes[start : start + CHUNK]
+        members[places(part, following)] = np.arange(start, start + part.size)
+
+
+def places(codes: np.ndarray, following: np.ndarray) -> np.ndarray:
+    """Where the rows of a chunk belong when rows are sorted by level: `following` has the next place of every level, and is advanced.
+
+    >>> following = np.array([0, 2])
+    >>> places(np.array([1, 0, 1]), following).tolist(), following.tolist()
+    ([2, 0, 3], [1, 4])
+    """
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    first = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if codes.size else np.empty(0, np.int64)
+    counts = np.diff(np.r_[first, codes.size])
+    out = np.empty(codes.size, np.int64)
+    out[order] = following[ordered] + np.arange(codes.size) - np.repeat(first, counts)
+    following[ordered[first]] += counts
+    return out
+
+
+def fingerprint_of_factor(factor: GroupFactor) -> str:
+    """Hash of names, labels and codes."""
+    import hashlib
+
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(repr((factor.name, factor.terms, factor.codes.shape)).encode())
+    for label in factor.labels:
+        digest.update(f"{label}\0".encode())
+    for start in range(0, factor.codes.size, CHUNK):
+        digest.update(np.ascontiguousarray(factor.codes[start : start + CHUNK]).tobytes())
+    return digest.hexdigest()

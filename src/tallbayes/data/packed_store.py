@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import numpy as np
 
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset
+from tallbayes.data.group_files import open_factors
+from tallbayes.data.groups import fingerprint_of_factor
 from tallbayes.data.moments import Moments
 from tallbayes.errors import StoreError
 from tallbayes.machine import sync_folder
@@ -36,9 +39,9 @@ def default_folder() -> Path:
 class StoreWriter:
     """Writes a store row chunk by row chunk; the store appears under its name only when it is complete."""
 
-    def __init__(self, path: Path, columns: tuple[str, ...], response: str, dtype: np.dtype) -> None:
-        self.path, self.columns, self.response, self.dtype = path, columns, response, dtype
-        self.width = packed.width_of(len(columns), dtype)
+    def __init__(self, path: Path, columns: tuple[str, ...], response: str, dtype: np.dtype, effects: int = 0) -> None:
+        self.path, self.columns, self.response, self.dtype, self.effects = path, columns, response, dtype, effects
+        self.width = packed.width_of(len(columns) + effects, dtype)
         self.n = 0
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,10 +64,17 @@ class StoreWriter:
             ) from error
         self.n += chunk.shape[0]
 
-    def finish(self, moments: Moments, has_offset: bool, has_weights: bool, recipe: dict[str, Any]) -> Dataset:
-        """Sync, describe, rename and open."""
+    def finish(
+        self,
+        moments: Moments,
+        has_offset: bool,
+        has_weights: bool,
+        recipe: dict[str, Any],
+        groups: Sequence[dict[str, Any]] = (),
+    ) -> Dataset:
+        """Sync, describe, rename and open; `groups` describes the factors whose files are in the folder."""
         try:
-            return self._finish(moments, has_offset, has_weights, recipe)
+            return self._finish(moments, has_offset, has_weights, recipe, groups)
         except OSError as error:
             self.abort()
             if isinstance(error, StoreError):
@@ -74,7 +84,14 @@ class StoreWriter:
                 "with store=."
             ) from error
 
-    def _finish(self, moments: Moments, has_offset: bool, has_weights: bool, recipe: dict[str, Any]) -> Dataset:
+    def _finish(
+        self,
+        moments: Moments,
+        has_offset: bool,
+        has_weights: bool,
+        recipe: dict[str, Any],
+        groups: Sequence[dict[str, Any]],
+    ) -> Dataset:
         os.fsync(self.file.fileno())
         self.file.close()
         rows = _map(self.folder / "records.bin", self.n, self.width, self.dtype)
@@ -91,6 +108,12 @@ class StoreWriter:
             "recipe": recipe,
             "fingerprint": packed.fingerprint(rows, self.columns, self.response),
         }
+        if groups:
+            own = [{**term, "sorted": not (self.folder / f"members-{term['file']}.bin").exists()} for term in groups]
+            opened, _ = open_factors(self.folder, own, self.n)
+            fingerprint = str(description["fingerprint"]) + "".join(map(fingerprint_of_factor, opened))
+            description |= {"groups": own, "effects": self.effects, "fingerprint": fingerprint}
+            del opened
         del rows
         write_synced(self.folder / "store.json", json.dumps(description).encode())
         if self.path.exists():
@@ -126,9 +149,10 @@ def _open_records(path: Path, description: dict[str, Any]) -> Dataset:
     dtype = np.dtype(description["dtype"])
     n, width = int(description["n"]), int(description["width"])
     columns, response = tuple(description["columns"]), description["response"]
-    if width != packed.width_of(len(columns), dtype):
+    if width != packed.width_of(len(columns) + int(description.get("effects", 0)), dtype):
         raise ValueError(f"{len(columns)} columns in records of {width} numbers")
     rows = _map(path / "records.bin", n, width, dtype)
+    groups, order = open_factors(path, description["groups"], n) if "groups" in description else ((), None)
     return Dataset(
         rows,
         columns,
@@ -139,6 +163,8 @@ def _open_records(path: Path, description: dict[str, Any]) -> Dataset:
         path,
         description["recipe"],
         description["fingerprint"],
+        groups,
+        order,
     )
 
 

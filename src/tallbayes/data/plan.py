@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tallbayes.data import arrow
+from tallbayes.data.calendar_columns import name_calls
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.formula import Formula, parse
+from tallbayes.data.group_rows import describe_term, described_text, group_columns, parse_groups
 from tallbayes.errors import DataError, OptionError, unknown
 
 _LONGEST_FORMULA = 10_000
@@ -21,9 +23,12 @@ def make_plan(
     columns: Sequence[str] | None,
     offset: str | None,
     weights: str | None,
+    na: str = "error",
+    calendar: dict[str, list[str]] | None = None,
 ) -> tuple[dict[str, Any], Formula | None]:
-    """Which columns of a source are read as what, in JSON types; and the formula, if it takes a pass to learn its columns."""
+    """Which columns of a source are read as what, in JSON types; and the formula, if it takes a pass to learn columns or levels."""
     log_offset, general = False, None
+    formula, offset = cut_offset(formula, offset)
     kinds = dict(zip(rows.names, map(arrow.kind_of, rows.types), strict=True))
     if offset is not None:
         match = re.fullmatch(r"\s*log\((.+)\)\s*", offset)
@@ -38,9 +43,9 @@ def make_plan(
             raise OptionError("give either a formula or response= and columns=, not both.")
         if not isinstance(formula, str) or len(formula) > _LONGEST_FORMULA:
             raise DataError(f"a formula is a text of at most {_LONGEST_FORMULA:,} characters.")
-        terms = parse(formula, rows.names, {c for c in rows.names if kinds[c] == "level"}, reserved)
+        terms = parse(formula, rows.names, {c for c in rows.names if kinds[c] == "level" and c not in rows.doubtful}, reserved)
         response, predictors, intercept = terms.response, list(terms.columns), terms.intercept
-        general = None if terms.plain else terms
+        general = terms
     elif response is None:
         raise OptionError("say what to model: a formula such as 'y ~ .', or response='y'.")
     else:
@@ -51,7 +56,7 @@ def make_plan(
         if response in predictors:
             raise DataError(f"the response {response!r} is also among columns=.")
         intercept = True
-    plan = {
+    plan: dict[str, Any] = {
         "response": response,
         "columns": predictors,
         "intercept": intercept,
@@ -59,11 +64,61 @@ def make_plan(
         "log_offset": log_offset,
         "weights": weights,
     }
-    arrow.refuse_ambiguous(rows.names, (*predictors, response, *reserved))
-    if general is not None:
-        return {**plan, "design": {"formula": general.text}}, general
+    if calendar:
+        plan["calendar"] = calendar
+    if na != "error":
+        plan["na"] = na
+    if general is not None and general.groups:
+        plan["groups"] = [describe_term(term) for term in general.groups]
+    arrow.refuse_ambiguous(rows.names, source_columns(plan))
+    _refuse_doubtful(rows, plan, general)
+    if general is not None and not general.plain:
+        plan["design"] = {"formula": general.text}
+        return plan, general
     refuse_double(plan_names(plan))
-    return plan, None
+    return plan, general if "groups" in plan else None
+
+
+def cut_offset(formula: str | None, offset: str | None) -> tuple[str | None, str | None]:
+    """The formula without its term offset(...), and the offset.
+
+    >>> cut_offset("claims ~ age + offset(log(exposure))", None)
+    ('claims ~ age', 'log(exposure)')
+    """
+    if not isinstance(formula, str):
+        return formula, offset
+    found = [m for m in re.finditer(r"`[^`]*`|\boffset\s*\(", formula) if m[0][0] != "`"]
+    if not found:
+        return formula, offset
+    if len(found) > 1 or offset is not None:
+        raise DataError(
+            f"there are two offsets, in the formula {formula!r}{' and in offset=' * (offset is not None)}; give one."
+        )
+    start, end = found[0].start(), found[0].end()
+    depth = 1
+    while depth and end < len(formula):
+        depth += {"(": 1, ")": -1}.get(formula[end], 0)
+        end += 1
+    before, after = formula[:start].rstrip(), formula[end:].strip()
+    if depth or before[-1:] not in ("+", "~") or after[:1] not in ("", "+", "-"):
+        raise DataError(
+            f"'offset' in the formula {formula!r}: an offset is added with +, such as y ~ x + offset(log(exposure))."
+        )
+    inner = formula[found[0].end() : end - 1].strip()
+    if not re.fullmatch(r"(log\s*\()?\s*(`[^`]+`|[^\W\d][\w.]*)\s*\)?", inner):
+        raise DataError(f"offset({inner}) is neither a column nor log(column); compute it as a column first.")
+    rest = f"{before.rstrip('+').rstrip()} {after.removeprefix('+').strip() if before.endswith('~') else after}".strip()
+    return (rest + " 1" if rest.endswith("~") else rest), inner.strip("`")
+
+
+def _refuse_doubtful(rows: arrow.Source, plan: dict[str, Any], formula: Formula | None) -> None:
+    """Refuse text that looks like numbers where it was not said that it is levels."""
+    factors = [] if formula is None else [*formula.factors, *(f for term in formula.groups for f in term.effects.factors)]
+    numbers = {formula.names[k] for f in factors if formula for k in f.numbers}
+    direct = {plan["response"], plan["offset"], plan["weights"], *(() if formula is not None else plan["columns"])}
+    for name in source_columns(plan):
+        if name in rows.doubtful and name in numbers | direct:
+            raise DataError(rows.doubtful[name])
 
 
 def plan_names(plan: dict[str, Any]) -> tuple[str, ...]:
@@ -75,9 +130,8 @@ def plan_names(plan: dict[str, Any]) -> tuple[str, ...]:
 
 def source_columns(plan: dict[str, Any]) -> list[str]:
     """All columns that are read."""
-    return list(
-        dict.fromkeys(c for c in (*plan["columns"], plan["response"], plan["offset"], plan["weights"]) if c is not None)
-    )
+    wanted = (*plan["columns"], plan["response"], plan["offset"], plan["weights"], *group_columns(plan))
+    return list(dict.fromkeys(c for c in wanted if c is not None))
 
 
 def refuse_double(names: tuple[str, ...]) -> None:
@@ -101,13 +155,17 @@ def check_store(
     """A packed store holds one design: refuse to read another one from it."""
     plain = tuple(c for c in data.columns if c != "Intercept")
     plan = data.recipe.get("plan", {})
+    formula, offset = cut_offset(formula, offset)
+    formula = formula if formula is None else name_calls(formula, plan.get("calendar", {}))
     asked: dict[str, Any] = {}
     held = {"response": data.response, "columns": set(plain), "intercept": "Intercept" in data.columns}
     design = plan.get("design")
     if formula is not None:
         known, levels = (plain, ()) if design is None else (plan["columns"], design["text"])
-        terms = parse(formula, (*known, data.response), levels)
+        terms = parse_groups(formula, {"response": data.response, **plan}, known, levels)
         asked["response"] = terms.response
+        asked["group terms"] = [term.text for term in terms.groups]
+        held["group terms"] = [described_text(term) for term in plan.get("groups", ())]
         if design is None and terms.plain:
             asked |= {"columns": set(terms.columns), "intercept": terms.intercept}
         else:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +16,21 @@ import numpy as np
 
 from tallbayes.data import arrow
 from tallbayes.data import records as packed
-from tallbayes.data.dataset import Dataset, Packer, _float_type
-from tallbayes.data.design import DesignMatrices, plain_matrix, survey
+from tallbayes.data.calendar_columns import cut_calendar, with_calendar
+from tallbayes.data.dataset import Dataset, _float_type
+from tallbayes.data.design import DesignMatrices
+from tallbayes.data.design_survey import DesignSurvey
 from tallbayes.data.formula import Formula
+from tallbayes.data.group_rows import GroupLearner, GroupRows, counted_batches, effect_count, group_columns, learn_levels
+from tallbayes.data.level_index import LevelIndex
+from tallbayes.data.missing import complete_rows, require_action
 from tallbayes.data.packed_store import StoreWriter, default_folder, open_store
+from tallbayes.data.packing import packed_chunks, packer_of
 from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_double, source_columns
-from tallbayes.data.precision import require_kept
+from tallbayes.data.read_grouped import read_grouped_to_memory, read_grouped_to_store
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.ipc import ipc
-from tallbayes.errors import DataError, StoreError, unknown
+from tallbayes.errors import DataError, OptionError, StoreError, unknown
 from tallbayes.machine import available_memory
 from tallbayes.progress import Progress
 
@@ -42,16 +48,18 @@ def read(
     store: str | Path | None = None,
     memory: str = "auto",
     dtype: str = "float64",
+    na: str = "error",
     progress: bool = True,
 ) -> Dataset:
     """Read rows from files, databases, packed stores and Arrow objects; never the whole source at once.
 
     `source` is a .parquet, .csv or .arrow file, a folder or pattern of such files, `"sqlite:path.db::table"` or
     `"sqlite:path.db::SELECT ..."`, a packed store, or any object with `__arrow_c_stream__`. Say what to read with a formula
-    (`"y ~ x1 + C(group)"`, `"y ~ ."`) or with `response=` and optionally `columns=`; either way an intercept is added unless
-    the formula says `+ 0`. `offset=` and `weights=` name columns; `offset="log(Exposure)"` takes a logarithm.
+    (`"y ~ x1 + C(group)"`, `"y ~ ."`, `"y ~ x1 + (1 | shop)"`) or with `response=` and optionally `columns=`; either way an intercept
+    is added unless the formula says `+ 0`. `offset=` and `weights=` name columns; `offset="log(Exposure)"` takes a logarithm.
     `memory="auto"` keeps packed rows in memory when they fit easily and memory-maps them from a store on disk otherwise;
-    `"ram"` and `"disk"` insist. A store is reused as long as its source is unchanged.
+    `"ram"` and `"disk"` insist. A store is reused as long as its source is unchanged. `na="drop"` leaves out rows with a missing value in
+    a column that is read and counts them in `data.dropped`; otherwise they are an error.
 
     >>> import pyarrow as pa, tallbayes as tb
     >>> table = pa.table({"y": [0, 1, 1], "x": [1.0, 2.0, 3.0], "t": [1.0, 1.0, 2.0]})
@@ -61,31 +69,42 @@ def read(
     """
     if memory not in ("auto", "ram", "disk"):
         raise unknown("memory", memory, ("auto", "ram", "disk"))
+    require_action(na)
     if isinstance(source, str | Path) and _is_store(source):
         data = open_store(source)
         check_store(data, formula, response, columns, offset, weights)
         return data
     rows = open_source(source)
-    plan, general = make_plan(rows, formula, response, columns, offset, weights)
+    formula, calendar = (formula, {}) if not isinstance(formula, str) else cut_calendar(formula, rows)
+    rows = with_calendar(rows, calendar)
+    plan, general = make_plan(rows, formula, response, columns, offset, weights, na, calendar)
     kind = _float_type(dtype)
     if rows.n == 0:
         raise DataError("the source has no rows.")
     request = {"source": rows.identity, "plan": plan, "dtype": kind.str}
+    recipe = dict(request)
     folder = Path(store) if store is not None else default_folder()
     path = _store_path(folder, request)
     on_disk = memory == "disk" or (store is not None and memory != "ram")
     if on_disk and (existing := _existing(path, request)) is not None:
         return existing
     with ExitStack() as stack:
+        rows = complete_rows(rows, source_columns(plan), na, recipe if na == "drop" else None)
+        indexes: list[LevelIndex] = []
         if general is not None:
             if not rows.repeatable:
                 rows = _spool(rows, plan, folder, stack)
-            plan, rows = learn_design(rows, plan, general, progress)
-        if memory == "auto" and not on_disk and not _fits(rows.n, len(plan_names(plan)), kind):
+            plan, rows, indexes = learn(rows, plan, general, progress)
+        if memory == "auto" and not on_disk and not _fits(rows.n, len(plan_names(plan)) + effect_count(plan), kind):
             on_disk = True
             if (existing := _existing(path, request)) is not None:
                 return existing
-        recipe = {**request, "plan": plan}
+        recipe["plan"] = plan
+        if indexes:
+            grouped = GroupRows(plan, indexes)
+            if on_disk:
+                return read_grouped_to_store(rows, grouped, kind, recipe, path, progress)
+            return read_grouped_to_memory(rows, grouped, kind, recipe, progress)
         if on_disk:
             return _read_to_store(rows, plan, kind, recipe, path, progress)
         return _read_to_memory(rows, plan, kind, recipe, progress, path if memory == "auto" else None)
@@ -102,7 +121,19 @@ def from_recipe(recipe: dict[str, Any], store: str | None, progress: bool = True
             DesignMatrices(plan)
     except (KeyError, TypeError, DataError) as error:
         raise StoreError(f"the description of the rows is damaged ({error!r}); give the model to resume.") from error
-    return _read_to_memory(open_source(path), plan, kind, recipe, progress)
+    rows = with_calendar(open_source(path), plan.get("calendar"))
+    rows = complete_rows(rows, source_columns(plan), plan.get("na", "error"))
+    if "groups" in plan:
+        indexes, rows = learn_levels(rows, plan, progress)
+        return read_grouped_to_memory(rows, GroupRows(plan, indexes), kind, recipe, progress)
+    return _read_to_memory(rows, plan, kind, recipe, progress)
+
+
+def only_one(source: Any, data: Any) -> Any:
+    """The rows that a user gave under one of two names."""
+    if (source is None) == (data is None):
+        raise OptionError("give the rows once, as the second argument or as data=: a file, a table or a store.")
+    return data if source is None else source
 
 
 def _is_store(source: str | Path) -> bool:
@@ -119,10 +150,13 @@ def _existing(path: Path, request: dict[str, Any]) -> Dataset | None:
 
 def _request_of(recipe: dict[str, Any]) -> dict[str, Any]:
     """A recipe without what the first pass learned."""
-    plan = recipe.get("plan", {})
-    if "design" not in plan:
-        return recipe
-    return {**recipe, "plan": {**plan, "design": {"formula": plan["design"]["formula"]}}}
+    recipe = {k: v for k, v in recipe.items() if k != "dropped"}
+    plan = dict(recipe.get("plan", {}))
+    if "design" in plan:
+        plan["design"] = {"formula": plan["design"]["formula"]}
+    if "groups" in plan:
+        plan["groups"] = [{k: v for k, v in term.items() if k != "design"} for term in plan["groups"]]
+    return {**recipe, "plan": plan} if plan else recipe
 
 
 def _spool(rows: arrow.Source, plan: dict[str, Any], folder: Path, stack: ExitStack) -> arrow.Source:
@@ -143,60 +177,31 @@ def _spool(rows: arrow.Source, plan: dict[str, Any], folder: Path, stack: ExitSt
         raise StoreError(
             f"keeping the stream in {folder} failed: {error}. Free space there or choose another with store=."
         ) from error
-    return replace(ipc(path), identity={}, names=tuple(columns))
+    return replace(ipc(path), identity={}, names=tuple(columns), ordered=rows.ordered)
 
 
-def learn_design(
-    rows: arrow.Source, plan: dict[str, Any], general: Formula, progress: bool
-) -> tuple[dict[str, Any], arrow.Source]:
-    """Pass one of a general formula."""
-    with Progress("levels and ranges", rows.n, progress) as bar:
-
-        def count_batches() -> Iterator[Any]:
-            for batch in rows.batches(list(general.columns) or [general.response]):
-                bar.advance(batch.num_rows)
-                yield batch
-
-        described, n = survey(general, count_batches())
-    refuse_double(tuple(described["names"]))
-    return {**plan, "design": described}, replace(rows, n=n)
-
-
-def _chunks(rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, packer: Packer) -> Iterator[np.ndarray]:
-    """Packed chunks, checked and count_batches."""
-    names, matrices = plan_names(plan), DesignMatrices(plan) if "design" in plan else None
-    missing = [c for c in source_columns(plan) if c not in rows.names]
-    if missing:
-        raise DataError(f"the source has no column {missing[0]!r} any more; its columns are {', '.join(rows.names)}.")
-    step = arrow.BATCH if matrices is None else matrices.rows_at_a_time
-    for whole in rows.batches(source_columns(plan)):
-        for start in range(0, whole.num_rows, step):
-            batch = whole.slice(start, step)
-            m, first = batch.num_rows, packer.moments.n
-            if rows.n is not None and first + m > rows.n:
-                raise DataError(f"the source had {rows.n:,} rows and now has more; it changed while it was read.")
-            value = {
-                c: arrow.numbers(batch, c, first) for c in (plan["response"], plan["offset"], plan["weights"]) if c is not None
-            }
-            x = plain_matrix(plan, batch, first) if matrices is None else matrices.matrix(batch, first)
-            offset = value[plan["offset"]] if plan["offset"] else None
-            if offset is not None and plan["log_offset"]:
-                if (offset <= 0).any():
-                    row = int(np.argmax(offset <= 0))
-                    raise DataError(
-                        f"row {first + row}: log({plan['offset']}) of {offset[row]:g}; an exposure must be positive."
-                    )
-                offset = np.log(offset)
-            chunk = np.empty((m, packed.width_of(len(names), kind)), kind)
-            packer.pack(chunk, x, value[plan["response"]], offset, value[plan["weights"]] if plan["weights"] else None)
-            yield chunk
-    require_kept(packer.moments, kind)
-    if rows.n is not None and packer.moments.n not in (0, rows.n):
-        raise DataError(f"the source had {rows.n:,} rows and now has {packer.moments.n:,}; it changed while it was read.")
-
-
-def _packer(plan: dict[str, Any]) -> Packer:
-    return Packer(plan_names(plan), plan["response"], plan["offset"] or "offset", plan["weights"] or "weights")
+def learn(
+    rows: arrow.Source, plan: dict[str, Any], formula: Formula, progress: bool
+) -> tuple[dict[str, Any], arrow.Source, list[LevelIndex]]:
+    """Pass one: columns of general formulas, and levels of grouping factors."""
+    design = None if formula.plain else DesignSurvey(formula, rows.ordered)
+    learner, n = GroupLearner(plan, formula, rows.ordered), 0
+    columns = list(dict.fromkeys([*([] if design is None else formula.columns), *group_columns(plan)]))
+    with counted_batches(rows, columns or [formula.response], "levels and ranges", progress) as batches:
+        for batch in batches:
+            if design is not None:
+                design.add(batch)
+            learner.add(batch)
+            n += batch.num_rows
+    if n == 0:
+        raise DataError("the source has no rows.")
+    plan = dict(plan)
+    if design is not None:
+        plan["design"] = design.described()
+    if "groups" in plan:
+        plan["groups"] = learner.terms()
+    refuse_double(plan_names(plan))
+    return plan, replace(rows, n=n), learner.indexes()
 
 
 def _read_to_memory(
@@ -208,7 +213,7 @@ def _read_to_memory(
     overflow: Path | None = None,
 ) -> Dataset:
     """Pack rows into memory; if they are of unknown number and outgrow its share, go on in a store at `overflow`."""
-    packer, names, parts = _packer(plan), plan_names(plan), []
+    packer, names, parts = packer_of(plan), plan_names(plan), []
     known = rows.n is not None
     out = packed.empty(rows.n or 0, len(names), kind)
     room = _IN_MEMORY_SHARE * available_memory() if overflow is not None and not known else np.inf
@@ -216,7 +221,7 @@ def _read_to_memory(
     flags = (plan["offset"] is not None, plan["weights"] is not None)
     try:
         with Progress("reading", rows.n, progress) as bar:
-            for chunk in _chunks(rows, plan, kind, packer):
+            for chunk, _ in packed_chunks(rows, plan, kind, packer):
                 bar.advance(chunk.shape[0])
                 if known:
                     out[packer.moments.n - chunk.shape[0] : packer.moments.n] = chunk
@@ -252,10 +257,10 @@ def _read_to_memory(
 def _read_to_store(
     rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, recipe: dict[str, Any], path: Path, progress: bool
 ) -> Dataset:
-    packer, writer = _packer(plan), StoreWriter(path, plan_names(plan), plan["response"], kind)
+    packer, writer = packer_of(plan), StoreWriter(path, plan_names(plan), plan["response"], kind)
     try:
         with Progress("packing", rows.n, progress) as bar:
-            for chunk in _chunks(rows, plan, kind, packer):
+            for chunk, _ in packed_chunks(rows, plan, kind, packer):
                 writer.write(chunk)
                 bar.advance(chunk.shape[0])
         if packer.moments.n == 0:

@@ -11,6 +11,7 @@ import numpy as np
 from tallbayes.compile import jit
 
 CACHE_LINE = 64  # bytes
+CHUNK = 1 << 16  # rows handled at a time by every streaming loop
 
 
 def width_of(columns: int, dtype: np.dtype) -> int:

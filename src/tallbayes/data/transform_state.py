@@ -143,4 +143,42 @@ class Spline:
         return {"lower_bound": float(low), "upper_bound": float(high), "knots": knots}
 
 
-SUMMARIES: dict[str, Any] = {"scale": Scale, "center": Scale, "poly": Polynomial, "bs": Spline}
+class NaturalSpline(Spline):
+    """Knots, and the means of the natural cubic splines, for `cr`; both from the rows that are kept.
+
+    The splines are centred, so that none of their combinations is the intercept.
+    """
+
+    def __init__(self, shown: str, options: dict[str, Any], name: str) -> None:
+        super().__init__(shown, {**options, "df": options.get("df", 0)}, name)
+        self.given = options
+
+    def state(self) -> dict[str, Any]:
+        """Bounds, knots and constraint, as formulaic keeps them."""
+        from formulaic.transforms.cubic_spline import _get_free_cubic_spline_matrix
+
+        given = self.given
+        low, high = float(given.get("lower_bound", self.low)), float(given.get("upper_bound", self.high))
+        if not low < high:
+            raise DataError(f"{self.shown}: the column has only the value {low:g}; a spline needs a range.")
+        if self.n > EXACT_ROWS:
+            self._thin()
+        values = np.concatenate(self.values)
+        inner = np.asarray(given.get("knots", []), float)
+        if "df" in given:
+            inside = np.unique(values[(values >= low) & (values <= high)])
+            if inside.size <= given["df"]:
+                raise DataError(
+                    f"{self.shown}: {inside.size} different values are too few for {given['df']} splines. Use fewer."
+                )
+            inner = np.quantile(inside, np.linspace(0, 1, given["df"] + 1)[1:-1])
+        knots = np.unique(np.concatenate([[low, high], inner]))
+        if knots.size != inner.size + 2 or knots[0] < low or knots[-1] > high:
+            raise DataError(
+                f"{self.shown}: the knots must be different, and inside the range from {low:g} to {high:g}. Use fewer."
+            )
+        means = _get_free_cubic_spline_matrix(values, knots).mean(0)
+        return {"lower_bound": low, "upper_bound": high, "knots": knots.tolist(), "constraints": [means.tolist()]}
+
+
+SUMMARIES: dict[str, Any] = {"scale": Scale, "center": Scale, "poly": Polynomial, "bs": Spline, "cr": NaturalSpline}

@@ -118,6 +118,7 @@ def _simulate(rng: np.random.Generator, member: NegativeBinomial, eta: np.ndarra
 
 FAMILY = Family(
     name="negbin",
+    aliases=("negative_binomial", "negativebinomial", "nbinom"),
     variance=lambda member, mean, nuisances: mean + mean**2 / member.size,
     fourth_ratio=lambda member: 0.75 * math.sqrt(3.0),  # those of logistic regression, times y + size
     ratio="rate_ratio",

@@ -165,6 +165,7 @@ def _simulate(rng: np.random.Generator, member: Softmax, eta: np.ndarray, nuisan
 
 FAMILY = Family(
     name="softmax",
+    aliases=("categorical", "multinomial"),
     support="a class number 0, 1, ..., classes - 1",
     remedy="Recode the classes as whole numbers from 0, and set classes= to their number.",
     admits=lambda y: (y >= 0) & (y == np.floor(y)),

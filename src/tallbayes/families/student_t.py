@@ -159,6 +159,7 @@ def _variance(member: StudentT, mean: np.ndarray, nuisances: np.ndarray) -> np.n
 
 FAMILY = Family(
     name="student_t",
+    aliases=("t", "student"),
     variance=_variance,
     fourth_ratio=lambda member: 6.0 / (1.457106 * math.sqrt(member.nu) * member.scale),
     support="a number",

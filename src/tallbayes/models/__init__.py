@@ -18,7 +18,7 @@ from tallbayes.errors import OptionError, unknown
 from tallbayes.model import Family, Model, Tangent
 from tallbayes.models import expressions, jax_model
 from tallbayes.models.expressions import expression, family
-from tallbayes.models.group_effects import HierarchicalModel, with_groups
+from tallbayes.models.group_effects import HierarchicalModel, recorded_prior, with_groups
 from tallbayes.models.jax_model import from_jax
 from tallbayes.models.numpyro_model import from_numpyro
 from tallbayes.models.transforms import interval, ordered, positive, real, simplex
@@ -34,11 +34,25 @@ FAMILIES: dict[str, Callable[..., Model]] = dict(
 )
 """The makers of models by the name of their family."""
 globals().update(_BUILT_IN)
+ALIASES: dict[str, str] = {alias: name for name, module in _MODULES.items() for alias in module.FAMILY.aliases}
+"""Other names of families, as other packages have them."""
 
 
 def __getattr__(name: str) -> Callable[..., Model]:
     """Every family is a name of this module already; this tells type checkers so."""
     raise AttributeError(f"module 'tallbayes.models' has no attribute {name!r}; its families are {', '.join(FAMILIES)}.")
+
+
+def family_name(family: Any) -> str:
+    """The name of a family that is asked for by its name or an alias.
+
+    >>> family_name("bernoulli"), family_name("poisson")
+    ('logistic', 'poisson')
+    """
+    name = ALIASES.get(family, family) if isinstance(family, str) else family
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise unknown("family", family, [*FAMILIES, *ALIASES])
+    return name
 
 
 def family_options(family: str) -> dict[str, bool]:
@@ -47,9 +61,7 @@ def family_options(family: str) -> dict[str, bool]:
     >>> family_options("gaussian"), family_options("logistic")
     ({'sigma': False}, {})
     """
-    if not isinstance(family, str) or family not in FAMILIES:
-        raise unknown("family", family, FAMILIES)
-    parameters = list(inspect.signature(FAMILIES[family]).parameters.values())[1:]  # the first are the rows
+    parameters = list(inspect.signature(FAMILIES[family_name(family)]).parameters.values())[1:]  # the first are the rows
     return {p.name: p.default is p.empty for p in parameters if p.name != "prior"}
 
 
@@ -79,7 +91,7 @@ def build(family: str, data: Dataset, prior: PriorLike = None, **options: Any) -
     Model(poisson, 2 rows, 1 parameters, prior weakly_informative)
     """
     check_family(family, options)
-    return FAMILIES[family](data, prior=prior, **options)
+    return FAMILIES[family_name(family)](data, prior=prior, **options)
 
 
 def family_of(description: Mapping[str, Any]) -> Family:
@@ -119,6 +131,7 @@ __all__ = [
     "positive",
     "priors",
     "real",
+    "recorded_prior",
     "simplex",
 ]
 __all__ += list(_BUILT_IN)

@@ -21,7 +21,7 @@ from tallbayes.engine.noncentred import NonCentredPrior, NonCentredRows, noncent
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.model import Model
 from tallbayes.named_priors import DEFAULT, resolve
-from tallbayes.priors import PriorTerms, prior_gradient, prior_value
+from tallbayes.priors import Prior, PriorTerms, from_dict, prior_gradient, prior_value
 from tallbayes.scale_priors import CorrelationPrior, ScalePrior, half_student_t
 
 SERVED = ("gamma", "gaussian", "logistic", "negbin", "poisson", "probit", "student_t")
@@ -155,8 +155,10 @@ class HierarchicalModel(Model):
 
     def describe(self) -> dict[str, Any]:
         """What is needed to build the model again over the same rows, in JSON types."""
+        names = [f.name for f in self.factors]
         own = {
-            f.name: {
+            (f.name if names.count(f.name) == 1 else f"{' + '.join(f.terms)} | {f.name}"): {
+                "factor": f.name,
                 "terms": list(f.terms),
                 "levels": f.levels,
                 "scales": [prior.as_dict() for prior in scales],
@@ -225,3 +227,24 @@ def _default_scale(model: Model) -> ScalePrior:
         return half_student_t(3.0, 2.5)
     spread = 1.4826 * float(np.median(np.abs(y - np.median(y))))
     return half_student_t(3.0, max(2.5, round(spread, 1)))
+
+
+def recorded_prior(description: Mapping[str, Any], default: bool) -> Prior | dict[str, Any] | None:
+    """The `prior=` of a model from what `describe` says of it; `default` if it had none.
+
+    >>> recorded_prior({"prior": {"name": "normal", "location": 0.0, "scale": 2.0, "df": 1.0}}, False).describe()
+    'normal(location=0, scale=2)'
+    """
+    coefficients = description["prior"]
+    if "groups" not in description:
+        return None if default else from_dict(coefficients)
+    out: dict[str, Any] = {}
+    for own in description["groups"].values():
+        for term, scale in zip(own["terms"], own["scales"], strict=True):
+            out[f"{term}|{own['factor']}_sigma"] = ScalePrior(**scale)
+        if len(own["terms"]) > 1:
+            out[f"{own['factor']}_corr"] = CorrelationPrior(own["correlations"]["eta"])
+    if "by_name" in coefficients:
+        out |= {name: from_dict(prior) for name, prior in coefficients["by_name"].items()}
+        coefficients = coefficients["others"]
+    return out if default else {**out, DEFAULT: from_dict(coefficients)}

@@ -205,12 +205,14 @@ class Fit(Answers):
         offset: Any = None,
         out: str | Path | None = None,
         function: Any = None,
+        id: str | Sequence[str] | None = None,
     ) -> Any:
         """Mean and interval for each row of new data: of E[y | x] (kind="mean") or of y itself (kind="response").
 
         `new` is an array of design rows (with `offset=` if the model has one), a Dataset, columns by name (a dictionary or
         anything with `__arrow_c_stream__`) or the path of a Parquet file, which is read a chunk at a time. `draws` posterior
         draws are used, with their weights. `out` names a Parquet file to write to as it goes; its path is returned then.
+        `id` names columns of `new` that are copied to the result; a pandas frame keeps its index.
         `function(theta, row)`, in JAX, predicts anything else, for models written in JAX too; its row has no response. With
         kind="response" it is `function(key, theta, row)`, which draws a response.
         Softmax: `mean[k]`, `lower[k]`, `upper[k]` of every class; kind="response" gives the likeliest `class` and its
@@ -229,7 +231,7 @@ class Fit(Answers):
         self._require_plain("predict")
         from tallbayes.results.predict import predict
 
-        return predict(self, new, kind, prob, draws, seed, offset, out, function)
+        return predict(self, new, kind, prob, draws, seed, offset, out, function, id)
 
     def loo(self, model: Any = None, rows: int = 1000, seed: int = 0) -> Any:
         """Expected log predictive density by leave-one-out on a random few rows, an `ELPDData` of arviz-stats.

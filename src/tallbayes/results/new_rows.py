@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallbayes.data import arrow
+from tallbayes.data.calendar_columns import with_calendar
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.design import DesignMatrices, design
+from tallbayes.data.group_rows import with_group_columns
 from tallbayes.data.packed_store import open_store
 from tallbayes.data.sources import open_source
 from tallbayes.errors import DataError, unknown
@@ -94,6 +96,7 @@ def _table(columns: dict[str, Any]) -> Any:
 
 def _from_source(fit: Fit, source: arrow.Source) -> Iterator[Rows]:
     plan = plan_of(fit, source.names)
+    source = with_group_columns(with_calendar(source, plan.get("calendar")), plan)
     wanted = columns_of(plan)
     for name in wanted:
         if name not in source.names:

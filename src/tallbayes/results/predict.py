@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +23,7 @@ from tallbayes.machine import sync_file
 from tallbayes.model import Family
 from tallbayes.models import family_of
 from tallbayes.models.transforms import Parameters
+from tallbayes.results.id_columns import with_ids, with_index
 from tallbayes.results.new_rows import BLOCK, design_blocks
 from tallbayes.streams import Stream, generator
 
@@ -41,7 +42,16 @@ class Draws(NamedTuple):
 
 
 def predict(
-    fit: Fit, new: Any, kind: str, prob: float, draws: int, seed: int, offset: Any, out: str | Path | None, function: Any = None
+    fit: Fit,
+    new: Any,
+    kind: str,
+    prob: float,
+    draws: int,
+    seed: int,
+    offset: Any,
+    out: str | Path | None,
+    function: Any = None,
+    id: str | Sequence[str] | None = None,
 ) -> pd.DataFrame | Path:
     """The table of `Fit.predict`, or the path it was written to."""
     if kind not in KINDS:
@@ -62,9 +72,10 @@ def predict(
         blocks = _predicted(fit, family, new, kind, prob, int(draws), seed, offset)
     else:
         blocks = _by_function(fit, new, function, kind, prob, int(draws), seed, offset)
+    blocks = with_ids(blocks, new, id)
     if out is not None:
         return _write(blocks, Path(out))
-    return pd.concat(list(blocks), ignore_index=True)
+    return with_index(pd.concat(list(blocks), ignore_index=True), new)
 
 
 def _takes(function: Any, count: int) -> bool:

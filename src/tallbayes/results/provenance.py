@@ -21,6 +21,7 @@ def origin(model: Model) -> dict[str, Any]:
     assert model.prior is not None
     return {
         "rows": model.data.n,
+        "dropped": model.data.dropped,
         "fingerprint": model.data.fingerprint,
         "response": model.data.response,
         "columns": list(model.data.columns),

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tallbayes.data import arrow
+from tallbayes.data.calendar_columns import with_calendar
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.design import design
+from tallbayes.data.missing import complete_rows
 from tallbayes.data.packed_store import open_store
+from tallbayes.data.plan import source_columns
 from tallbayes.data.sources import open_source
 from tallbayes.errors import DataError, StoreError, unknown
 from tallbayes.results.design_terms import DesignTerms
@@ -168,6 +171,9 @@ class RawColumns:
                 raise DataError(
                     "the model was fitted to arrays with an offset, whose column has no name; give data= as a Dataset."
                 )
+        source = with_calendar(source, plan.get("calendar"))
+        if plan.get("na") == "drop":
+            source = complete_rows(source, [c for c in source_columns(plan) if c in source.names], "drop")
         extra = [plan["weights"]] if plan["weights"] in source.names else []
         names = list(dict.fromkeys([*columns_of(plan), *extra, *sorted(wanted)]))
         for name in names:

@@ -41,13 +41,13 @@ def _stored(fit: Fit) -> Dataset:
 
 def model_of(fit: Fit, model: Model | None = None) -> Model:
     """The model of a fit."""
-    from tallbayes import models, priors
+    from tallbayes import models
 
     if model is None:
         described = fit.meta["model"]
         if described["family"] not in models.FAMILIES:
             raise ModelError(f"a model written in {described['family']} cannot be built again from a fit; give the model.")
-        prior = None if fit.meta.get("default_prior") else priors.from_dict(described["prior"])
+        prior = models.recorded_prior(described, bool(fit.meta.get("default_prior")))
         model = models.build(described["family"], dataset_of(fit), prior, **described["options"])
     if model.data.fingerprint != fit.meta["fingerprint"] or model.describe() != fit.meta["model"]:
         raise StoreError("this is not the model of the fit, or not its rows; give the model it was made from.")

@@ -210,6 +210,7 @@ def _what(fit: Fit) -> str:
         "Family": family,
         "Response": meta.get("response", "?"),
         "Rows": f"{meta['rows']:,}",
+        **({"Rows dropped": f"{meta['dropped']:,}, for missing values"} if meta.get("dropped") else {}),
         "Columns": f"{len(meta['columns'])}: {_listed(meta['columns'], 40)}",
         "Offset": _offset(meta),
         "Prior": meta["prior"] + (" (the default)" if meta.get("default_prior") else ""),

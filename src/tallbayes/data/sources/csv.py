@@ -15,6 +15,7 @@ from tallbayes.data.sources.file_identity import identify, require_file
 from tallbayes.errors import DataError
 
 SUFFIXES = (".csv", ".csv.gz")
+_NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 
 
 def csv(path: str | Path) -> Source:
@@ -34,6 +35,7 @@ def csv(path: str | Path) -> Source:
     try:
         reader = _open(path, None)
         names, inferred = tuple(reader.schema.names), reader.schema.types
+        doubtful = _doubtful(path, next(iter(reader), None))
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise DataError(
             f"{path} is not a readable CSV file ({_short(error)}). It needs a header line and UTF-8 text."
@@ -54,7 +56,27 @@ def csv(path: str | Path) -> Source:
                 _locate_error(path, column_types, first) or f"{path}, after row {first}: {_short(error)}"
             ) from error
 
-    return Source(names, None, identify(path), batches, types)
+    return Source(names, None, identify(path), batches, types, doubtful=doubtful)
+
+
+def _doubtful(path: Path, batch: Any) -> dict[str, str]:
+    """Text columns of the first block most of whose cells are numbers: the first cell that is not, in a sentence."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    out = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True) if batch is not None else ():
+        if pa.types.is_string(column.type) and column.null_count < len(column):
+            numeric = pc.match_substring_regex(column, _NUMBER).to_numpy(zero_copy_only=False) == True  # noqa: E712
+            text = ~numeric & column.is_valid().to_numpy(zero_copy_only=False)
+            if text.any() and numeric.sum() > text.sum():
+                row = int(text.argmax())
+                out[name] = (
+                    f"{path}: row {row}, column {name!r} is {column[row].as_py()[:40]!r}, but {int(numeric.sum()):,} of the first "
+                    f"{int(numeric.sum() + text.sum()):,} cells are numbers. Correct the cell, leave it empty if it is missing, or write "
+                    f"C({name}) to use the column as levels."
+                )
+    return out
 
 
 def _open(path: Path, column_types: dict[str, Any] | None) -> Any:

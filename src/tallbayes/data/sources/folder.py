@@ -52,4 +52,5 @@ def join_sources(paths: Sequence[str | Path], parts: Sequence[Source], identity:
             yield from part.batches(columns)
 
     n = sum(part.n or 0 for part in parts) if all(part.n is not None for part in parts) else None
-    return Source(head.names, n, identity, batches, head.types)
+    ordered = frozenset.intersection(*(part.ordered for part in parts))
+    return Source(head.names, n, identity, batches, head.types, ordered=ordered)

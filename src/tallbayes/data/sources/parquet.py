@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tallbayes.data.arrow import BATCH, Source, column_names
+from tallbayes.data.categories import ordered_columns
 from tallbayes.data.sources.file_identity import identify, require_file
 from tallbayes.errors import DataError
 
@@ -42,4 +43,5 @@ def parquet(path: str | Path) -> Source:
             raise DataError(f"{path} is damaged: {error}") from error
 
     names = column_names(schema)
-    return Source(names, n, identify(path), batches, tuple(schema.types[schema.names.index(c)] for c in names))
+    types = tuple(schema.types[schema.names.index(c)] for c in names)
+    return Source(names, n, identify(path), batches, types, ordered=ordered_columns(schema))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tallbayes.data.arrow import BATCH, Source, column_names
+from tallbayes.data.categories import ordered_columns
 from tallbayes.errors import DataError
 
 
@@ -35,4 +36,4 @@ def stream(source: Any) -> Source:
 
     names = column_names(schema)
     types = tuple(schema.types[schema.names.index(c)] for c in names)
-    return Source(names, int(n) if n is not None else None, {}, batches, types, repeatable)
+    return Source(names, int(n) if n is not None else None, {}, batches, types, repeatable, ordered=ordered_columns(schema))
