@@ -46,7 +46,7 @@ def tiny(family="logistic", slopes=False, nested=False, rows=10, weight=4.0, pri
         "student_t": rng.standard_normal(rows),
         "gaussian": rng.standard_normal(rows),
     }[family]
-    weights = rng.uniform(0.5, 1.0, rows) * (weight if family == "logistic" else 1.0)
+    weights = rng.uniform(0.5, 1.0, rows) * {"logistic": weight, "poisson": 0.2}.get(family, 1.0)
     if idle:
         X, y = np.concatenate([X, np.ones((idle, 2))]), np.concatenate([y, np.ones(idle)])
         a, b = (np.concatenate([codes, codes[np.arange(idle) % rows]]) for codes in (a, b))
@@ -173,8 +173,9 @@ def acceptance(monkeypatch, run, rows, owners, mutate=None, inflation=1.0):
         added = np.array([0.0 if count == 0 else count * contribution for _, count in outcomes])
         probability = (probability[:, None] * np.array([p for p, _ in outcomes])).reshape(-1)
         ratio = (ratio[:, None] + added).reshape(-1)
-        likely = probability > 1e-18
+        likely = probability > 1e-16
         probability, ratio = probability[likely], ratio[likely]
+        assert probability.size < 1_000_000
     return math.exp(min(0.0, first)) * float(probability @ np.exp(np.minimum(0.0, ratio)))
 
 
@@ -289,14 +290,14 @@ def coefficient_error(monkeypatch, case, mutate=None, inflation=1.0):
 
 @pytest.mark.parametrize("form", [name for name in FORMS if name != "slopes"])
 def test_moves_of_coefficients_leave_the_posterior_invariant(monkeypatch, form):
-    case = case_of(tiny(**FORMS[form], idle=40))
+    case = case_of(tiny(**FORMS[form], rows=6, weight=1.5, idle=60))
     assert case.target.proxy.surrogate.free.size == 1
-    assert coefficient_error(monkeypatch, case) < 1e-12
+    assert coefficient_error(monkeypatch, case) < 1e-11
     assert case.target.counters[STATUS] == 0
 
 
 def test_inflated_rates_leave_the_posterior_invariant(monkeypatch):
-    assert coefficient_error(monkeypatch, case_of(tiny(idle=40)), inflation=1.3) < 1e-12
+    assert coefficient_error(monkeypatch, case_of(tiny(rows=6, weight=1.5, idle=60)), inflation=1.3) < 1e-11
 
 
 def no_crossed_third(patch):
@@ -307,21 +308,21 @@ def no_crossed_third(patch):
 
 def test_the_bound_without_products_of_factors_is_exceeded(monkeypatch):
     """E = 0 and e_a = -e_b: a row whose only residual of third order is the product."""
-    case = case_of(tiny(idle=40), spread=0.0)
+    case = case_of(tiny(rows=6, weight=1.5, idle=60), spread=0.0)
     effects = case.effects
     for k, sign in enumerate((0.8, -0.8)):
         own = case.target.proxy.factors[k]
         effects[own.start : own.start + own.centres.size] = sign
     effects[case.target.proxy.factors[0].start] += 0.5
     effects[case.target.proxy.factors[1].start] -= 0.5
-    assert coefficient_error(monkeypatch, case) < 1e-12
+    assert coefficient_error(monkeypatch, case) < 1e-11
     assert case.target.counters[STATUS] == 0
     assert coefficient_error(monkeypatch, case, no_crossed_third) > 1e-6
     assert case.target.counters[STATUS] != 0
 
 
 def test_coefficients_without_the_cubic_term_are_caught(monkeypatch):
-    assert coefficient_error(monkeypatch, case_of(tiny(idle=40)), no_cubic_term) > 1e-4
+    assert coefficient_error(monkeypatch, case_of(tiny(rows=6, weight=1.5, idle=60)), no_cubic_term) > 1e-4
 
 
 # Map moves: states on an orbit, with the Jacobian of the map in their weights

@@ -44,6 +44,7 @@ from tallbayes.schemes.collapsed_draws import LinearPolicy
 from tallbayes.schemes.covariance_slice import draw_covariance
 from tallbayes.schemes.crossed_sweep import CrossedPolicy
 from tallbayes.schemes.gibbs_info import AT, Info
+from tallbayes.schemes.level_audit import audit_levels
 from tallbayes.schemes.level_fits import level_precision
 from tallbayes.schemes.level_moves import (
     OneEffect,
@@ -361,3 +362,15 @@ class MinibatchGibbs(Sampler):
         why = f"minibatch Gibbs over {model.factors[0].levels:,} levels of {model.factors[0].name!r} with {kind} bounds"
         why += f"; the levels carry {', '.join(carried)}" if carried else ""
         return GibbsSetup(model, policy, tables, why)
+
+    def audit(
+        self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
+    ) -> tuple[dict[str, Any], list[str]] | None:
+        """Decisions of every kind of step replayed on all rows concerned, between pairs of posterior draws."""
+        assert isinstance(model, HierarchicalModel)
+        from tallbayes.mode.search import find_mode
+
+        mode = find_mode(model, progress=False)
+        if isinstance(mode, LinearMode):
+            return {"rows read": "none: draws come from sums of one pass"}, []
+        return audit_levels(model, self.prepare(model, mode, 0, False).target(), fit, pairs, rng)

@@ -70,6 +70,34 @@ def move_crossed_coefficients(
 
 
 @inlinable
+def slope_rates(
+    tables: Any, effects: np.ndarray, means: np.ndarray, distance: float, square: float, radius: float, factors: np.ndarray
+) -> float:
+    """Fill the factors of the bounds of every level of the leading factor; returns the rate of candidate rows."""
+    lead = tables.lead
+    own = tables.factors[lead]
+    q, rest, total_mean, total = own.centres.shape[1], 0.0, 0.0, 0.0
+    for m in range(means.size):
+        total_mean += means[m]
+        if m != lead:
+            rest = max(rest, furthest_level(tables.factors[m], effects, means[m]))
+    shift, pairs = abs(total_mean) / own.spread, means.size > 2
+    eps, white = np.empty(q), np.empty(q)
+    for g in range(own.centres.shape[0]):
+        for a in range(q):
+            eps[a] = effects[own.start + g * q + a]
+        if own.one >= 0:
+            eps[own.one] -= means[lead]
+        upper_product(own.stretch[g], eps, white)
+        size = math.sqrt(inner_product(white, white))
+        crossed_slope_factors(
+            tables.exponential, tables.ratio, distance, square, radius, size, rest, shift, pairs, own.most[g], factors[g]
+        )
+        total += parts_rate(tables.slope_sums, g, factors[g])
+    return total
+
+
+@inlinable
 def crossed_residuals(
     rng: np.random.Generator,
     target: Target,
@@ -83,7 +111,7 @@ def crossed_residuals(
     rows, tables = target.rows, target.proxy
     core, shares, lead, n = tables.surrogate, tables.shares, tables.lead, rows.records.shape[0]
     own, exponential, bound_ratio = tables.factors[lead], tables.exponential, tables.ratio
-    f, count, q = delta.size, own.centres.shape[0], own.centres.shape[1]
+    f, count = delta.size, own.centres.shape[0]
     first, second = np.empty(f), np.empty(f)
     lower_times(core.inverse, delta, first)
     lower_times(core.inverse, other, second)
@@ -93,26 +121,13 @@ def crossed_residuals(
     here, there = dot(first, first), dot(second, second)
     square = max((here + dot(first, second) + there) / 3.0, 0.0)
     distance, radius = math.sqrt(gap), math.sqrt(max(here, there))
-    rest, total_mean = 0.0, 0.0
-    for m in range(means.size):
-        total_mean += means[m]
-        if m != lead:
-            rest = max(rest, furthest_level(tables.factors[m], effects, means[m]))
-    shift, pairs = abs(total_mean) / own.spread, means.size > 2
-    sizes, cumulative, total = np.empty(count), np.empty(count), 0.0
-    factors, parts, eps, white = np.empty(7), np.empty(7), np.empty(q), np.empty(q)
+    factors = np.empty((count, 7))
+    total = slope_rates(tables, effects, means, distance, square, radius, factors)
+    cumulative, level_total = np.empty(count), 0.0
     for g in range(count):
-        for a in range(q):
-            eps[a] = effects[own.start + g * q + a]
-        if own.one >= 0:
-            eps[own.one] -= means[lead]
-        upper_product(own.stretch[g], eps, white)
-        sizes[g] = math.sqrt(inner_product(white, white))
-        crossed_slope_factors(
-            exponential, bound_ratio, distance, square, radius, sizes[g], rest, shift, pairs, own.most[g], factors
-        )
-        total += parts_rate(tables.slope_sums, g, factors)
-        cumulative[g] = total
+        level_total += parts_rate(tables.slope_sums, g, factors[g])
+        cumulative[g] = level_total
+    parts = np.empty(7)
     before, after = np.empty(core.reference.size), np.empty(core.reference.size)
     widened(core.free, delta, before)
     widened(core.free, other, after)
@@ -123,10 +138,9 @@ def crossed_residuals(
         return log_ratio, n
     for _ in range(draw_count(rng, inflation * total) if total > 0.0 else 0):
         g = find_level(cumulative, rng.random() * total)
-        crossed_slope_factors(
-            exponential, bound_ratio, distance, square, radius, sizes[g], rest, shift, pairs, own.most[g], factors
+        i, dominating = draw_candidate(
+            rng, tables, own, lead, g, True, tables.slope_sums, tables.slope_peaks, factors[g], parts
         )
-        i, dominating = draw_candidate(rng, tables, own, lead, g, True, tables.slope_sums, tables.slope_peaks, factors, parts)
         size, products = effect_sizes_of_row(rows, i, effects, means)
         a, curve, load = shares[i, 0], shares[i, 1], shares[i, 2]
         bound = row_slope_bound(exponential, bound_ratio, curve, load, a, distance, square, radius, size, products)
