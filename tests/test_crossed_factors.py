@@ -23,7 +23,7 @@ from tallbayes.priors import prior_value
 from tallbayes.proxies import crossed_tables
 from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import MinibatchGibbs
-from tallbayes.schemes import coefficient_moves, crossed_coefficients, crossed_moves, crossed_rows
+from tallbayes.schemes import coefficient_moves, crossed_coefficients, crossed_moves, crossed_rows, level_replay
 from tallbayes.schemes.coefficient_moves import CoefficientMove, free_shift, widened
 from tallbayes.schemes.crossed_coefficients import move_crossed_coefficients, trade_factors, translate_coefficients
 from tallbayes.schemes.crossed_moves import factor_means, map_factor, move_factor_levels, rest_of_factor
@@ -574,6 +574,34 @@ SETTINGS = {
     "gaussian": {"family": "gaussian"},
     "three factors": {"third": True},
 }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("several", [False, True], ids=["one factor", "two factors"])
+def test_an_audit_passes_and_finds_planted_faults(several, monkeypatch):
+    model = crossed_model(2000)
+    if not several:
+        data = model.data
+        groups = {"a": data.groups[0].codes}
+        plain = tb.Dataset.from_arrays(data.records[:, :3].copy(), data.y.copy(), groups=groups)
+        model = tb.models.logistic(plain, tb.priors.normal(3.0))
+    fit = tb.sample(model, "minibatch-gibbs", draws=200, warmup=200, chains=2, seed=1, progress=False)
+    found = fit.audit(model, pairs=3)
+    assert found.passed, found
+    assert found.facts["decisions on levels"].startswith("3 replayed on")
+    assert found.facts["largest residual / bound over all rows of them"] > 1e-3
+    honest = level_replay._log_likelihood
+    with monkeypatch.context() as patch:
+        patch.setattr(level_replay, "_log_likelihood", lambda *a: 1.001 * honest(*a))
+        assert "do not add up" in repr(fit.audit(model, pairs=3))
+    with monkeypatch.context() as patch:
+        if several:
+            rates = crossed_moves.level_gap_rate
+            patch.setattr(crossed_moves, "level_gap_rate", lambda *a: 1.1 * rates(*a))
+        else:
+            rates = level_replay.level_rate
+            patch.setattr(level_replay, "level_rate", lambda *a: 1.1 * rates(*a))
+        assert "not the sum of their bounds" in repr(fit.audit(model, pairs=3))
 
 
 @pytest.mark.slow

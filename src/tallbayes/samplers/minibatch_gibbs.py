@@ -25,12 +25,14 @@ from tallbayes.errors import OptionError
 from tallbayes.mode.hierarchical import HierarchicalMode
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.linear_mixed import LinearMode
+from tallbayes.mode.linear_several import SeveralMode
 from tallbayes.model import Model
 from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.moves import tuning
 from tallbayes.moves.linear import lower_times, normal_vector
 from tallbayes.proxies.crossed_tables import CrossedTables, crossed_tables
 from tallbayes.proxies.level_tables import LevelTables, level_tables
+from tallbayes.schemes.blocked_draws import BlockedPolicy
 from tallbayes.schemes.coefficient_moves import (
     INDEPENDENT,
     WALK,
@@ -342,10 +344,10 @@ class MinibatchGibbs(Sampler):
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Tables at the reference: three passes over the rows."""
         assert isinstance(model, HierarchicalModel) and isinstance(mode, HierarchicalMode)
-        if isinstance(mode, LinearMode):
+        if isinstance(mode, LinearMode | SeveralMode):
             if self.inflation is not None:
                 raise OptionError("inflation= belongs to models whose rows are read; a linear mixed model reads none.")
-            linear = LinearPolicy(model, mode)
+            linear = LinearPolicy(model, mode) if isinstance(mode, LinearMode) else BlockedPolicy(model, mode)
             return GibbsSetup(
                 model, linear, linear.tables, "linear mixed model: exact draws from sums of one pass, no rows are read"
             )
@@ -371,6 +373,6 @@ class MinibatchGibbs(Sampler):
         from tallbayes.mode.search import find_mode
 
         mode = find_mode(model, progress=False)
-        if isinstance(mode, LinearMode):
+        if isinstance(mode, LinearMode | SeveralMode):
             return {"rows read": "none: draws come from sums of one pass"}, []
         return audit_levels(model, self.prepare(model, mode, 0, False).target(), fit, pairs, rng)
