@@ -493,3 +493,31 @@ def test_minibatch_gibbs_agrees_with_numpyro():
     own = everything(fit)
     noise = own.var((0, 1)) / effective_sizes(own) + reference.var((0, 1)) / effective_sizes(reference)
     assert np.abs((own.mean((0, 1)) - reference.mean((0, 1))) / np.sqrt(noise)).max() < THRESHOLD
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("crossed", [False, True], ids=["one factor", "crossed"])
+def test_simulation_based_calibration(crossed):
+    """Ranks of parameters drawn from the prior among posterior draws given data drawn with them: uniform."""
+    rng, runs, n = np.random.default_rng(0), 150, 90
+    prior = {"default": tb.priors.normal(1.0), "1|g_sigma": tb.priors.half_normal(1.0)}
+    prior |= {"1|h_sigma": tb.priors.half_normal(1.0)} if crossed else {}
+    ranks = []
+    for run in range(runs):
+        X = np.column_stack([np.ones(n), rng.standard_normal(n)])
+        groups, sizes = {"g": np.arange(n) % 6}, {"g": 6}
+        if crossed:
+            groups["h"], sizes["h"] = (np.arange(n) // 6) % 5, 5
+        beta, sds = rng.standard_normal(2), np.abs(rng.standard_normal(len(groups)))
+        effects = [s * rng.standard_normal(size) for s, size in zip(sds, sizes.values(), strict=True)]
+        eta = X @ beta + sum(b[codes] for b, codes in zip(effects, groups.values(), strict=True))
+        y = (rng.random(n) < 1 / (1 + np.exp(-eta))).astype(float)
+        model = tb.models.logistic(tb.Dataset.from_arrays(X, y, groups=groups), prior)
+        fit = tb.sample(model, "minibatch-gibbs", draws=99, warmup=300, thin=10, chains=1, seed=run, progress=False)
+        truth = np.concatenate([beta, sds, [b[0] for b in effects]])
+        draws = np.column_stack([fit.theta[0], *(fit.draws(f"1|{name}")[0, :, 0] for name in groups)])
+        ranks.append((draws < truth).sum(0))
+    ranks = np.array(ranks)
+    for j in range(ranks.shape[1]):
+        counts = np.bincount(ranks[:, j] // 10, minlength=10)
+        assert ((counts - runs / 10) ** 2 / (runs / 10)).sum() < 45.0  # chi-square with 9 degrees of freedom: one in a million
