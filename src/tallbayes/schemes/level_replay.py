@@ -13,13 +13,14 @@ import numpy as np
 
 from tallbayes.bounds.crossed_rates import effect_products, row_effect_bound, row_slope_bound, slope_products
 from tallbayes.bounds.level_rates import coefficient_factors, product
-from tallbayes.compile import jit
+from tallbayes.compile import inlinable, jit
 from tallbayes.engine.grouped_rows import add_effects, level_sums, row_of
 from tallbayes.engine.rounding import ALLOWANCE
 from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.proxies.crossed_tables import CrossedTables
 from tallbayes.schemes import crossed_coefficients, crossed_moves
 from tallbayes.schemes.coefficient_moves import effect_sizes, free_shift, linear_term, widened
+from tallbayes.schemes.crossed_moves import level_segment
 from tallbayes.schemes.crossed_rows import (
     crossed_effect_gap,
     crossed_slope_gap,
@@ -50,6 +51,29 @@ class DrawnState(NamedTuple):
 
     beta: np.ndarray
     levels: list[np.ndarray]
+
+
+@inlinable
+def _count_row(shares: Any, position: int, factors: np.ndarray, gap: float, out: np.ndarray) -> None:
+    """Add a residual to the sum, its ratio to the largest, its bound to the rate."""
+    a, load, bound = shares.norms[position], shares.loads[position], 0.0
+    zeta = 1.0 if shares.zetas.size == 0 else shares.zetas[position]
+    for k in range(4):
+        bound += factors[k] * product(shares.exponential, k, load, a, zeta)
+    out[0] += gap
+    out[1] = max(out[1], (abs(gap) - ALLOWANCE * (1.0 + load)) / max(bound, 1e-300))
+    out[2] += bound
+
+
+@inlinable
+def _count_thinned(gap: float, bound: float, factors: np.ndarray, parts: np.ndarray, load: float, out: np.ndarray) -> None:
+    """The same where a candidate row is kept under its own bound; the dominating bounds make up the rate."""
+    dominating = 0.0
+    for c in range(7):
+        dominating += factors[c] * parts[c]
+    out[0] += gap
+    out[1] = max(out[1], (abs(gap) - ALLOWANCE * (1.0 + load)) / max(bound, 1e-300), bound / max(dominating, 1e-300))
+    out[2] += dominating
 
 
 @jit
@@ -90,18 +114,6 @@ def _replay_level(
 
 
 @jit
-def _count_row(shares: Any, position: int, factors: np.ndarray, gap: float, out: np.ndarray) -> None:
-    """Add a residual to the sum, its ratio to the largest, its bound to the rate."""
-    a, load, bound = shares.norms[position], shares.loads[position], 0.0
-    zeta = 1.0 if shares.zetas.size == 0 else shares.zetas[position]
-    for k in range(4):
-        bound += factors[k] * product(shares.exponential, k, load, a, zeta)
-    out[0] += gap
-    out[1] = max(out[1], (abs(gap) - ALLOWANCE * (1.0 + load)) / max(bound, 1e-300))
-    out[2] += bound
-
-
-@jit
 def _replay_crossed_slopes(
     rows: Any,
     tables: Any,
@@ -138,7 +150,7 @@ def _replay_crossed_level(
     out: np.ndarray,
 ) -> None:
     own, shares, exponential, parts = tables.factors[k], tables.shares, tables.exponential, np.empty(7)
-    moments, furthest = crossed_moves.level_segment(own, g, before, after)
+    moments, furthest = level_segment(own, g, before, after)
     s = given.level_shifts[g]
     for position in range(own.offsets[g], own.offsets[g + 1]):
         i = position if own.members.size == 0 else own.members[position]
@@ -148,16 +160,6 @@ def _replay_crossed_level(
         bound = row_effect_bound(exponential, tables.ratio, curve, load, a, zeta, given.radius, rest, abs(s), moments, furthest)
         effect_products(exponential, curve, load, a, zeta, others_norm(shares, i, k, own.spread), parts)
         _count_thinned(gap, bound, factors, parts, curve + load, out)
-
-
-@jit
-def _count_thinned(gap: float, bound: float, factors: np.ndarray, parts: np.ndarray, load: float, out: np.ndarray) -> None:
-    dominating = 0.0
-    for c in range(7):
-        dominating += factors[c] * parts[c]
-    out[0] += gap
-    out[1] = max(out[1], (abs(gap) - ALLOWANCE * (1.0 + load)) / max(bound, 1e-300), bound / max(dominating, 1e-300))
-    out[2] += dominating
 
 
 def _log_likelihood(model: HierarchicalModel, beta: np.ndarray, levels: list[np.ndarray]) -> float:
