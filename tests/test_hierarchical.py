@@ -303,6 +303,7 @@ def test_runs_resume_save_and_load(model, mode, tmp_path):
         with pytest.raises(tb.ModelError, match="not available for models with group effects"):
             refused()
     assert "1|g_sigma" in whole.summary().index
+    assert whole.audit(model, pairs=2).passed
 
 
 def test_draws_that_do_not_fit_in_memory_are_refused(model, mode, monkeypatch):
