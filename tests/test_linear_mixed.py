@@ -196,6 +196,7 @@ def grid_moments(model):
     return (weight / weight.sum()) @ np.array(means), (weight / weight.sum()) @ np.array(squares)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["crossed", "nested", "slopes"])
 def test_blocked_draws_agree_with_a_grid_and_read_no_rows(kind):
     model = several(kind)
