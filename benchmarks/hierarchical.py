@@ -1,41 +1,84 @@
-"""Hierarchical models: rows and time per sweep of minibatch Gibbs, and effective draws per second over all parameters.
+"""Hierarchical models: setup, rows and time per sweep of minibatch Gibbs, and effective draws per second over all parameters.
 
-    python -m benchmarks.hierarchical [rows ...]
+    python -m benchmarks.hierarchical [--cases name ...] [--largest rows] [--peers] [--write]
 
-Logistic regression with ten coefficients and an intercept for each of 1,000 levels; times are those of one process' CPU.
+Ten coefficients, an intercept for each level unless said otherwise; one chain after a warm-up of 500 sweeps. Times are those of the
+CPU of the process, compilation not included. `--peers` compares with NumPyro NUTS, non-centred, on the rows of one case.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import tallbayes as tb
+from benchmarks.report import show
 from tallbayes.results.cost import effective_sizes
 from tallbayes.run.chain import Chain
 from tallbayes.samplers import MinibatchGibbs
 
-DRAWS, WARMUP, COLUMNS, SCALE = 2000, 500, 10, 0.5
+WARMUP, COLUMNS, SCALE = 500, 10, 0.5
 
 
-def rows(n: int, levels: int, family: str = "logistic", seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Design matrix, response and level of made-up rows."""
-    rng = np.random.default_rng(seed)
-    codes = rng.integers(0, levels, n)
+class Case(NamedTuple):
+    """A made-up data set."""
+
+    rows: int
+    levels: int
+    family: str = "logistic"
+    sizes: str = "even"  # or "zipf"
+    terms: tuple[str, ...] = ("1",)
+    second: int = 0  # levels of a crossed factor
+    draws: int = 2000
+
+
+CASES = {
+    "1e5, 100": Case(100_000, 100),
+    "1e5, 1,000": Case(100_000, 1000),
+    "1e6, 100": Case(1_000_000, 100),
+    "1e6, 1,000": Case(1_000_000, 1000),
+    "1e6, 10,000": Case(1_000_000, 10_000),
+    "1e6, 100,000": Case(1_000_000, 100_000, draws=500),
+    "1e6, 1,000, Zipf": Case(1_000_000, 1000, sizes="zipf"),
+    "1e6, 1,000, Poisson": Case(1_000_000, 1000, family="poisson"),
+    "1e6, 10,000, Poisson": Case(1_000_000, 10_000, family="poisson"),
+    "1e6, 1,000, slopes": Case(1_000_000, 1000, terms=("1", "x1")),
+    "1e6, 1,000 x 500": Case(1_000_000, 1000, second=500),
+    "1e7, 1,000": Case(10_000_000, 1000),
+}
+
+
+def rows(case: Case, seed: int = 0) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Design matrix, response and groups of made-up rows."""
+    rng, n = np.random.default_rng(seed), case.rows
+    share = 1.0 / np.arange(1, case.levels + 1) if case.sizes == "zipf" else np.ones(case.levels)
+    codes = rng.choice(case.levels, n, p=share / share.sum()) if case.sizes == "zipf" else rng.integers(0, case.levels, n)
+    codes[: case.levels] = np.arange(case.levels)
     X = np.column_stack([np.ones(n), rng.standard_normal((n, COLUMNS - 1))])
-    eta = X @ np.concatenate([[-0.5], np.full(COLUMNS - 1, 0.3)]) + (SCALE * rng.standard_normal(levels))[codes]
-    y = rng.random(n) < 1.0 / (1.0 + np.exp(-eta)) if family == "logistic" else rng.poisson(np.exp(eta))
-    return X, y.astype(float), codes
+    eta = X @ np.concatenate([[-0.5], np.full(COLUMNS - 1, 0.3)]) + (SCALE * rng.standard_normal(case.levels))[codes]
+    groups: dict[str, Any] = {"g": codes if case.terms == ("1",) else (codes, list(case.terms))}
+    if "x1" in case.terms:
+        eta += (0.3 * rng.standard_normal(case.levels))[codes] * X[:, 1]
+    if case.second:
+        groups["h"] = rng.integers(0, case.second, n)
+        eta += (0.3 * rng.standard_normal(case.second))[groups["h"]]
+    y = rng.random(n) < 1.0 / (1.0 + np.exp(-eta)) if case.family == "logistic" else rng.poisson(np.exp(eta))
+    return X, y.astype(float), groups
 
 
-def measure(n: int, levels: int, family: str = "logistic") -> dict[str, float]:
+def model_of(case: Case) -> tb.models.Model:
+    """The model of a case."""
+    X, y, groups = rows(case)
+    return getattr(tb.models, case.family)(tb.Dataset.from_arrays(X, y, groups=groups), tb.priors.normal(5.0))
+
+
+def measure(name: str, case: Case) -> dict[str, Any]:
     """One chain: what it cost and how well it mixed."""
-    X, y, codes = rows(n, levels, family)
+    model = model_of(case)
     begun = time.process_time()
-    model = getattr(tb.models, family)(tb.Dataset.from_arrays(X, y, groups={"g": codes}), tb.priors.normal(5.0))
-    packed = time.process_time()
     mode = tb.find_mode(model, progress=False)
     found = time.process_time()
     sampler = MinibatchGibbs()
@@ -44,38 +87,82 @@ def measure(n: int, levels: int, family: str = "logistic") -> dict[str, float]:
     chain = Chain(0, sampler, setup, np.random.SeedSequence(1), mode.reference, WARMUP, 1)
     chain.compile()
     while chain.warming:
-        chain.chunk(DRAWS)
+        chain.chunk(case.draws)
     start = time.process_time()
-    while chain.draws < DRAWS:
-        chain.chunk(DRAWS)
+    while chain.draws < case.draws:
+        chain.chunk(case.draws)
     seconds = time.process_time() - start
     theta, info = chain.collected()
-    shown = np.concatenate([np.arange(model.dim), np.linspace(model.dim, theta.shape[1] - 1, 200).astype(int)])
+    shown = np.unique(np.concatenate([np.arange(model.dim), np.linspace(model.dim, theta.shape[1] - 1, 200).astype(int)]))
     sizes = effective_sizes(theta[None][:, :, shown])
     columns = dict(zip(sampler.columns, info.T, strict=True))
     return {
-        "rows": n,
-        "levels": levels,
-        "pack seconds": packed - begun,
-        "mode seconds": found - packed,
-        "mode passes": mode.passes,
-        "table seconds": prepared - found,
+        "case": name,
+        "family": case.family,
+        "parameters": theta.shape[1],
+        "passes of the mode": mode.passes,
+        "mode, s": found - begun,
+        "tables, s": prepared - found,
         "rows per sweep": float(columns["evals"].mean() / 2),
-        "microseconds per sweep": 1e6 * seconds / DRAWS,
-        "acceptance of coefficients": float(columns["accepted"].mean()),
-        "acceptance of levels": float(columns["level_acceptance"].mean()),
-        "ess per sweep, parameters": float(sizes[: model.dim].min() / DRAWS),
-        "ess per sweep, levels": float(sizes[model.dim :].min() / DRAWS),
-        "min ess per second": float(sizes.min() / seconds),
+        "ms per sweep": 1e3 * seconds / case.draws,
+        "accepted, coefficients": float(columns["accepted"].mean()),
+        "accepted, levels": float(columns["level_acceptance"].mean()),
+        "sweeps per effective draw, parameters": float(case.draws / sizes[: model.dim].min()),
+        "sweeps per effective draw, levels": float(case.draws / sizes[model.dim :].min()),
+        "min ESS/s, parameters": float(sizes[: model.dim].min() / seconds),
+        "min ESS/s": float(sizes.min() / seconds),
     }
 
 
+def peer(name: str, case: Case) -> dict[str, Any]:
+    """NumPyro NUTS, non-centred, 500 + 500 draws of one chain."""
+    import jax
+    import jax.numpy as jnp
+    import numpyro
+    from numpyro import distributions as dist
+
+    jax.config.update("jax_enable_x64", True)
+    X, y, groups = rows(case)
+    codes = jnp.asarray(groups["g"])
+    design, response = jnp.asarray(X), jnp.asarray(y)
+
+    def program() -> None:
+        beta = numpyro.sample("beta", dist.Normal(0.0, 5.0).expand([COLUMNS]).to_event(1))
+        tau = numpyro.sample("tau", dist.HalfNormal(2.5))
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([case.levels]).to_event(1))
+        b = numpyro.deterministic("b", tau * z)
+        numpyro.sample("y", dist.Bernoulli(logits=design @ beta + b[codes]).to_event(1), obs=response)
+
+    run = numpyro.infer.MCMC(numpyro.infer.NUTS(program), num_warmup=500, num_samples=500, progress_bar=False)
+    run.warmup(jax.random.key(0))
+    start = time.process_time()
+    run.run(jax.random.key(1))
+    drawn = run.get_samples()
+    values = np.concatenate([drawn["beta"], np.asarray(drawn["tau"])[:, None], np.asarray(drawn["b"])[:, :200]], axis=1)[None]
+    seconds = time.process_time() - start
+    sizes = effective_sizes(values)
+    return {"case": f"{name}, NumPyro NUTS", "ms per sweep": 2.0 * seconds, "min ESS/s": float(sizes.min() / seconds)}
+
+
 def main() -> None:
-    """Print a line for each number of rows."""
-    sizes = [int(float(a)) for a in sys.argv[1:]] or [100_000, 1_000_000]
-    measure(5_000, 20)  # compiles
-    for n in sizes:
-        print(", ".join(f"{k} {v:,.4g}" for k, v in measure(n, 1000).items()), flush=True)
+    """Print the table; one line for each case."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--largest", type=float, default=1e6, help="leave out cases with more rows")
+    parser.add_argument("--peers", action="store_true", help="NumPyro NUTS on 1e5 rows with 1,000 levels too")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/results.md")
+    options = parser.parse_args()
+    chosen = {name: CASES[name] for name in options.cases if CASES[name].rows <= options.largest}
+    for shape in {(c.family, c.terms, c.second > 0) for c in chosen.values()}:  # compiles
+        measure("", Case(4000, 20, shape[0], terms=shape[1], second=10 if shape[2] else 0, draws=100))
+    table = []
+    for name, case in chosen.items():
+        table.append(measure(name, case))
+        print(", ".join(f"{k} {v:,.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in table[-1].items()), flush=True)
+    if options.peers:
+        table.append(peer("1e5, 1,000", CASES["1e5, 1,000"]))
+    note = "One chain, CPU seconds of the process; levels: 200 of them. Sizes are rows and levels; NumPyro's warm-up is not in its time."
+    show("Hierarchical models", table, note, mark="hierarchical" if options.write else None)
 
 
 if __name__ == "__main__":

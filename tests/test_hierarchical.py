@@ -38,9 +38,19 @@ def arrays(n=400, levels=8, family="logistic", scale=0.8, seed=1):
 OPTIONS = {"negbin": {"size": 2.0}, "gamma": {"shape": 2.0}, "gaussian": {"sigma": 1.0}, "student_t": {"nu": 4.0, "scale": 1.0}}
 
 
-def model_of(family="logistic", terms=None, prior=None, **options):
+def model_of(family="logistic", terms=None, prior=None, more="", **options):
+    """`more`: "offsets" (exposures), "weights", "empty" (two levels without rows), "equal" (responses of three levels all ones)."""
     X, y, codes = arrays(family=family, **options)
-    data = tb.Dataset.from_arrays(X, y, groups={"g": codes if terms is None else (codes, terms)})
+    rng, offsets, weights = np.random.default_rng(9), None, None
+    if more == "offsets":
+        offsets = rng.uniform(-1.0, 1.0, y.size)
+        y = rng.poisson(np.exp(offsets + X @ [-0.3, 0.6, 0.2] + 0.5 * np.sin(codes))).astype(float)
+    if more == "weights":
+        weights = rng.choice([0.5, 1.0, 2.0], y.size)
+    if more == "equal":
+        y[codes < 3] = 1.0
+    grouping = pd.Categorical.from_codes(codes, categories=range(codes.max() + 3)) if more == "empty" else codes
+    data = tb.Dataset.from_arrays(X, y, offsets, weights, groups={"g": grouping if terms is None else (grouping, terms)})
     return getattr(tb.models, family)(data, tb.priors.normal(3.0) if prior is None else prior, **OPTIONS.get(family, {}))
 
 
@@ -175,15 +185,13 @@ def test_every_other_sampler_names_the_two_that_serve(model, mode):
             refused(model)
 
 
-def test_crossed_factors_need_nuts():
+def test_auto_takes_minibatch_gibbs_for_crossed_factors_too():
     X, y, codes = arrays()
     data = tb.Dataset.from_arrays(X, y, groups={"g": codes, "h": np.arange(400) % 5})
     model = tb.models.logistic(data, tb.priors.normal(3.0))
-    mode = tb.find_mode(model, progress=False)
-    with pytest.raises(tb.ModelError, match="Crossed and nested factors need 'nuts'"):
-        MinibatchGibbs().setup(model, mode, 0, False)
-    sampler, _, why, _ = tb.auto.choose(model, mode, None, 0, False)
-    assert sampler.name == "nuts" and "Crossed" in why
+    sampler, setup, why, _ = tb.auto.choose(model, tb.find_mode(model, progress=False), None, 0, False)
+    assert sampler.name == "minibatch-gibbs" and setup is not None
+    assert "8 levels of 'g' and 5 levels of 'h'" in why and "nuts would read all 400 rows for every gradient" in why
 
 
 def test_the_density_of_nuts_has_the_gradient_of_its_value():
@@ -291,10 +299,11 @@ def test_runs_resume_save_and_load(model, mode, tmp_path):
     assert posterior["g__factor_dim"].values.tolist() == [str(k) for k in range(8)]
     with pytest.raises(tb.OptionError, match=r"1\|g"):
         whole.draws("1|h")
-    for refused in (lambda: whole.predict(np.ones((1, 3))), lambda: whole.loo(model), lambda: whole.audit(model)):
+    for refused in (lambda: whole.predict(np.ones((1, 3))), lambda: whole.loo(model)):
         with pytest.raises(tb.ModelError, match="not available for models with group effects"):
             refused()
     assert "1|g_sigma" in whole.summary().index
+    assert whole.audit(model, pairs=2).passed
 
 
 def test_draws_that_do_not_fit_in_memory_are_refused(model, mode, monkeypatch):
@@ -350,6 +359,45 @@ def test_a_linear_model_against_its_exact_posterior():
     assert np.abs(moment_scores(everything(fit), *exact_gaussian(model))).max() < THRESHOLD
 
 
+def marginal(model, points, nodes=40):
+    """Log posterior of (beta, log tau) of a logistic model with an intercept for each level, levels integrated out by quadrature."""
+    data, factor, prior = model.data, model.factors[0], model.scale_priors[0][0]
+    d = data.d
+    X, sign, weight = data.records[:, :d], 2.0 * data.y - 1.0, data.records[:, d + 2]
+    at, mass = np.polynomial.hermite_e.hermegauss(nodes)
+    eta = points[:, :d] @ X.T
+    parts = np.empty((nodes, len(points), factor.levels))
+    for k in range(nodes):
+        values = -weight * np.logaddexp(0.0, -sign * (eta + np.exp(points[:, d:]) * at[k]))
+        parts[k] = values @ np.eye(factor.levels)[factor.codes] + np.log(mass[k] / np.sqrt(2.0 * np.pi))
+    largest = parts.max(0)
+    log_tau = points[:, d]
+    out = (largest + np.log(np.exp(parts - largest).sum(0))).sum(1) - 0.5 * (points[:, :d] ** 2).sum(1) / 9.0
+    return out + log_tau - 0.5 * (prior.df + 1.0) * np.log1p((np.exp(log_tau) / prior.scale) ** 2 / prior.df)
+
+
+def test_tails_of_tiny_groups_against_quadrature():
+    """Probabilities of both tails of beta and tau, from 1 % on; the standard deviation may be zero as far as the rows can tell."""
+    rng = np.random.default_rng(3)
+    codes = np.arange(120) % 30
+    y = (rng.random(120) < 1 / (1 + np.exp(0.4 - 0.5 * rng.standard_normal(30)[codes]))).astype(float)
+    data = tb.Dataset.from_arrays(np.ones((120, 1)), y, groups={"g": codes})
+    model = tb.models.logistic(data, tb.priors.normal(3.0))
+    fit = tb.sample(model, "minibatch-gibbs", draws=10_000, warmup=1000, chains=4, seed=1, progress=False)
+    axes = np.linspace(-2.5, 1.8, 60), np.linspace(-10.0, 1.8, 119)
+    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+    density = marginal(model, grid)
+    density = np.exp(density - density.max()).reshape(60, 119)
+    for j, values in enumerate((fit.theta[:, :, 0], np.log(fit.theta[:, :, 1]))):
+        law = density.sum(1 - j)
+        below = np.concatenate([[0.0], np.cumsum(0.5 * (law[1:] + law[:-1]))])
+        for p in (0.01, 0.05, 0.5, 0.95, 0.99):
+            cut = np.interp(p, below / below[-1], axes[j])
+            inside = (values < cut).astype(float)
+            error = np.sqrt(p * (1.0 - p) / effective_sizes(inside[:, :, None])[0])
+            assert abs(inside.mean() - p) < THRESHOLD * error + 2e-4  # of the grid
+
+
 def agree(first, second):
     """Largest z-score between means, and between mean squares, of two fits."""
     a, b, largest = everything(first), everything(second), 0.0
@@ -370,6 +418,11 @@ SETTINGS = {
     "tiny groups": {"n": 300, "levels": 60},
     "one level": {"levels": 1, "prior": {"default": tb.priors.normal(2.0), "1|g_sigma": tb.priors.half_normal(1.0)}},
     "default prior": {"prior": {}},
+    "poisson, offsets": {"family": "poisson", "n": 3000, "levels": 40, "more": "offsets"},
+    "weights": {"n": 3000, "levels": 40, "more": "weights"},
+    "empty levels": {"n": 3000, "levels": 40, "more": "empty"},
+    "equal responses": {"n": 1200, "levels": 30, "more": "equal"},
+    "gaussian slopes": {"family": "gaussian", "n": 3000, "levels": 20, "terms": ["1", "x1"]},
     "slope alone": {"terms": ["x1"]},
 }
 
@@ -378,7 +431,9 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 def test_minibatch_gibbs_and_nuts_agree(name):
     model = model_of(**SETTINGS[name])
-    mode = tb.find_mode(model, progress=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore" if name == "empty levels" else "error", "the rows say nothing about")
+        mode = tb.find_mode(model, progress=False)
     options = {"mode": mode, "chains": 4, "seed": 3, "progress": False}
     exact = tb.sample(model, "minibatch-gibbs", draws=10_000, warmup=1000, **options)
     reference = tb.sample(model, tb.samplers.FullData(tb.moves.nuts(acceptance=0.98)), draws=2000, warmup=1000, **options)
@@ -439,3 +494,31 @@ def test_minibatch_gibbs_agrees_with_numpyro():
     own = everything(fit)
     noise = own.var((0, 1)) / effective_sizes(own) + reference.var((0, 1)) / effective_sizes(reference)
     assert np.abs((own.mean((0, 1)) - reference.mean((0, 1))) / np.sqrt(noise)).max() < THRESHOLD
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("crossed", [False, True], ids=["one factor", "crossed"])
+def test_simulation_based_calibration(crossed):
+    """Ranks of parameters drawn from the prior among posterior draws given data drawn with them: uniform."""
+    rng, runs, n = np.random.default_rng(0), 150, 90
+    prior = {"default": tb.priors.normal(1.0), "1|g_sigma": tb.priors.half_normal(1.0)}
+    prior |= {"1|h_sigma": tb.priors.half_normal(1.0)} if crossed else {}
+    ranks = []
+    for run in range(runs):
+        X = np.column_stack([np.ones(n), rng.standard_normal(n)])
+        groups, sizes = {"g": np.arange(n) % 6}, {"g": 6}
+        if crossed:
+            groups["h"], sizes["h"] = (np.arange(n) // 6) % 5, 5
+        beta, sds = rng.standard_normal(2), np.abs(rng.standard_normal(len(groups)))
+        effects = [s * rng.standard_normal(size) for s, size in zip(sds, sizes.values(), strict=True)]
+        eta = X @ beta + sum(b[codes] for b, codes in zip(effects, groups.values(), strict=True))
+        y = (rng.random(n) < 1 / (1 + np.exp(-eta))).astype(float)
+        model = tb.models.logistic(tb.Dataset.from_arrays(X, y, groups=groups), prior)
+        fit = tb.sample(model, "minibatch-gibbs", draws=99, warmup=300, thin=10, chains=1, seed=run, progress=False)
+        truth = np.concatenate([beta, sds, [b[0] for b in effects]])
+        draws = np.column_stack([fit.theta[0], *(fit.draws(f"1|{name}")[0, :, 0] for name in groups)])
+        ranks.append((draws < truth).sum(0))
+    ranks = np.array(ranks)
+    for j in range(ranks.shape[1]):
+        counts = np.bincount(ranks[:, j] // 10, minlength=10)
+        assert ((counts - runs / 10) ** 2 / (runs / 10)).sum() < 45.0  # chi-square with 9 degrees of freedom: one in a million

@@ -9,6 +9,7 @@ import tallbayes as tb
 from tallbayes.engine.collapsed_sums import collapsed, linear_sums
 from tallbayes.engine.grouped_rows import FactorRows
 from tallbayes.families.gaussian import Gaussian
+from tallbayes.mode.linear_several import residual_square
 from tallbayes.results.cost import effective_sizes
 from tallbayes.schemes import collapsed_draws
 from tallbayes.testing import THRESHOLD
@@ -119,13 +120,105 @@ def test_a_prior_that_is_not_gaussian_enters_by_its_ratio():
     assert abs(batches[0].mean()) + 6 * batches[0].std() / np.sqrt(40) < batches[1].mean() - 6 * batches[1].std() / np.sqrt(40)
 
 
-def test_slopes_and_nuts_need_sigma():
-    X, y, offset, weights, codes = arrays()
-    slopes = tb.models.gaussian(tb.Dataset.from_arrays(X, y, offset, weights, groups={"g": (codes, ["1", "x1"])}))
-    with pytest.raises(tb.ModelError, match="Give sigma="):
-        tb.find_mode(slopes, progress=False)
+def test_nuts_needs_sigma_and_inflation_needs_rows():
+    X, y, _, _, codes = arrays()
     model = tb.models.gaussian(tb.Dataset.from_arrays(X, y, groups={"g": codes}))
     with pytest.raises(tb.ModelError, match="nuts does not serve a hierarchical gaussian model with unknown sigma"):
         tb.samplers.resolve("nuts").setup(model, tb.find_mode(model, progress=False), 0, False)
     with pytest.raises(tb.OptionError, match="inflation= belongs to models whose rows are read"):
         tb.samplers.MinibatchGibbs(inflation=2.0).setup(model, tb.find_mode(model, progress=False), 0, False)
+
+
+# Several factors and slopes: blocked Gibbs
+
+
+def several(kind):
+    """Two crossed or nested factors, or a factor with slopes, few levels of each; weights and offsets."""
+    rng = np.random.default_rng(8)
+    n = 50
+    a = rng.integers(0, 3, n)
+    X = np.column_stack([np.ones(n), rng.standard_normal(n)])
+    weights, offset = rng.choice([0.5, 1.0, 2.0], n), rng.standard_normal(n)
+    b = 2 * a + rng.integers(0, 2, n) if kind == "nested" else rng.integers(0, 4, n)
+    y = 5.0 + X @ [0.3, 0.5] + np.array([0.8, -0.6, 0.1])[a] + (0.5 * rng.standard_normal(8))[b] + offset
+    y += 0.7 * rng.standard_normal(n)
+    groups = {"a": (a, ["1", "x1"])} if kind == "slopes" else {"a": a, "b": b}
+    prior = {"default": tb.priors.normal(3.0), **({"a_corr": tb.priors.lkj(2.0)} if kind == "slopes" else {})}
+    return tb.models.gaussian(tb.Dataset.from_arrays(X, y, offset, weights, groups=groups), prior)
+
+
+def dense(model):
+    """Design of coefficients and all effects, in the order of theta; response less offset, and weights."""
+    data, d = model.data, model.data.d
+    parts = [data.records[:, :d]]
+    for factor in model.factors:
+        for t in range(len(factor.terms)):
+            z = np.ones(data.n) if factor.first < 0 else data.records[:, factor.first + t]
+            parts.append(z[:, None] * np.eye(factor.levels)[factor.codes])
+    return np.column_stack(parts), data.records[:, d] - data.records[:, d + 1], data.records[:, d + 2]
+
+
+def grid_moments(model):
+    """Means and mean squares of everything by a grid over log sigma, log standard deviations and, for slopes, y of the correlation."""
+    D, y, w = dense(model)
+    d, slopes = model.data.d, len(model.factors) == 1
+    gram, right, square = D.T @ (w[:, None] * D), D.T @ (w * y), float(w @ y**2)
+    axes = [np.linspace(-0.9, 0.3, 14), np.linspace(-4.5, 2.6, 24), np.linspace(-4.5, 2.6, 24)]
+    axes += [np.linspace(-1.8, 1.8, 13)] if slopes else []
+    sizes = [f.levels for f in model.factors for _ in f.terms]
+    scales = [p for own in model.scale_priors for p in own]
+    logs, means, squares = [], [], []
+    for point in np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes)):
+        log_sigma, sds = point[0], np.exp(point[1:3])
+        prior = np.zeros(gram.shape)
+        prior[range(d), range(d)] = 1.0 / 9.0
+        rho = np.tanh(point[3]) if slopes else 0.0
+        inverse = np.linalg.inv(np.outer(sds, sds) * np.array([[1.0, rho], [rho, 1.0]]))
+        for s in range(2):
+            at, to = d + s * sizes[0], d + (1 - s) * sizes[0]
+            prior[range(at, at + sizes[s]), range(at, at + sizes[s])] = inverse[s, s]
+            if slopes:
+                prior[range(at, at + sizes[s]), range(to, to + sizes[s])] = inverse[0, 1]
+        precision = gram * np.exp(-2 * log_sigma) + prior
+        covariance = np.linalg.inv(precision)
+        mean = covariance @ right * np.exp(-2 * log_sigma)
+        total = -w.sum() * log_sigma - 0.5 * square * np.exp(-2 * log_sigma) + 0.5 * mean @ precision @ mean
+        total += -0.5 * np.linalg.slogdet(precision)[1] - sum(g * np.log(s) for g, s in zip(sizes, sds, strict=True))
+        total += np.log(sds).sum() - sum(2.0 * np.log1p((s / p.scale) ** 2 / 3.0) for s, p in zip(sds, scales, strict=True))
+        if slopes:
+            total += (2.0 - 0.5 * sizes[0]) * np.log(1.0 - rho**2)  # LKJ(2) in y, and the effects
+        logs.append(total)
+        extra = [log_sigma, *sds] + ([rho] if slopes else [])
+        means.append(np.concatenate([mean[:d], extra, mean[d:]]))
+        spread = np.diag(covariance)
+        squares.append(means[-1] ** 2 + np.concatenate([spread[:d], np.zeros(len(extra)), spread[d:]]))
+    weight = np.exp(np.array(logs) - max(logs))
+    return (weight / weight.sum()) @ np.array(means), (weight / weight.sum()) @ np.array(squares)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["crossed", "nested", "slopes"])
+def test_blocked_draws_agree_with_a_grid_and_read_no_rows(kind):
+    model = several(kind)
+    fit = tb.sample(model, "minibatch-gibbs", draws=5000, warmup=500, chains=4, seed=1, progress=False)
+    assert not fit.evals.any()
+    draws = np.concatenate([fit.theta, *(levels.values for levels in fit.levels.values())], axis=2)
+    for values, expected in zip((draws, draws**2), grid_moments(model), strict=True):
+        error = values.std((0, 1)) / np.sqrt(effective_sizes(values))
+        assert (np.abs(values.mean((0, 1)) - expected) < THRESHOLD * error + 2e-3 * (1.0 + np.abs(expected))).all()
+
+
+def test_sums_of_cells_give_the_sum_of_squares_of_all_rows():
+    for kind in ("crossed", "nested", "slopes"):
+        model = several(kind)
+        D, y, w = dense(model)
+        sums = tb.find_mode(model, progress=False).sums
+        rng, d = np.random.default_rng(0), model.data.d
+        theta = rng.standard_normal(D.shape[1])
+        flat, at = [], d
+        for factor in model.factors:  # theta goes term by term, sums level by level
+            q = len(factor.terms)
+            flat.append(theta[at : at + q * factor.levels].reshape(q, -1).T.reshape(-1))
+            at += q * factor.levels
+        found = residual_square(sums, theta[:d] - sums.centre, np.concatenate(flat))
+        np.testing.assert_allclose(found, w @ (y - D @ theta) ** 2, rtol=1e-10)

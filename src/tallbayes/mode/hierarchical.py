@@ -2,7 +2,8 @@
 
 With Sigma fixed, Newton's step on (beta, b) has an arrow-shaped matrix: levels are eliminated one by one, leaving
 H = A + P - sum_g C_g (D_g + Sigma^-1)^-1 C_g'. Then Sigma becomes the mean of b b' plus the posterior covariance of b. Several factors
-take turns, each with the coefficients.
+take turns, each with the coefficients; after each round, levels of two factors that trade their intercepts are moved to the best
+trade, which reads no rows.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tallbayes.data.groups import CONSTANT
 from tallbayes.engine.grouped_rows import LevelSums, add_effects, level_sums
 from tallbayes.errors import ModelError, TallbayesWarning
 from tallbayes.mode.laplace import Mode
+from tallbayes.mode.pairs import factor_pairs, part_shifts
 from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.priors import LAPLACE, prior_gradient, prior_precision, prior_value
 from tallbayes.progress import Progress
@@ -75,6 +78,7 @@ class _Search:
         self.sums: list[LevelSums | None] = [None] * len(self.rows)
         self.covariance = np.eye(d)
         self.reached: LevelSums | None = None  # sums at the present point, if known
+        self.pairs = factor_pairs(model)
 
     def round(self, settled: bool) -> tuple[float, float]:
         """One step of every factor with the coefficients; returns the length of the longest and the change of the covariances."""
@@ -84,7 +88,23 @@ class _Search:
             distance = max(distance, self._step(k, settled))
             after = np.sqrt(np.diag(self.covariances[k]))
             change = max(change, float(np.abs(np.log(after / before)).max()))
+        for pair in range(self.pairs.counts.size):
+            self._trade(pair)
         return distance, change
+
+    def _trade(self, pair: int) -> None:
+        """Shift the intercepts of two factors against each other, part by part, to where their priors have it."""
+        k, m = self.pairs.factors[pair]
+        ones = [self.model.factors[f].terms.index(CONSTANT) for f in (k, m)]
+        inverses = [np.linalg.inv(self.covariances[f]) for f in (k, m)]
+        scores = [(self.effects[f] @ inverse)[:, one] for f, inverse, one in zip((k, m), inverses, ones, strict=True)]
+        both = (float(inverses[0][ones[0], ones[0]]), float(inverses[1][ones[1], ones[1]]))
+        precision, linear = part_shifts(self.pairs, pair, scores[0], scores[1], both)
+        shift = linear / precision
+        for f, one, sign in ((k, ones[0], 1.0), (m, ones[1], -1.0)):
+            begin = self.pairs.begins[f]
+            self.effects[f] = self.effects[f].copy()
+            self.effects[f][:, one] += sign * shift[self.pairs.parts[pair, begin : begin + len(self.effects[f])]]
 
     def _shift(self, k: int) -> np.ndarray:
         if len(self.rows) == 1:

@@ -29,14 +29,13 @@ def split_prior(terms: PriorTerms) -> tuple[np.ndarray, np.ndarray, PriorTerms]:
     return precision, terms.location.copy(), terms._replace(kind=np.where(normal, FLAT, terms.kind), dense=np.zeros((0, 0)))
 
 
-def find_linear_mode(model: HierarchicalModel, cores: int | None = None) -> LinearMode:
+def find_linear_mode(model: HierarchicalModel, cores: int | None = None) -> HierarchicalMode:
     """Two passes over the rows, then none."""
     factor, d = model.factors[0], model.data.d
     if len(model.factors) > 1 or factor.first >= 0:
-        raise ModelError(
-            "a hierarchical gaussian model with unknown sigma serves one factor with a random intercept. Give sigma=, such as the standard "
-            "deviation of the residuals, for slopes or several factors."
-        )
+        from tallbayes.mode.linear_several import find_several_mode
+
+        return find_several_mode(model, cores)
     rows = FactorRows(model.unit_scale_member, model.data.records, d, factor.first, 1, factor.offsets, factor.members)
     sums = linear_sums(rows, factor.levels, cores)
     precision, location, _ = split_prior(model.coefficient_terms)

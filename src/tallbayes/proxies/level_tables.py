@@ -92,7 +92,7 @@ def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTable
     assert isinstance(model, HierarchicalModel)
     require_bound(model.family)
     rows, beta, effects = model.factor_rows(0), mode.coefficients, mode.effects[0]
-    carriers, carried = _carriers(model)
+    carriers, carried = carrier_columns(model, 0)
     free = np.array([j for j in range(model.data.d) if j not in carried], np.int64)
     centres = np.ascontiguousarray(effects + carriers @ beta[carried])
     reference = np.zeros(model.data.d)
@@ -100,7 +100,7 @@ def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTable
     sums = level_sums(rows, reference, centres, np.empty(0), True, cores)
     precision, location, others = split_prior(model.coefficient_terms)
     information = np.ascontiguousarray(sums.information[np.ix_(free, free)])
-    factor, inverse = _whitening(model, beta, information, precision, free)
+    factor, inverse = whitening(model, beta, information, precision, free)
     covariance = np.outer(mode.sigmas[0], mode.sigmas[0]) * mode.correlations[0]
     stretch = _stretch(sums.curvatures, covariance)
     ratio = fourth_ratio(model.family, model.member)
@@ -142,7 +142,7 @@ def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTable
 def typical_rate(surrogate: Surrogate, shares: RowShares, sizes: np.ndarray, covariance: np.ndarray) -> float:
     """Rows that a sweep would read if all effects moved by one posterior standard deviation and the coefficients to a typical point."""
     f, total = surrogate.free.size, 0.0
-    spread = np.linalg.inv(_clipped(surrogate.curvatures) + np.linalg.inv(covariance))
+    spread = np.linalg.inv(positive_part(surrogate.curvatures) + np.linalg.inv(covariance))
     sds = np.sqrt(np.einsum("gaa->ga", spread))
     nu = np.sqrt((np.einsum("gab,ga->gb", surrogate.stretch, sds) ** 2).sum(1))
     bound = shares.exponential, shares.ratio
@@ -153,9 +153,10 @@ def typical_rate(surrogate: Surrogate, shares: RowShares, sizes: np.ndarray, cov
     return total
 
 
-def _carriers(model: HierarchicalModel) -> tuple[np.ndarray, np.ndarray]:
-    """B of every level, and the columns that the levels carry: constant within levels, or random slopes too; never dependent ones."""
-    factor, data = model.factors[0], model.data
+def carrier_columns(model: HierarchicalModel, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """B of every level of factor k, and the columns that its levels can carry: constant within levels, or random slopes too; never
+    dependent ones."""
+    factor, data = model.factors[k], model.data
     q, levels = len(factor.terms), factor.levels
     filled = np.flatnonzero(np.diff(factor.offsets))
     columns: list[int] = []
@@ -181,13 +182,14 @@ def _carriers(model: HierarchicalModel) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(stacked), np.array(columns, np.int64)
 
 
-def _whitening(
+def whitening(
     model: HierarchicalModel, beta: np.ndarray, information: np.ndarray, precision: np.ndarray, free: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
+    """F with F F' the inverse of the precision of the free coefficients given the levels, and its inverse."""
     terms = model.coefficient_terms
     prior = prior_precision(terms, beta) - precision
-    prior = precision + _clipped(prior) + np.diag(np.where(terms.kind == LAPLACE, 1.0 / terms.scale**2, 0.0))
-    total = _clipped(information) + prior[np.ix_(free, free)]
+    prior = precision + positive_part(prior) + np.diag(np.where(terms.kind == LAPLACE, 1.0 / terms.scale**2, 0.0))
+    total = positive_part(information) + prior[np.ix_(free, free)]
     if free.size == 0:
         return np.zeros((0, 0)), np.zeros((0, 0))
     scale = 1.0 / np.sqrt(np.maximum(np.diag(total), 1e-300))
@@ -204,10 +206,11 @@ def _whitening(
 def _stretch(curvatures: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     if covariance.shape[0] == 1:
         return np.ones_like(curvatures)
-    return np.ascontiguousarray(np.linalg.cholesky(_clipped(curvatures) + np.linalg.inv(covariance)))
+    return np.ascontiguousarray(np.linalg.cholesky(positive_part(curvatures) + np.linalg.inv(covariance)))
 
 
-def _clipped(matrices: np.ndarray) -> np.ndarray:
+def positive_part(matrices: np.ndarray) -> np.ndarray:
+    """Symmetric matrices with negative eigenvalues set to zero."""
     if matrices.size == 0:
         return matrices
     values, vectors = np.linalg.eigh(matrices)

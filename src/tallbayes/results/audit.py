@@ -80,6 +80,9 @@ def audit(fit: Fit, model: Model, pairs: int, repeats: int, seed: int, sampler: 
 
 
 def _density(fit: Fit, model: Model, count: int, rng: np.random.Generator, facts: dict[str, Any], problems: list[str]) -> None:
+    if model.grouped:
+        facts["log densities"] = "none: that of the parameters alone is an integral over the effects of all levels"
+        return
     if "lp" not in fit.stats:
         facts["log densities"] = "none: the sampler reports no 'lp' that could be recomputed"
         return

@@ -189,7 +189,6 @@ class Fit(Answers):
         >>> fit.audit(model, pairs=3).passed
         True
         """
-        self._require_plain("audit")
         from tallbayes.results.audit import audit
 
         return audit(self, model, pairs, repeats, seed, sampler)

@@ -19,17 +19,20 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.compile import inlinable
-from tallbayes.contract import Guarantee, Policy, Sampler, Setup, init, positions, step
+from tallbayes.contract import Guarantee, Policy, Sampler, Setup, init, step
 from tallbayes.engine.covariances import correlation_factor, unconstrained_covariance
-from tallbayes.errors import ModelError, OptionError
+from tallbayes.errors import OptionError
 from tallbayes.mode.hierarchical import HierarchicalMode
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.linear_mixed import LinearMode
+from tallbayes.mode.linear_several import SeveralMode
 from tallbayes.model import Model
 from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.moves import tuning
 from tallbayes.moves.linear import lower_times, normal_vector
+from tallbayes.proxies.crossed_tables import CrossedTables, crossed_tables
 from tallbayes.proxies.level_tables import LevelTables, level_tables
+from tallbayes.schemes.blocked_draws import BlockedPolicy
 from tallbayes.schemes.coefficient_moves import (
     INDEPENDENT,
     WALK,
@@ -41,6 +44,10 @@ from tallbayes.schemes.coefficient_moves import (
 )
 from tallbayes.schemes.collapsed_draws import LinearPolicy
 from tallbayes.schemes.covariance_slice import draw_covariance
+from tallbayes.schemes.crossed_sweep import CrossedPolicy
+from tallbayes.schemes.gibbs_info import AT, Info
+from tallbayes.schemes.level_audit import audit_levels
+from tallbayes.schemes.level_fits import level_precision
 from tallbayes.schemes.level_moves import (
     OneEffect,
     RestOfLevels,
@@ -50,7 +57,7 @@ from tallbayes.schemes.level_moves import (
     start_levels,
     whitened_radius,
 )
-from tallbayes.schemes.level_vectors import ManyEffects, level_precision
+from tallbayes.schemes.level_vectors import ManyEffects
 from tallbayes.target import Target, counters
 
 
@@ -72,26 +79,6 @@ class GibbsOptions(NamedTuple):
     map_share: float  # probability of each kind of map move in a sweep
     scale_step: float
     shift_factor: np.ndarray  # of proposals of the carried coefficients in map moves
-
-
-class Info(NamedTuple):
-    """What a step reports, by position."""
-
-    acceptance_rate: int
-    accepted: int
-    component: int
-    level_acceptance: int
-    coefficient_rows: int
-    level_rows: int
-    full_levels: int
-    map_rows: int
-    scale_tried: int
-    scale_accepted: int
-    shift_tried: int
-    shift_accepted: int
-
-
-AT = positions(Info)
 
 
 @inlinable
@@ -297,9 +284,33 @@ class GibbsSetup(Setup):
         return Target(self.model.factor_rows(0), self.model.coefficient_terms, self.proxy, counters())
 
 
+@dataclass(frozen=True, eq=False)
+class CrossedSetup(Setup):
+    """Rows with their levels of all factors, and the prior of the coefficients alone."""
+
+    rows: Any = None
+
+    def target(self) -> Target:
+        """A target for one chain."""
+        assert isinstance(self.model, HierarchicalModel)
+        return Target(self.rows, self.model.coefficient_terms, self.proxy, counters())
+
+
+def crossed_reason(model: HierarchicalModel, tables: CrossedTables) -> str:
+    """What a fit says of the sampler it was made with."""
+    sizes = " and ".join(f"{f.levels:,} levels of {f.name!r}" for f in model.factors)
+    kind = "exponential" if tables.exponential else "third- and fourth-derivative"
+    carried = [
+        f"{f.name!r} carries {model.data.columns[j]}"
+        for f, own in zip(model.factors, tables.factors, strict=True)
+        for j in own.carried
+    ]
+    return f"minibatch Gibbs over {sizes} with {kind} bounds" + (f"; {', '.join(carried)}" if carried else "")
+
+
 @dataclass(frozen=True)
 class MinibatchGibbs(Sampler):
-    """Minibatch Gibbs for hierarchical models with one factor.
+    """Minibatch Gibbs for hierarchical models with one grouping factor or several, crossed or nested.
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -333,17 +344,17 @@ class MinibatchGibbs(Sampler):
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Tables at the reference: three passes over the rows."""
         assert isinstance(model, HierarchicalModel) and isinstance(mode, HierarchicalMode)
-        if isinstance(mode, LinearMode):
+        if isinstance(mode, LinearMode | SeveralMode):
             if self.inflation is not None:
                 raise OptionError("inflation= belongs to models whose rows are read; a linear mixed model reads none.")
-            linear = LinearPolicy(model, mode)
+            linear = LinearPolicy(model, mode) if isinstance(mode, LinearMode) else BlockedPolicy(model, mode)
             return GibbsSetup(
                 model, linear, linear.tables, "linear mixed model: exact draws from sums of one pass, no rows are read"
             )
         if len(model.factors) > 1:
-            raise ModelError(
-                f"minibatch-gibbs serves one grouping factor, and the model has {len(model.factors)}: "
-                f"{', '.join(f.name for f in model.factors)}. Crossed and nested factors need 'nuts'."
+            several, rows = crossed_tables(mode)
+            return CrossedSetup(
+                model, CrossedPolicy(model, mode, several, self.inflation), several, crossed_reason(model, several), rows=rows
             )
         tables = level_tables(mode)
         form: Any = OneEffect() if len(model.factors[0].terms) == 1 else ManyEffects()
@@ -353,3 +364,15 @@ class MinibatchGibbs(Sampler):
         why = f"minibatch Gibbs over {model.factors[0].levels:,} levels of {model.factors[0].name!r} with {kind} bounds"
         why += f"; the levels carry {', '.join(carried)}" if carried else ""
         return GibbsSetup(model, policy, tables, why)
+
+    def audit(
+        self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
+    ) -> tuple[dict[str, Any], list[str]] | None:
+        """Decisions of every kind of step replayed on all rows concerned, between pairs of posterior draws."""
+        assert isinstance(model, HierarchicalModel)
+        from tallbayes.mode.search import find_mode
+
+        mode = find_mode(model, progress=False)
+        if isinstance(mode, LinearMode | SeveralMode):
+            return {"rows read": "none: draws come from sums of one pass"}, []
+        return audit_levels(model, self.prepare(model, mode, 0, False).target(), fit, pairs, rng)

@@ -132,15 +132,24 @@ def _fit_value(inverse: np.ndarray, delta: np.ndarray, mean: np.ndarray, scratch
     return -0.5 * dot(scratch, scratch)
 
 
+class Proposed(NamedTuple):
+    """A proposal of the free coefficients: delta at both ends, all coefficients there, the log ratio of stage one, and its kind."""
+
+    delta: np.ndarray
+    other: np.ndarray
+    moved: np.ndarray
+    ratio: float
+    component: int
+
+
 @inlinable
-def move_coefficients(
-    rng: np.random.Generator, target: Target, kernel: CoefficientMove, beta: np.ndarray, levels: np.ndarray
-) -> Moved:
-    """One move of the free coefficients, made in `beta`."""
+def propose_coefficients(
+    rng: np.random.Generator, target: Target, kernel: CoefficientMove, beta: np.ndarray, linear: np.ndarray
+) -> Proposed:
+    """A proposal given `linear`, the slope of the surrogate in delta at 0."""
     surrogate, prior = target.proxy.surrogate, target.proxy.prior
-    f, d = surrogate.free.size, beta.size
-    linear, scratch, delta = np.empty(f), np.empty(f), np.empty(f)
-    linear_term(surrogate, levels, linear)
+    f = surrogate.free.size
+    scratch, delta = np.empty(f), np.empty(f)
     free_shift(surrogate, beta, delta)
     u = rng.random()
     noise, other = normal_vector(rng, f), np.empty(f)
@@ -163,15 +172,26 @@ def move_coefficients(
     ratio += _surrogate_value(surrogate.information, linear, other, scratch)
     ratio -= _surrogate_value(surrogate.information, linear, delta, scratch)
     ratio += prior_value(target.prior, moved) - prior_value(target.prior, beta)
-    if not accepts(rng, ratio):
-        return Moved(False, component, 0)
-    residuals, rows = coefficient_residuals(rng, target, kernel.inflation, delta, other, levels)
+    return Proposed(delta, other, moved, ratio, component)
+
+
+@inlinable
+def move_coefficients(
+    rng: np.random.Generator, target: Target, kernel: CoefficientMove, beta: np.ndarray, levels: np.ndarray
+) -> Moved:
+    """One move of the free coefficients, made in `beta`."""
+    linear = np.empty(target.proxy.surrogate.free.size)
+    linear_term(target.proxy.surrogate, levels, linear)
+    proposed = propose_coefficients(rng, target, kernel, beta, linear)
+    if not accepts(rng, proposed.ratio):
+        return Moved(False, proposed.component, 0)
+    residuals, rows = coefficient_residuals(rng, target, kernel.inflation, proposed.delta, proposed.other, levels)
     count_pairs(target.counters, rows)
     if not accepts(rng, residuals):
-        return Moved(False, component, rows)
-    for j in range(d):
-        beta[j] = moved[j]
-    return Moved(True, component, rows)
+        return Moved(False, proposed.component, rows)
+    for j in range(beta.size):
+        beta[j] = proposed.moved[j]
+    return Moved(True, proposed.component, rows)
 
 
 @inlinable

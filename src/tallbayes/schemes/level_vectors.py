@@ -12,13 +12,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.bounds.level_rates import effects_factors
-from tallbayes.compile import inlinable
 from tallbayes.engine.grouped_rows import row_of
 from tallbayes.priors import prior_value
-from tallbayes.schemes.covariance_slice import covariance_prior, whitener
+from tallbayes.schemes.covariance_slice import covariance_prior
+from tallbayes.schemes.level_fits import (
+    backward_solve,
+    fit_factor,
+    fit_mean,
+    inner_product,
+    level_precision,
+    log_t_density,
+    quadratic_form,
+    surrogate_value,
+    upper_product,
+    whitened_skewness,
+)
 from tallbayes.schemes.level_moves import (
     DEGREES,
-    SAFE,
     SKEWED,
     SPREAD,
     LevelsMoved,
@@ -62,194 +72,13 @@ def _level_surrogates(form: ManyEffects, surrogate: Any, delta: np.ndarray) -> t
     return slope, curvature
 
 
-@inlinable
-def level_precision(log_sd: np.ndarray, partial: np.ndarray, out: np.ndarray) -> float:
-    """Fill `out` with Sigma^-1; returns log |Sigma| / 2."""
-    q = log_sd.size
-    root = np.empty((q, q))
-    half = whitener(log_sd, partial, root)
-    for a in range(q):
-        for b in range(q):
-            out[a, b] = 0.0
-            for c in range(q):
-                out[a, b] += root[c, a] * root[c, b]
-    return half
-
-
-@inlinable
-def _factorise(first: np.ndarray, second: np.ndarray, out: np.ndarray) -> bool:
-    """Fill `out` with the lower factor of first + second; False if a pivot is not positive."""
-    q = out.shape[0]
-    for a in range(q):
-        for b in range(a + 1):
-            total = first[a, b] + second[a, b]
-            for c in range(b):
-                total -= out[a, c] * out[b, c]
-            if a > b:
-                out[a, b] = total / out[b, b]
-            elif total > 0.0:
-                out[a, a] = math.sqrt(total)
-            else:
-                return False
-    return True
-
-
-@inlinable
-def fit_factor(
-    curvature: np.ndarray,
-    at_reference: np.ndarray,
-    stretch: np.ndarray,
-    precision: np.ndarray,
-    out: np.ndarray,
-    scratch: np.ndarray,
-) -> None:
-    """Fill `out` with L of the fit's precision: with the curvature given the coefficients if that is safe, else with that at the reference.
-
-    Where neither is positive definite, `stretch` stands in. Only what is held fixed during a move of levels decides.
-    """
-    q = out.shape[0]
-    if _factorise(at_reference, precision, scratch):
-        if _factorise(curvature, precision, out):
-            safe = True
-            for a in range(q):
-                if out[a, a] * out[a, a] < SAFE * scratch[a, a] * scratch[a, a]:
-                    safe = False
-            if safe:
-                return
-        for a in range(q):
-            for b in range(a + 1):
-                out[a, b] = scratch[a, b]
-        return
-    for a in range(q):
-        for b in range(q):
-            scratch[a, b] = 0.0
-            for c in range(min(a, b) + 1):
-                scratch[a, b] += stretch[a, c] * stretch[b, c]
-    _factorise(scratch, precision, out)
-
-
-@inlinable
-def _solve(factor: np.ndarray, vector: np.ndarray) -> None:
-    """In place: L^-1 vector, then L^-T of it."""
-    _forward(factor, vector)
-    _backward(factor, vector)
-
-
-@inlinable
-def _forward(factor: np.ndarray, vector: np.ndarray) -> None:
-    for a in range(vector.size):
-        for b in range(a):
-            vector[a] -= factor[a, b] * vector[b]
-        vector[a] /= factor[a, a]
-
-
-@inlinable
-def _backward(factor: np.ndarray, vector: np.ndarray) -> None:
-    q = vector.size
-    for k in range(q):
-        a = q - 1 - k
-        for b in range(a + 1, q):
-            vector[a] -= factor[b, a] * vector[b]
-        vector[a] /= factor[a, a]
-
-
-@inlinable
-def _times_upper(factor: np.ndarray, vector: np.ndarray, out: np.ndarray) -> None:
-    """out = L' vector."""
-    q = vector.size
-    for a in range(q):
-        out[a] = 0.0
-        for b in range(a, q):
-            out[a] += factor[b, a] * vector[b]
-
-
-@inlinable
-def _inner(first: np.ndarray, second: np.ndarray) -> float:
-    total = 0.0
-    for a in range(first.size):
-        total += first[a] * second[a]
-    return total
-
-
-@inlinable
-def _quadratic(matrix: np.ndarray, vector: np.ndarray) -> float:
-    total = 0.0
-    for a in range(vector.size):
-        for b in range(vector.size):
-            total += matrix[a, b] * vector[a] * vector[b]
-    return total
-
-
-@inlinable
-def _cubic(tensor: np.ndarray, vector: np.ndarray) -> float:
-    total = 0.0
-    for a in range(vector.size):
-        for b in range(vector.size):
-            for c in range(vector.size):
-                total += tensor[a, b, c] * vector[a] * vector[b] * vector[c]
-    return total
-
-
-@inlinable
-def _surrogate_value(slope: np.ndarray, curvature: np.ndarray, third: np.ndarray, effect: np.ndarray) -> float:
-    return _inner(slope, effect) - 0.5 * _quadratic(curvature, effect) + _cubic(third, effect) / 6.0
-
-
-@inlinable
-def whitened_skewness(factor: np.ndarray, third: np.ndarray, scratch: np.ndarray) -> float:
-    """Root of the sum of squares of the cubic term in coordinates that whiten the fit; `scratch` is two q x q x q arrays."""
-    q = factor.shape[0]
-    first, second = scratch[0], scratch[1]
-    for a in range(q):
-        for b in range(q):
-            for c in range(q):
-                first[a, b, c] = third[a, b, c]
-    column = np.empty(q)
-    for _ in range(3):  # L^-1 along the first index, then the indices rotate
-        for b in range(q):
-            for c in range(q):
-                for a in range(q):
-                    column[a] = first[a, b, c]
-                _forward(factor, column)
-                for a in range(q):
-                    second[b, c, a] = column[a]
-        for a in range(q):
-            for b in range(q):
-                for c in range(q):
-                    first[a, b, c] = second[a, b, c]
-    total = 0.0
-    for a in range(q):
-        for b in range(q):
-            for c in range(q):
-                total += first[a, b, c] * first[a, b, c]
-    return math.sqrt(total)
-
-
-@inlinable
-def _fit_mean(factor: np.ndarray, slope: np.ndarray, precision: np.ndarray, offset: np.ndarray, out: np.ndarray) -> None:
-    """Mean of the fit: P^-1 (h - Sigma^-1 (c* - B beta_J))."""
-    for a in range(out.size):
-        out[a] = slope[a]
-        for b in range(out.size):
-            out[a] -= precision[a, b] * offset[b]
-    _solve(factor, out)
-
-
-@inlinable
-def _log_t(factor: np.ndarray, effect: np.ndarray, mean: np.ndarray, scratch: np.ndarray) -> float:
-    """Log density of the proposal."""
-    q = effect.size
-    _times_upper(factor, effect - mean, scratch)
-    return -0.5 * (DEGREES + q) * math.log1p(_inner(scratch, scratch) / (DEGREES * SPREAD * SPREAD))
-
-
 @level_factors.register(ManyEffects)
 def _level_factors(form: ManyEffects, shares: Any, stretch: Any, g: int, radius: float, before: Any, after: Any) -> Any:
     q, most = before.size, shares.most
     first, second = np.empty(q), np.empty(q)
-    _times_upper(stretch[g], before, first)
-    _times_upper(stretch[g], after, second)
-    ends = _inner(first, first), _inner(first, second), _inner(second, second)
+    upper_product(stretch[g], before, first)
+    upper_product(stretch[g], after, second)
+    ends = inner_product(first, first), inner_product(first, second), inner_product(second, second)
     return effects_factors(shares.exponential, shares.ratio, radius, ends[0], ends[1], ends[2], most[g, 0], most[g, 1])
 
 
@@ -266,8 +95,8 @@ def _start_levels(
         for a in range(q):
             offset[a] = surrogate.centres[g, a] - prior_mean(carriers, surrogate.carried, beta, g, a)
             noise[a] = rng.standard_normal()
-        _fit_mean(factor, slope[g], precision, offset, mean)
-        _backward(factor, noise)
+        fit_mean(factor, slope[g], precision, offset, mean)
+        backward_solve(factor, noise)
         for a in range(q):
             levels[g, a] = surrogate.centres[g, a] + mean[a] + noise[a]
     return levels
@@ -293,14 +122,14 @@ def _move_levels(
             offset[a] = centres[g, a] - prior_mean(carriers, carried, beta, g, a)
             start[a] = levels[g, a] - centres[g, a]
             work[a] = rng.standard_normal()
-        _fit_mean(factor, slope, precision, offset, mean)
+        fit_mean(factor, slope, precision, offset, mean)
         spread = SPREAD * math.sqrt(DEGREES / (chi_square(rng)))
-        _backward(factor, work)
+        backward_solve(factor, work)
         for a in range(q):
             end[a] = mean[a] + spread * work[a]
-        ratio = _surrogate_value(slope, curvature, third, end) - _surrogate_value(slope, curvature, third, start)
-        ratio -= 0.5 * (_quadratic(precision, offset + end) - _quadratic(precision, offset + start))
-        ratio += _log_t(factor, start, mean, work) - _log_t(factor, end, mean, work)
+        ratio = surrogate_value(slope, curvature, third, end) - surrogate_value(slope, curvature, third, start)
+        ratio -= 0.5 * (quadratic_form(precision, offset + end) - quadratic_form(precision, offset + start))
+        ratio += log_t_density(factor, start, mean, work) - log_t_density(factor, end, mean, work)
         first = offsets[g]
         size = offsets[g + 1] - first
         factors = level_factors(form, shares, stretch, g, given.radius, start, end)
@@ -363,17 +192,17 @@ def _map_move(
         for a in range(q):
             first[a] = centres[g, a] - prior_mean(carriers, carried, beta, g, a)
             second[a] = centres[g, a] - prior_mean(carriers, carried, other, g, a)
-        _fit_mean(factor, slope, here, first, mean)
-        _fit_mean(factor_other, slope, there, second, mean_other)
+        fit_mean(factor, slope, here, first, mean)
+        fit_mean(factor_other, slope, there, second, mean_other)
         start = levels[g] - centres[g]
-        _times_upper(factor, start - mean, work)
-        _backward(factor_other, work)
+        upper_product(factor, start - mean, work)
+        backward_solve(factor_other, work)
         end = ends[g]
         for a in range(q):
             end[a] = mean_other[a] + work[a]
             ratio += math.log(factor[a, a] / factor_other[a, a])
-        ratio += _surrogate_value(slope, curvature, thirds[g], end) - _surrogate_value(slope, curvature, thirds[g], start)
-        ratio -= 0.5 * (_quadratic(there, second + end) - _quadratic(here, first + start))
+        ratio += surrogate_value(slope, curvature, thirds[g], end) - surrogate_value(slope, curvature, thirds[g], start)
+        ratio -= 0.5 * (quadratic_form(there, second + end) - quadratic_form(here, first + start))
         rate = level_rate(shares.sums, g, level_factors(form, shares, stretch, g, given.radius, start, end))
         total += rate if rate < offsets[g + 1] - offsets[g] else 0.0
         cumulative[g] = total
