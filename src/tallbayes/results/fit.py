@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from tallbayes.contract import Guarantee
-from tallbayes.errors import ModelError, StoreError, unknown
+from tallbayes.errors import ModelError, unknown
 from tallbayes.models.transforms import Parameters
 from tallbayes.results import cost as costs
 from tallbayes.results.answers import Answers
-from tallbayes.results.levels import LevelDraws, coordinates
+from tallbayes.results.levels import LevelDraws
+from tallbayes.results.posterior_variables import Variable, variables
 
-FORMAT = "tallbayes-fit-2"
 DERIVED = {"log_sigma": "sigma"}  # parameters also reported after exp
 
 
@@ -81,7 +80,7 @@ class Fit(Answers):
         return costs.r_hats(self.theta)
 
     def draws(self, name: str) -> np.ndarray:
-        """Draws of one parameter, (chains, draws), or of the effects of all levels of a term, (chains, draws, levels).
+        """Draws of one parameter, (chains, draws), or of a term with levels, (chains, draws, levels).
 
         >>> import numpy as np, tallbayes as tb
         >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0), columns=["one"])
@@ -93,10 +92,9 @@ class Fit(Answers):
             return self.theta[:, :, self.names.index(name)]
         if name in self.levels:
             return self.levels[name].values
-        derived = self.derived()
-        if name in derived:
-            return derived[name]
-        raise unknown("parameter", name, [*self.names, *self.levels, *derived])
+        if name in self.variables:
+            return self.variables[name].values
+        raise unknown("parameter", name, list(dict.fromkeys([*self.names, *self.levels, *self.variables])))
 
     def _require_plain(self, what: str) -> None:
         if self.levels:
@@ -111,54 +109,25 @@ class Fit(Answers):
         return found if named is None else {**found, **Parameters.from_list(named).unpack(self.theta, np)}
 
     @cached_property
+    def variables(self) -> dict[str, Variable]:
+        """Population parameters by term, as in `idata.posterior`, with the labels of their dimensions."""
+        return variables(self)
+
+    @cached_property
     def idata(self) -> Any:
-        """The draws as an ArviZ DataTree: posterior, sample_stats, laplace; attributes hold guarantee, cost and versions."""
-        import arviz_base
+        """The draws as an ArviZ DataTree: posterior, sample_stats, parameters, laplace; attributes hold guarantee, cost and versions.
 
-        posterior = {"theta": self.theta, **self.derived()}
-        laplace = {"mean": self.laplace_mean, "factor": self.laplace_factor}
-        named = self.meta.get("parameters")
-        dims, labels = ({}, {}) if named is None else Parameters.from_list(named).coordinates
-        posterior.update({name: draws.values for name, draws in self.levels.items()})
-        level_dims, level_labels = coordinates(self.levels)
-        dims, labels = {**dims, **level_dims}, {**labels, **level_labels}
-        tree = arviz_base.from_dict(
-            {"posterior": posterior, "sample_stats": self.stats},
-            coords={"parameter": list(self.names), **labels},
-            dims={"theta": ["parameter"], **dims},
-        )
-        import xarray
+        `posterior` has one variable per term: "Intercept", "x", factors with a dimension of levels, "1|shop_sigma", "1|shop".
 
-        tree["laplace"] = xarray.DataTree(
-            xarray.Dataset(
-                {"mean": ("parameter", laplace["mean"]), "factor": (("parameter", "parameter2"), laplace["factor"])},
-                coords={"parameter": list(self.names)},
-            )
-        )
-        tree.attrs.update(self._attributes())
-        return tree
+        >>> import numpy as np, tallbayes as tb
+        >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0), columns=["level"])
+        >>> fit = tb.sample(tb.models.gaussian(data), "hmc", draws=20, warmup=20, chains=2, seed=1, progress=False)
+        >>> list(fit.idata.posterior.data_vars)
+        ['level', 'sigma']
+        """
+        from tallbayes.results.data_tree import data_tree
 
-    def _attributes(self) -> dict[str, Any]:
-        guarantee = {
-            "kind": self.guarantee.kind,
-            "statement": self.guarantee.statement,
-            "assumed": self.guarantee.assumed,
-            "checked": self.guarantee.checked,
-        }
-        blocks = {
-            "guarantee": guarantee,
-            "setup": self.setup,
-            "warmup": self.warmup,
-            "seconds": self.seconds,
-            "meta": self.meta,
-        }
-        return {
-            "format": FORMAT,
-            "why": self.why,
-            "status": self.status,
-            "weighted": int("weight" in self.stats),
-            **{k: json.dumps(v) for k, v in blocks.items()},
-        }
+        return data_tree(self)
 
     def cost(self) -> dict[str, Any]:
         """What the run cost: evaluations and seconds of setup, warm-up and draws, and per effective draw.
@@ -337,18 +306,3 @@ class Fit(Answers):
         chains, draws, dim = self.theta.shape
         model = self.meta.get("model", {}).get("family", "?")
         return f"Fit({model}, {chains} chains x {draws:,} draws x {dim} parameters, {self.guarantee.kind}, {self.status})"
-
-
-def from_attributes(attributes: dict[str, Any], **arrays: Any) -> Fit:
-    """The inverse of `Fit.idata`'s attributes."""
-    if attributes.get("format") != FORMAT:
-        raise StoreError("the file is not a fit saved by tallbayes, or is in the format of another version.")
-    guarantee = json.loads(attributes["guarantee"])
-    guarantee["assumed"], guarantee["checked"] = tuple(guarantee["assumed"]), tuple(guarantee["checked"])
-    return Fit(
-        guarantee=Guarantee(**guarantee),
-        why=str(attributes["why"]),
-        status=str(attributes["status"]),
-        **{k: json.loads(attributes[k]) for k in ("setup", "warmup", "seconds", "meta")},
-        **arrays,
-    )

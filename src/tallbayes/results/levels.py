@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -50,10 +49,3 @@ def level_draws(model: Model, values: np.ndarray) -> dict[str, LevelDraws]:
         out[name] = LevelDraws(factor, labels, values[:, :, at : at + labels.size])
         at += labels.size
     return out
-
-
-def coordinates(levels: dict[str, LevelDraws]) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
-    """Dimensions and labels of the variables of levels."""
-    dims = {name: [draws.dimension] for name, draws in levels.items()}
-    labels = {draws.dimension: [str(label) for label in draws.labels] for draws in levels.values()}
-    return dims, labels
