@@ -88,7 +88,9 @@ def test_summary_describes_the_draws(fit):
 @pytest.mark.parametrize("prob", [0.0, 1.0, 95, -0.1])
 def test_summary_refuses_what_is_no_probability(fit, prob):
     with pytest.raises(tb.OptionError, match="between 0 and 1"):
-        fit.summary(prob)
+        fit.summary(prob=prob)
+    with pytest.raises(tb.OptionError, match="give the probability as prob="):
+        fit.summary(0.9)
 
 
 def test_the_header_states_prior_guarantee_and_cost(fit, scale_fit):

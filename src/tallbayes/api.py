@@ -24,7 +24,7 @@ from tallbayes.model import Model
 from tallbayes.progress import Waiting
 from tallbayes.results.cost import disagreement, effective_sizes
 from tallbayes.results.fit import Fit
-from tallbayes.results.levels import check_memory, level_draws
+from tallbayes.results.levels import level_draws, level_plan, read_keep
 from tallbayes.results.provenance import origin, recorded_options, recorded_sampler, written_by_user
 from tallbayes.run.chain import Chain
 from tallbayes.run.checkpoint import Checkpoint
@@ -105,6 +105,7 @@ def sample(
     guarantee: str | None = None,
     checkpoint: str | Path | None = None,
     mode: Mode | None = None,
+    keep: str | float | list[str] | None = None,
     progress: bool = True,
 ) -> Fit:
     """Draw from the posterior of a model.
@@ -114,6 +115,9 @@ def sample(
     array of one or `chains` starting points. `until_ess` goes on in blocks of `draws` until the smallest bulk effective
     sample size is reached, `max_seconds` stops sampling after a time. `guarantee="exact"` refuses weaker methods.
     `checkpoint` names a folder from which `tallbayes.resume` continues after a kill. Ctrl-C returns the draws so far.
+
+    `keep` says which draws of levels are kept: "all", "summary" (running statistics and a thinned set), a list of terms such as
+    ["1|shop"], or a number of bytes, by default 512 MB, up to which all are kept and beyond which a summary.
 
     >>> import numpy as np, tallbayes as tb
     >>> X = np.column_stack([np.ones(100), np.linspace(-1, 1, 100)])
@@ -127,9 +131,9 @@ def sample(
     check_options(
         sampler, progress, draws, warmup, chains, seed, init, thin, cores, max_seconds, until_ess, guarantee, checkpoint, mode
     )
-    check_memory(model, draws, chains)
     begun = time.perf_counter()
     draws, warmup, chains, thin = int(draws), int(warmup), int(chains), int(thin)
+    kept = read_keep(model, keep, draws, chains)
     init = check_init(model, init, chains)
     fixed = None if isinstance(sampler, str) and sampler == "auto" else samplers.resolve(sampler)
     saver = None if checkpoint is None else Checkpoint(checkpoint)
@@ -161,6 +165,7 @@ def sample(
         "warmup": warmup,
         "thin": thin,
         "draws": draws,
+        "keep": kept,
         "starts": starts.tolist(),
         "mode_warnings": [] if separate is None else [separate],
         "until_ess": until_ess,
@@ -237,9 +242,8 @@ def _run(
     spent = mode.evaluations + (description["auto_evals"] or account.rows)  # `auto` prepared its choice within its own
     seeds = [streams.chain(description["seed"], c) for c in range(description["chains"])]
     starts = np.asarray(description["starts"], float)
-    chains = [
-        Chain(c, sampler, setup, seeds[c], starts[c], description["warmup"], description["thin"]) for c in range(len(seeds))
-    ]
+    common = (description["warmup"], description["thin"], level_plan(model, description["keep"]))
+    chains = [Chain(c, sampler, setup, seeds[c], starts[c], *common) for c in range(len(seeds))]
     if saver is not None and new:
         saver.create({**description, "mode": _mode_as_dict(mode)})
     elif saver is not None:
@@ -296,7 +300,8 @@ def _collect(
             "tallbayes.resume."
         )
     theta = np.stack([p[0][:shortest] for p in parts])
-    theta, levels = theta[:, :, : model.dim], level_draws(model, theta[:, :, model.dim :])
+    levels = level_draws(model, description["keep"], theta[:, :, model.dim :], [chain.running for chain in chains])
+    theta = theta[:, :, : model.dim]
     table = np.stack([p[1][:shortest] for p in parts])
     stats = {name: table[:, :, k] for k, name in enumerate(sampler.columns)}
     diagnosis, apart = Diagnosis(), None

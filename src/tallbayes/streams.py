@@ -55,6 +55,7 @@ class Stream(IntEnum):
     PRIOR_DRAWS = FIRST + 30  # draws from the prior
     EFFECT_ROWS = FIRST + 31  # rows whose remainders correct average effects
     CALIBRATED_ROWS = FIRST + 32  # rows of the calibration plot
+    NEW_LEVELS = FIRST + 33  # effects of levels that a fit does not know, by factor and level
 
 
 def entropy(seed: int | None) -> int:

@@ -90,6 +90,11 @@ class Request:
                 f"effects are known for families with one linear predictor ({', '.join(LINKS)}), not for {family!r}. Compare "
                 "predictions at two values with fit.predict, or compute them from fit.theta."
             )
+        if self.fit.meta["model"].get("groups"):
+            raise ModelError(
+                f"{self.method} does not serve models with group effects yet. Compare fit.predict at two values of a column instead, with "
+                "groups=False for rows without group effects."
+            )
         if self.scale not in SCALES[self.method]:
             raise unknown(f"scale of {self.method}", self.scale, SCALES[self.method])
         if self.scale == "odds" and family not in ("logistic", "probit"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -136,11 +136,26 @@ class Fit(Answers):
         """
         return costs.account(self)
 
-    def summary(self, prob: float = 0.89) -> Any:
-        """Means, standard deviations, intervals, effective sizes and R-hat as a table; printing it states model and guarantee."""
-        from tallbayes.results.summary import summarise
+    def summary(self, term: str | None = None, prob: float = 0.89) -> Any:
+        """Means, standard deviations, intervals, effective sizes and R-hat as a table; printing it states model and guarantee.
 
-        return summarise(self, prob)
+        With group effects, the table has population effects, standard deviations and correlations; `fit.summary("1|shop")` has the
+        effect of each level, and `fit.summary("region")` the coefficients of a factor.
+
+        >>> import numpy as np, tallbayes as tb
+        >>> data = tb.Dataset.from_arrays(np.ones((60, 1)), np.arange(60.0), groups={"shop": np.repeat(["a", "b", "c"], 20)})
+        >>> fit = tb.sample(tb.models.gaussian(data), draws=200, warmup=200, chains=2, seed=1, progress=False)
+        >>> fit.summary().index.tolist(), fit.summary("1|shop").index.tolist()
+        (['x0', 'log_sigma', '1|shop_sigma', 'sigma'], ['a', 'b', 'c'])
+        """
+        from tallbayes.results.summary import check_probability, summarise
+
+        check_probability(prob)
+        if term is None:
+            return summarise(self, prob)
+        from tallbayes.results.level_summaries import term_summary
+
+        return term_summary(self, term, prob)
 
     def audit(self, model: Any, pairs: int = 20, repeats: int = 1000, seed: int = 0, *, sampler: Any = None) -> Any:
         """Check the run again on full data: replay random decisions, bounds on all rows, stored densities.
@@ -171,6 +186,8 @@ class Fit(Answers):
         offset: Any = None,
         out: str | Path | None = None,
         function: Any = None,
+        groups: bool | Mapping[str, Any] = True,
+        new_levels: str = "sample",
     ) -> Any:
         """Mean and interval for each row of new data: of E[y | x] (kind="mean") or of y itself (kind="response").
 
@@ -181,6 +198,9 @@ class Fit(Answers):
         kind="response" it is `function(key, theta, row)`, which draws a response.
         Softmax: `mean[k]`, `lower[k]`, `upper[k]` of every class; kind="response" gives the likeliest `class` and its
         `probability`.
+        With group effects, columns by name hold the levels; `groups={"shop": levels}` gives those of an array. A level that the
+        fit does not know is drawn from the population ("sample"), has no effect ("zero") or is an error: `new_levels`.
+        `groups=False` leaves all group effects out.
 
         >>> import numpy as np, tallbayes as tb
         >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))
@@ -192,10 +212,9 @@ class Fit(Answers):
         >>> fit.predict({"x0": [1.0, 1.0]}, kind="response").shape
         (2, 3)
         """
-        self._require_plain("predict")
         from tallbayes.results.predict import predict
 
-        return predict(self, new, kind, prob, draws, seed, offset, out, function)
+        return predict(self, new, kind, prob, draws, seed, offset, out, function, groups, new_levels)
 
     def loo(self, model: Any = None, rows: int = 1000, seed: int = 0) -> Any:
         """Expected log predictive density by leave-one-out on a random few rows, an `ELPDData` of arviz-stats.
@@ -212,7 +231,6 @@ class Fit(Answers):
         >>> bool(abs(elpd.elpd + 500 * 1.42) < 4.9 * elpd.se), elpd.warning
         (True, False)
         """
-        self._require_plain("loo")
         from tallbayes.results.leave_one_out import loo
         from tallbayes.results.rebuild import model_of
 
@@ -278,7 +296,8 @@ class Fit(Answers):
 
         "forest": intervals of parameters and a line at zero. "marginals": histograms against the Laplace fit. "trace": chains.
         "effect": the average prediction as a variable changes, `names` being variables. "ppc": simulated beside observed
-        responses. "calibration": predicted probabilities against observed shares. "cost": evaluations per iteration.
+        responses. "levels": effects of the levels of a group in order. "calibration": predicted probabilities against
+        observed shares. "cost": evaluations per iteration.
 
         `names` selects parameters, by name or by a pattern such as "region*"; otherwise the first `most` are shown. `data=` gives
         the Dataset if the rows of the fit cannot be found again.

@@ -144,18 +144,19 @@ def dataset(found: dict[str, Variable], chains: int, draws: Iterable[int]) -> An
     import xarray
 
     dims = {d: labels for v in found.values() for d, labels in v.labels.items()}
-    taken = {*RESERVED, *map(_plain, dims)}
+    taken = {*RESERVED, *map(plain_name, dims)}
     data = {}
     for name, v in found.items():
-        own = _plain(name)
+        own = plain_name(name)
         while own in taken:
             own += "_"
         taken.add(own)
         attributes = {"term": name}
-        data[own] = (("chain", "draw", *map(_plain, v.labels)), v.values, attributes)
-    coordinates = {"chain": np.arange(chains), "draw": np.asarray(draws), **{_plain(d): v for d, v in dims.items()}}
+        data[own] = (("chain", "draw", *map(plain_name, v.labels)), v.values, attributes)
+    coordinates = {"chain": np.arange(chains), "draw": np.asarray(draws), **{plain_name(d): v for d, v in dims.items()}}
     return xarray.Dataset(data, coordinates)
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """A name without the separator of groups."""
     return name.replace("/", SLASH)
