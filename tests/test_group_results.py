@@ -198,11 +198,36 @@ def test_checks_and_refusals(fit, slopes, rows):
     assert check.simulated.shape == (5, 40) and set(np.unique(check.simulated)) <= {0.0, 1.0}
     table = slopes[3].ppc(rows=40, draws=5)
     assert table.simulated.shape == (5, 40)
-    for ask in (lambda: fit.slopes("x"), lambda: fit.comparisons("x"), fit.predictions):
-        with pytest.raises(tb.ModelError, match="does not serve models with group effects yet"):
-            ask()
+    with pytest.raises(tb.DataError, match="give data= as a Dataset with the groups of the fit"):
+        fit.slopes("x", data={"one": [1.0], "x": [0.0]})
     with pytest.raises(tb.ModelError, match="prior_predictive does not serve"):
         tb.prior_predictive(tb.models.logistic(rows[2]))
+
+
+def test_average_effects_include_the_levels(fit, rows, slopes):
+    X, shop, _ = rows
+    eta = linear(fit, X, shop)
+    options = {"rows": 90}
+    np.testing.assert_allclose(fit.predictions(**options).posterior[:, 0], EXPIT(eta).mean(0), rtol=1e-10)
+    beta = fit.theta.reshape(-1, 3)[:, 1]
+    more = (EXPIT(eta + beta) - EXPIT(eta)).mean(0)
+    np.testing.assert_allclose(fit.comparisons({"x": 1.0}, **options).posterior[:, 0], more, rtol=1e-10)
+    X, shop, _, other = slopes
+    slope = linear(other, np.column_stack([np.zeros(90), np.ones(90)]), shop) - linear(other, np.zeros((90, 2)), shop)
+    np.testing.assert_allclose(other.slopes("x").posterior[:, 0], slope.mean(0), rtol=1e-6)
+
+
+def test_average_effects_of_random_slopes_from_a_few_rows():
+    X, shop, data = data_of(["1", "x"], n=3000)
+    fit = fit_of(tb.models.logistic(data), spread=0.4)
+    exact = EXPIT(linear(fit, X + np.array([0.0, 1.0]), shop)) - EXPIT(linear(fit, X, shop))
+    whole = fit.comparisons({"x": 1.0}, rows=3000).posterior[:, 0]
+    np.testing.assert_allclose(whole, exact.mean(0), rtol=1e-10)
+    scores = []
+    for seed in range(10):
+        table = fit.comparisons({"x": 1.0}, rows=300, seed=seed)
+        scores.append((table.posterior[:, 0] - whole) / table["rows_se"][0])
+    assert 0.1 < np.abs(scores).mean() < 3.0 and np.abs(np.mean(scores, 0)).max() < THRESHOLD
 
 
 def test_summaries_of_levels(fit, slopes):

@@ -212,12 +212,14 @@ def predict(
     prob: Annotated[float, typer.Option(help="Probability of the interval.")] = 0.89,
     draws: Annotated[int, typer.Option(help="Posterior draws used.")] = 200,
     seed: Annotated[int, typer.Option(help="Seed of the choice of draws and of simulated responses.")] = 0,
+    groups: Annotated[bool, typer.Option("--groups/--no-groups", help="With group effects, or without them.")] = True,
+    new_levels: Annotated[str, typer.Option(help="Levels that the fit does not know: sample, zero or error.")] = "sample",
     as_json: Json = False,
 ) -> None:
     """Predict the rows of a file from a saved fit."""
     from tallbayes.results import load
 
-    made = load(path).predict(new, kind, prob, draws, seed, out=out)
+    made = load(path).predict(new, kind, prob, draws, seed, out=out, groups=groups, new_levels=new_levels)
     if out is not None:
         print(json.dumps({"out": str(made), "kind": kind}) if as_json else f"saved to {made}")
     elif as_json:
