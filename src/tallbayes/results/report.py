@@ -170,7 +170,7 @@ def _levels(fit: Fit, plots: bool) -> str:
         ]
         left = len(table) - len(shown)
         what = f"{name}: {len(table):,} levels" + (
-            f", the {MOST_LEVELS // 2} highest and lowest of which are listed" if left else ""
+            f"; the {MOST_LEVELS // 2} highest and the {MOST_LEVELS // 2} lowest are listed" if left else ""
         )
         head = ["level", *(str(c) for c in table.columns[:4]), "ESS", "R-hat"]
         parts.append(f"<details><summary>{escape(what)}</summary>{_table(head, rows)}</details>")
