@@ -19,12 +19,12 @@ import numpy as np
 
 import tallbayes as tb
 from tallbayes import sklearn, testing
-from tallbayes.compare import Comparison
 from tallbayes.engine.family_functions import third_supremum
 from tallbayes.mode import laplace
 from tallbayes.model import Family, no_terms
 from tallbayes.moves import Move
 from tallbayes.results import answers, audit, predictive_checks
+from tallbayes.sampler_comparison import Comparison
 from tallbayes.samplers import CLASSES, KINDS, SAMPLERS, Sampler
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -299,17 +299,11 @@ def test_runs_resume_save_and_load(model, mode, tmp_path):
     assert posterior["g__factor_dim"].values.tolist() == [str(k) for k in range(8)]
     with pytest.raises(tb.OptionError, match=r"1\|g"):
         whole.draws("1|h")
-    for refused in (lambda: whole.predict(np.ones((1, 3))), lambda: whole.loo(model)):
+    for refused in (lambda: whole.stein(model),):
         with pytest.raises(tb.ModelError, match="not available for models with group effects"):
             refused()
     assert "1|g_sigma" in whole.summary().index
     assert whole.audit(model, pairs=2).passed
-
-
-def test_draws_that_do_not_fit_in_memory_are_refused(model, mode, monkeypatch):
-    monkeypatch.setattr("tallbayes.results.levels.MOST_GIB", 8 * 8 * 2 * 100 / 2**30)
-    with pytest.raises(tb.OptionError, match="draws=100 would fit"):
-        tb.sample(model, "minibatch-gibbs", draws=150, chains=2, mode=mode, progress=False)
 
 
 # Exactness of whole sweeps

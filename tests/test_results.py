@@ -12,7 +12,7 @@ from support import logistic_arrays
 import tallbayes as tb
 from tallbayes import digest
 from tallbayes.results import files
-from tallbayes.results.fit import FORMAT
+from tallbayes.results.data_tree import FORMAT
 
 CHAINS, DRAWS, WARMUP, ROWS = 3, 200, 50, 60
 PLOTS = ("trace", "marginals", "cost")
@@ -88,7 +88,9 @@ def test_summary_describes_the_draws(fit):
 @pytest.mark.parametrize("prob", [0.0, 1.0, 95, -0.1])
 def test_summary_refuses_what_is_no_probability(fit, prob):
     with pytest.raises(tb.OptionError, match="between 0 and 1"):
-        fit.summary(prob)
+        fit.summary(prob=prob)
+    with pytest.raises(tb.OptionError, match="give the probability as prob="):
+        fit.summary(0.9)
 
 
 def test_the_header_states_prior_guarantee_and_cost(fit, scale_fit):
@@ -113,10 +115,15 @@ def test_the_header_warns_of_divergence_and_disagreement(fit):
 
 def test_diagnostics_are_those_of_arviz(fit, scale_fit):
     for each in (fit, scale_fit):
-        np.testing.assert_allclose(each.ess, arviz_stats.ess(each.idata)["theta"].values, rtol=1e-12)
-        np.testing.assert_allclose(each.r_hat, arviz_stats.rhat(each.idata)["theta"].values, rtol=1e-12)
-        tail = arviz_stats.ess(each.idata, method="tail", prob=(0.05, 0.95))["theta"].values
+        sampled = {"group": "parameters"}
+        np.testing.assert_allclose(each.ess, arviz_stats.ess(each.idata, **sampled)["theta"].values, rtol=1e-12)
+        np.testing.assert_allclose(each.r_hat, arviz_stats.rhat(each.idata, **sampled)["theta"].values, rtol=1e-12)
+        tail = arviz_stats.ess(each.idata, method="tail", prob=(0.05, 0.95), **sampled)["theta"].values
         np.testing.assert_allclose(each.summary()["ess_tail"][: len(each.names)], tail, rtol=1e-12)
+        table = arviz_stats.summary(each.idata, round_to=None)
+        own = each.summary().loc[list(table.index)]
+        np.testing.assert_allclose(table["mean"], own["mean"], rtol=1e-12)
+        np.testing.assert_allclose(table["ess_bulk"], own["ess_bulk"], rtol=1e-12)
 
 
 def test_a_chain_that_never_moved_has_no_effective_draws(fit):
@@ -147,8 +154,10 @@ def test_sigma_is_reported_beside_its_logarithm(scale_fit):
 
 def test_idata_holds_everything(fit):
     tree = fit.idata
-    np.testing.assert_array_equal(tree["posterior"]["theta"], fit.theta)
-    assert list(tree["posterior"]["parameter"].values) == ["one", "x"]
+    assert list(tree["posterior"].data_vars) == ["one", "x"]
+    np.testing.assert_array_equal(tree["posterior"]["x"], fit.theta[:, :, 1])
+    np.testing.assert_array_equal(tree["parameters"]["theta"], fit.theta)
+    assert list(tree["parameters"]["parameter"].values) == ["one", "x"]
     np.testing.assert_array_equal(tree["sample_stats"]["evals"], fit.evals)
     np.testing.assert_array_equal(tree["laplace"]["mean"], fit.laplace_mean)
     assert json.loads(tree.attrs["guarantee"])["kind"] == "EXACT"
@@ -343,6 +352,6 @@ def test_a_saved_fit_is_a_netcdf_file_for_others(fit, tmp_path):
 
     path = fit.save(tmp_path / "fit.nc")
     with h5py.File(path) as file:
-        np.testing.assert_array_equal(file["posterior/theta"][:], fit.theta)
+        np.testing.assert_array_equal(file["posterior/x"][:], fit.theta[:, :, 1])
     with xarray.open_datatree(path, engine="h5netcdf", phony_dims="access") as tree:
-        np.testing.assert_array_equal(tree["posterior"]["theta"].values, fit.theta)
+        np.testing.assert_array_equal(tree["posterior"]["x"].values, fit.theta[:, :, 1])

@@ -25,7 +25,7 @@ from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
 from tallbayes.named_priors import PriorLike
 from tallbayes.results.fit import Fit
-from tallbayes.results.levels import check_memory
+from tallbayes.results.levels import read_keep
 from tallbayes.results.provenance import recorded_options, recorded_sampler, written_by_user
 from tallbayes.run.checkpoint import Checkpoint
 from tallbayes.run.options import check_options
@@ -108,6 +108,7 @@ def sample(
     guarantee: str | None = None,
     checkpoint: str | Path | None = None,
     mode: Mode | None = None,
+    keep: str | float | list[str] | None = None,
     progress: bool = True,
 ) -> Fit:
     """Draw from the posterior of a model.
@@ -118,6 +119,9 @@ def sample(
     sample size is reached. `max_seconds` ends the run after a time, whatever it is doing: the search for the mode, pilots, warm-up or an
     iteration that takes long; compiling does not count, and chains have at least half of it. `guarantee="exact"` refuses weaker methods.
     `checkpoint` names a folder from which `tallbayes.resume` continues after a kill. Ctrl-C returns the draws so far.
+
+    `keep` says which draws of levels are kept: "all", "summary" (running statistics and a thinned set), a list of terms such as
+    ["1|shop"], or a number of bytes, by default 512 MB, up to which all are kept and beyond which a summary.
 
     >>> import numpy as np, tallbayes as tb
     >>> X = np.column_stack([np.ones(100), np.linspace(-1, 1, 100)])
@@ -131,10 +135,10 @@ def sample(
     check_options(
         sampler, progress, draws, warmup, chains, seed, init, thin, cores, max_seconds, until_ess, guarantee, checkpoint, mode
     )
-    check_memory(model, draws, chains)
     warn_of_constant_response(model.data)
     begun, limit = time.perf_counter(), None if max_seconds is None else Deadline(max_seconds)
     draws, warmup, chains, thin = int(draws), int(warmup), int(chains), int(thin)
+    kept = read_keep(model, keep, draws, chains)
     init = check_init(model, init, chains)
     fixed = None if isinstance(sampler, str) and sampler == "auto" else samplers.resolve(sampler)
     saver = None if checkpoint is None else Checkpoint(checkpoint)
@@ -167,6 +171,7 @@ def sample(
         "warmup": warmup,
         "thin": thin,
         "draws": draws,
+        "keep": kept,
         "starts": starts.tolist(),
         "separate_modes": several.warning(mode),
         "until_ess": until_ess,

@@ -129,6 +129,8 @@ def advance_pilot(
 class Policy(ABC):
     """How warm-up turns what it saw into options; one object serves all chains, what it knows of a chain is `tuning`."""
 
+    sees_draws: ClassVar[bool] = True  # whether `update` looks at the draws; large ones are not held for it otherwise
+
     @abstractmethod
     def begin(self) -> Any:
         """Tuning numbers before warm-up."""

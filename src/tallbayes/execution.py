@@ -23,7 +23,7 @@ from tallbayes.progress import Waiting
 from tallbayes.results import convergence
 from tallbayes.results.cost import effective_sizes
 from tallbayes.results.fit import Fit
-from tallbayes.results.levels import level_draws
+from tallbayes.results.levels import LevelPlan, level_draws, level_plan
 from tallbayes.results.provenance import origin
 from tallbayes.run.chain import Chain
 from tallbayes.run.checkpoint import Checkpoint
@@ -49,7 +49,8 @@ def execute(
     with limited(limit), ledger.counting() as account:
         setup = sampler.setup(model, mode, description["seed"], progress) if setup is None else setup
     spent = mode.evaluations + (description["auto_evals"] or account.rows)  # `auto` prepared its choice within its own
-    chains = _chains(sampler, setup, description)
+    plan = level_plan(model, description["keep"])
+    chains = _chains(sampler, setup, description, plan)
     if saver is not None and new:
         saver.create({**description, "mode": mode_as_dict(mode)})
     elif saver is not None:
@@ -80,7 +81,7 @@ def execute(
             chains,
             description,
             saver,
-            lambda sampler, setup: _chains(sampler, setup, description),
+            lambda sampler, setup: _chains(sampler, setup, description, plan),
             lambda chains: drive(chains, until(0, None), cores, progress, saver, smallest_ess),
         )
         spent += description["auto_evals"] - chosen_for
@@ -98,10 +99,10 @@ def _with_modes(guarantee: Guarantee, mode: Mode) -> Guarantee:
     return replace(guarantee, assumed=(*guarantee.assumed, several.assumption(mode)))
 
 
-def _chains(sampler: Sampler, setup: Setup, description: dict[str, Any]) -> list[Chain]:
+def _chains(sampler: Sampler, setup: Setup, description: dict[str, Any], plan: LevelPlan | None) -> list[Chain]:
     seeds = [streams.chain(description["seed"], c) for c in range(description["chains"])]
-    starts, lengths = np.asarray(description["starts"], float), (description["warmup"], description["thin"])
-    return [Chain(c, sampler, setup, seed, starts[c], *lengths) for c, seed in enumerate(seeds)]
+    starts, common = np.asarray(description["starts"], float), (description["warmup"], description["thin"], plan)
+    return [Chain(c, sampler, setup, seed, starts[c], *common) for c, seed in enumerate(seeds)]
 
 
 def _failure(what: str, error: Exception) -> str:
@@ -132,7 +133,8 @@ def _collect(
             "resume from a checkpoint with tallbayes.resume." + "".join(f" Note that {sentence}" for sentence in mode.warnings)
         )
     theta = np.stack([p[0][:shortest] for p in parts])
-    theta, levels = theta[:, :, : model.dim], level_draws(model, theta[:, :, model.dim :])
+    levels = level_draws(model, description["keep"], theta[:, :, model.dim :], [chain.running for chain in chains])
+    theta = theta[:, :, : model.dim]
     table = np.stack([p[1][:shortest] for p in parts])
     stats = {name: table[:, :, k] for k, name in enumerate(sampler.columns)}
     diagnosis = Diagnosis()

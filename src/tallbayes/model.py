@@ -69,6 +69,8 @@ class Family:
     """Responses of a member at eta (rows, draws), or (rows, draws, predictors); nuisances are (draws, count)."""
     variance: Callable[[Any, np.ndarray, np.ndarray], np.ndarray] | None = None
     """Variance of y of a member given its mean (rows, draws) and the nuisances (draws, count)."""
+    latent_variance: Callable[[Any, np.ndarray], Any] | None = None
+    """Variance of a response on the scale of the linear predictor, of a member and the nuisances; None if it depends on the mean."""
     ratio: str = ""  # what e^coefficient is, such as "odds_ratio", where it is one
     prediction_refusal: str = ""  # why there are no predictions of new rows, and what to do instead
 

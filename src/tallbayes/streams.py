@@ -56,6 +56,7 @@ class Stream(IntEnum):
     EFFECT_ROWS = FIRST + 31  # rows whose remainders correct average effects
     CALIBRATED_ROWS = FIRST + 32  # rows of the calibration plot
     SURROGATE = FIRST + 40  # chain on the surrogate by which the reference of unknown scales is found
+    NEW_LEVELS = FIRST + 33  # effects of levels that a fit does not know, by factor and level
 
 
 def entropy(seed: int | None) -> int:

@@ -219,12 +219,16 @@ def predict(
     id_columns: Annotated[
         list[str] | None, typer.Option("--id", help="A column of the rows to copy to the predictions; may be repeated.")
     ] = None,
+    groups: Annotated[bool, typer.Option("--groups/--no-groups", help="With group effects, or without them.")] = True,
+    new_levels: Annotated[str, typer.Option(help="Levels that the fit does not know: sample, zero or error.")] = "sample",
     as_json: Json = False,
 ) -> None:
     """Predict the rows of a file from a saved fit."""
     from tallbayes.results import load
 
-    made = load(path).predict(new, kind, prob, draws, seed, out=out, id=id_columns or None)
+    made = load(path).predict(
+        new, kind, prob, draws, seed, out=out, id=id_columns or None, groups=groups, new_levels=new_levels
+    )
     if out is not None:
         print(json.dumps({"out": str(made), "kind": kind}) if as_json else f"saved to {made}")
     elif as_json:

@@ -135,6 +135,7 @@ def _variance(member: Any, mean: np.ndarray, nuisances: np.ndarray) -> np.ndarra
 FAMILY = Family(
     name="gaussian",
     variance=_variance,
+    latent_variance=lambda member, nuisances: _variance(member, nuisances[None, :, 0], nuisances)[0],
     fourth_ratio=lambda member: 0.0,
     support="a number",
     remedy="",

@@ -125,6 +125,7 @@ def _simulate(rng: np.random.Generator, member: Probit, eta: np.ndarray, nuisanc
 
 FAMILY = Family(
     name="probit",
+    latent_variance=lambda member, nuisances: 1.0,
     fourth_ratio=lambda member: 0.188958 / 0.295718,  # rounded up; the fourth derivative has 0.188957 at z = 0.0836
     support="0 or 1",
     remedy="Recode the response as 0 and 1.",

@@ -16,8 +16,11 @@ import numpy as np
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.groups import GroupFactor
+from tallbayes.engine import passes
 from tallbayes.engine.grouped_rows import FactorRows
+from tallbayes.engine.multi_index import MultiIndex
 from tallbayes.engine.noncentred import NonCentredPrior, NonCentredRows, noncentred_prior_gradient, noncentred_prior_value
+from tallbayes.engine.rows import SingleIndex
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.model import Model
 from tallbayes.named_priors import DEFAULT, resolve
@@ -130,6 +133,22 @@ class HierarchicalModel(Model):
             out.append((sigma, correlation))
             at = position
         return out
+
+    def conditional_values(self, index: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """Log-likelihoods of the indexed rows given the effects of their levels, which follow the parameters in theta."""
+        data, at = self.data, self.dim
+        records = np.array(data.records[index])
+        for factor in self.factors:
+            codes = factor.codes[index]
+            for a in range(len(factor.terms)):
+                effect = theta[at : at + factor.levels][codes]
+                records[:, data.d + 1] += effect if factor.first < 0 else effect * records[:, factor.first + a]
+                at += factor.levels
+        rows: Any = SingleIndex(self.member, records, data.d)
+        if self.nuisances:
+            rows = MultiIndex(self.member, records, data.d, 1, len(self.nuisances))
+        own = np.ascontiguousarray(theta[: data.d + len(self.nuisances)])
+        return passes.values_at(rows, np.arange(index.size), own)
 
     def _no_density(self) -> ModelError:
         return ModelError(

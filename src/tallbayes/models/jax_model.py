@@ -220,7 +220,7 @@ def from_jax(
     >>> model = tb.models.from_jax(log_lik, data, tb.priors.normal(3.0), params={"scale": "positive"})
     >>> fit = tb.sample(model, "hmc", draws=50, warmup=100, chains=2, seed=1, progress=False)
     >>> fit.names, sorted(fit.idata.posterior)
-    (('log(scale)',), ['scale', 'theta'])
+    (('log(scale)',), ['scale'])
     """
     if not isinstance(data, Dataset):
         raise DataError(f"from_jax needs a Dataset; got a {type(data).__name__}. Use tallbayes.Dataset.from_arrays or read.")

@@ -153,6 +153,7 @@ def calibration(fit: Fit, names: Any, data: Any, prob: float) -> Any:
     """Observed shares against predicted probabilities, in bins."""
     from scipy import stats
 
+    from tallbayes.results.group_predictions import levels_of_rows
     from tallbayes.results.rebuild import dataset_of
     from tallbayes.results.scores import calibration as binned
 
@@ -162,7 +163,7 @@ def calibration(fit: Fit, names: Any, data: Any, prob: float) -> Any:
     index = np.sort(generator(0, Stream.CALIBRATED_ROWS).choice(found.n, min(found.n, _CALIBRATED), replace=False))
     records = found.records[index].astype(float)
     offset = records[:, found.d + 1] if found.has_offset else None
-    p = fit.predict(records[:, : found.d], offset=offset)["mean"].to_numpy()
+    p = fit.predict(records[:, : found.d], offset=offset, groups=levels_of_rows(found, index))["mean"].to_numpy()
     table = binned(records[:, found.d], np.clip(p, 0.0, 1.0), bins=10 if found.n < 20_000 else 20)
     ones = table["observed"] * table["rows"]
     tail = (1.0 - prob) / 2

@@ -165,6 +165,22 @@ class Answers:
 
         return ratios(self, prob)
 
+    def icc(self: Any, prob: float = 0.89) -> pd.DataFrame:
+        """Intraclass correlation of each grouping factor: its share of the variance that the population effects leave.
+
+        Variances are those of the random intercepts, with the residual variance of a gaussian model, pi^2/3 of a logistic one and 1
+        of a probit one. With random slopes this is the share where their columns are zero.
+
+        >>> import numpy as np, tallbayes as tb
+        >>> data = tb.Dataset.from_arrays(np.ones((60, 1)), np.arange(60.0), groups={"shop": np.repeat(["a", "b", "c"], 20)})
+        >>> fit = tb.sample(tb.models.gaussian(data), draws=200, warmup=200, chains=2, seed=1, progress=False)
+        >>> bool(fit.icc().loc["shop", "mean"] > 0.5)
+        True
+        """
+        from tallbayes.results.level_summaries import intraclass
+
+        return intraclass(self, prob)
+
     def ppc(self: Any, rows: int = 1000, draws: int = 100, seed: int = 0, *, data: Any = None) -> PredictiveCheck:
         """Posterior predictive check: responses simulated for `rows` random rows at `draws` draws, beside the observed ones.
 

@@ -18,9 +18,10 @@ import pandas as pd
 from tallbayes.errors import DataError, ModelError, OptionError, unknown
 from tallbayes.results.cost import quantiles
 from tallbayes.results.design_terms import DesignTerms
+from tallbayes.results.levels import joint_draws
 from tallbayes.results.links import LINKS, mean_of, slope_of
 from tallbayes.results.raw_columns import RawBlock, RawColumns
-from tallbayes.results.row_averages import AverageBlock, Averages, Contrast, Function, Variant, average
+from tallbayes.results.row_averages import AverageBlock, Averages, Contrast, Function, LevelTerm, Variant, average
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -272,11 +273,10 @@ def _table(request: Request, lines: list[Line]) -> Effects:
         return keys[key]
 
     contrasts = [Contrast(place(v.high), None if v.low is None else place(v.low), kind, v.divisor) for v in lines]
-    theta, weights = _draws(request)
-
+    theta, weights, levels = _draws(request)
     blocks = _blocks(request, specs, encode)
     with np.errstate(over="ignore"):
-        result = average(blocks, theta, weights, function, derivative, contrasts, groups, request.rows, request.seed)
+        result = average(blocks, theta, weights, function, derivative, contrasts, groups, request.rows, request.seed, levels)
     return _filled(request, lines, labels, result, weights)
 
 
@@ -307,7 +307,7 @@ def _blocks(
                 if constant[k]:
                     once[k] = variant
             variants.append(once[k] if constant[k] else variant)
-        yield AverageBlock(block.x, block.offset, block.weights, _codes(request, block, by), variants)
+        yield AverageBlock(block.x, block.offset, block.weights, _codes(request, block, by), variants, block.levels)
 
 
 def _variant(design: DesignTerms, block: RawBlock, spec: dict[str, tuple[Operation, ...]], rows: int) -> Variant:
@@ -346,13 +346,18 @@ def _codes(request: Request, block: RawBlock, by: dict[str, list[Any]]) -> np.nd
     return codes
 
 
-def _draws(request: Request) -> tuple[np.ndarray, np.ndarray]:
+def _draws(request: Request) -> tuple[np.ndarray, np.ndarray, list[LevelTerm]]:
     fit, d = request.fit, len(request.design.names)
-    theta, weights = fit.theta[:, :, :d].reshape(-1, d), fit.weights.reshape(-1)
-    if theta.shape[0] > request.draws:
-        index = np.linspace(0, theta.shape[0] - 1, request.draws).round().astype(int)
-        theta, weights = theta[index], weights[index]
-    return np.ascontiguousarray(theta), weights
+    index = joint_draws(fit)
+    if index.size > request.draws:
+        index = index[np.linspace(0, index.size - 1, request.draws).round().astype(int)]
+    theta, weights = fit.theta[:, :, :d].reshape(-1, d)[index], fit.weights.reshape(-1)[index]
+    levels = []
+    for name, own in fit.levels.items():
+        term, values = name.removesuffix(f"|{own.factor}"), own.at(index, fit.theta.shape[1])
+        column = request.design.names.index(term) if term in request.design.names else -1
+        levels.append(LevelTerm(values, column, weights @ values / weights.sum()))
+    return np.ascontiguousarray(theta), weights, levels
 
 
 def _filled(

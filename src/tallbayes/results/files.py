@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from tallbayes import digest
 from tallbayes.errors import StoreError
 from tallbayes.machine import sync_file
-from tallbayes.results.fit import Fit, from_attributes
-from tallbayes.results.levels import DIMENSION, LevelDraws
+from tallbayes.results.data_tree import from_tree
+from tallbayes.results.fit import Fit
 
 
 def save(fit: Fit, path: str | Path) -> Path:
@@ -33,16 +30,6 @@ def save(fit: Fit, path: str | Path) -> Path:
             aside.unlink()
         raise StoreError(f"cannot save the fit as {path}: {error}.") from error
     return path
-
-
-def _levels(posterior: Any) -> dict[str, LevelDraws]:
-    """The variables whose last dimension is the levels of a factor."""
-    out = {}
-    for name, values in posterior.data_vars.items():
-        factor, mark, _ = str(values.dims[-1]).partition(DIMENSION)
-        if mark:
-            out[str(name)] = LevelDraws(factor, np.asarray(posterior[values.dims[-1]].values), np.asarray(values.values, float))
-    return out
 
 
 def load(path: str | Path) -> Fit:
@@ -69,21 +56,9 @@ def load(path: str | Path) -> Fit:
         ) from error
     try:
         with xarray.open_datatree(path, engine="h5netcdf", phony_dims="access") as tree:
-            attributes = {str(k): v for k, v in tree.attrs.items()}
-            if "posterior" not in tree.children or "format" not in attributes:
+            if "posterior" not in tree.children or "format" not in tree.attrs:
                 raise StoreError(f"{path} is not a fit saved by tallbayes.")
-            posterior = tree["posterior"].to_dataset()
-            stats = tree["sample_stats"].to_dataset()
-            laplace = tree["laplace"].to_dataset()
-            arrays = {
-                "theta": np.asarray(posterior["theta"].values, float),
-                "names": tuple(str(v) for v in posterior["parameter"].values),
-                "stats": {str(k): np.asarray(v.values) for k, v in stats.data_vars.items()},
-                "laplace_mean": np.asarray(laplace["mean"].values, float),
-                "laplace_factor": np.asarray(laplace["factor"].values, float),
-                "levels": _levels(posterior),
-            }
-        return from_attributes(attributes, **arrays)
+            return from_tree(tree)
     except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         if isinstance(error, StoreError):
             raise

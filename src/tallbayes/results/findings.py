@@ -31,6 +31,8 @@ def formula_of(fit: Fit) -> str:
         right = right or "1"
         if meta.get("intercept") is None:
             right = "0 + " + right
+    for name, own in meta["model"].get("groups", {}).items():
+        right += f" + ({' + '.join(own['terms'])} | {name})"
     return f"{meta.get('response', 'y')} ~ {right}"
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from tallbayes.contract import Guarantee
-from tallbayes.errors import ModelError, StoreError, unknown
+from tallbayes.errors import ModelError, unknown
 from tallbayes.models.transforms import Parameters
 from tallbayes.results import cost as costs
 from tallbayes.results.answers import Answers
-from tallbayes.results.levels import LevelDraws, coordinates
-
-FORMAT = "tallbayes-fit-2"
+from tallbayes.results.levels import LevelDraws
+from tallbayes.results.posterior_variables import Variable, variables
 
 
 @dataclass(eq=False)
@@ -85,7 +83,7 @@ class Fit(Answers):
         return costs.r_hats(self.theta)
 
     def draws(self, name: str) -> np.ndarray:
-        """Draws of one parameter, (chains, draws), or of the effects of all levels of a term, (chains, draws, levels).
+        """Draws of one parameter, (chains, draws), or of a term with levels, (chains, draws, levels).
 
         >>> import numpy as np, tallbayes as tb
         >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0), columns=["one"])
@@ -97,10 +95,9 @@ class Fit(Answers):
             return self.theta[:, :, self.names.index(name)]
         if name in self.levels:
             return self.levels[name].values
-        derived = self.derived()
-        if name in derived:
-            return derived[name]
-        raise unknown("parameter", name, [*self.names, *self.levels, *derived])
+        if name in self.variables:
+            return self.variables[name].values
+        raise unknown("parameter", name, list(dict.fromkeys([*self.names, *self.levels, *self.variables])))
 
     def _require_plain(self, what: str) -> None:
         if self.levels:
@@ -114,54 +111,25 @@ class Fit(Answers):
         return found if named is None else {**found, **Parameters.from_list(named).unpack(self.theta, np)}
 
     @cached_property
+    def variables(self) -> dict[str, Variable]:
+        """Population parameters by term, as in `idata.posterior`, with the labels of their dimensions."""
+        return variables(self)
+
+    @cached_property
     def idata(self) -> Any:
-        """The draws as an ArviZ DataTree: posterior, sample_stats, laplace; attributes hold guarantee, cost and versions."""
-        import arviz_base
+        """The draws as an ArviZ DataTree: posterior, sample_stats, parameters, laplace; attributes hold guarantee, cost and versions.
 
-        posterior = {"theta": self.theta, **self.derived()}
-        laplace = {"mean": self.laplace_mean, "factor": self.laplace_factor}
-        named = self.meta.get("parameters")
-        dims, labels = ({}, {}) if named is None else Parameters.from_list(named).coordinates
-        posterior.update({name: draws.values for name, draws in self.levels.items()})
-        level_dims, level_labels = coordinates(self.levels)
-        dims, labels = {**dims, **level_dims}, {**labels, **level_labels}
-        tree = arviz_base.from_dict(
-            {"posterior": posterior, "sample_stats": self.stats},
-            coords={"parameter": list(self.names), **labels},
-            dims={"theta": ["parameter"], **dims},
-        )
-        import xarray
+        `posterior` has one variable per term: "Intercept", "x", factors with a dimension of levels, "1|shop_sigma", "1|shop".
 
-        tree["laplace"] = xarray.DataTree(
-            xarray.Dataset(
-                {"mean": ("parameter", laplace["mean"]), "factor": (("parameter", "parameter2"), laplace["factor"])},
-                coords={"parameter": list(self.names)},
-            )
-        )
-        tree.attrs.update(self._attributes())
-        return tree
+        >>> import numpy as np, tallbayes as tb
+        >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0), columns=["level"])
+        >>> fit = tb.sample(tb.models.gaussian(data), "hmc", draws=20, warmup=20, chains=2, seed=1, progress=False)
+        >>> list(fit.idata.posterior.data_vars)
+        ['level', 'sigma']
+        """
+        from tallbayes.results.data_tree import data_tree
 
-    def _attributes(self) -> dict[str, Any]:
-        guarantee = {
-            "kind": self.guarantee.kind,
-            "statement": self.guarantee.statement,
-            "assumed": self.guarantee.assumed,
-            "checked": self.guarantee.checked,
-        }
-        blocks = {
-            "guarantee": guarantee,
-            "setup": self.setup,
-            "warmup": self.warmup,
-            "seconds": self.seconds,
-            "meta": self.meta,
-        }
-        return {
-            "format": FORMAT,
-            "why": self.why,
-            "status": self.status,
-            "weighted": int("weight" in self.stats),
-            **{k: json.dumps(v) for k, v in blocks.items()},
-        }
+        return data_tree(self)
 
     def cost(self) -> dict[str, Any]:
         """What the run cost: evaluations and seconds of setup, warm-up and draws, and per effective draw.
@@ -170,11 +138,26 @@ class Fit(Answers):
         """
         return costs.account(self)
 
-    def summary(self, prob: float = 0.89) -> Any:
-        """Means, standard deviations, intervals, effective sizes and R-hat as a table; printing it states model and guarantee."""
-        from tallbayes.results.summary import summarise
+    def summary(self, term: str | None = None, prob: float = 0.89) -> Any:
+        """Means, standard deviations, intervals, effective sizes and R-hat as a table; printing it states model and guarantee.
 
-        return summarise(self, prob)
+        With group effects, the table has population effects, standard deviations and correlations; `fit.summary("1|shop")` has the
+        effect of each level, and `fit.summary("region")` the coefficients of a factor.
+
+        >>> import numpy as np, tallbayes as tb
+        >>> data = tb.Dataset.from_arrays(np.ones((60, 1)), np.arange(60.0), groups={"shop": np.repeat(["a", "b", "c"], 20)})
+        >>> fit = tb.sample(tb.models.gaussian(data), draws=200, warmup=200, chains=2, seed=1, progress=False)
+        >>> fit.summary().index.tolist(), fit.summary("1|shop").index.tolist()
+        (['x0', 'log_sigma', '1|shop_sigma', 'sigma'], ['a', 'b', 'c'])
+        """
+        from tallbayes.results.summary import check_probability, summarise
+
+        check_probability(prob)
+        if term is None:
+            return summarise(self, prob)
+        from tallbayes.results.level_summaries import term_summary
+
+        return term_summary(self, term, prob)
 
     def audit(self, model: Any, pairs: int = 20, repeats: int = 1000, seed: int = 0, *, sampler: Any = None) -> Any:
         """Check the run again on full data: replay random decisions, bounds on all rows, stored densities.
@@ -205,6 +188,8 @@ class Fit(Answers):
         out: str | Path | None = None,
         function: Any = None,
         id: str | Sequence[str] | None = None,
+        groups: bool | Mapping[str, Any] = True,
+        new_levels: str = "sample",
     ) -> Any:
         """Mean and interval for each row of new data: of E[y | x] (kind="mean") or of y itself (kind="response").
 
@@ -216,6 +201,9 @@ class Fit(Answers):
         kind="response" it is `function(key, theta, row)`, which draws a response.
         Softmax: `mean[k]`, `lower[k]`, `upper[k]` of every class; kind="response" gives the likeliest `class` and its
         `probability`.
+        With group effects, columns by name hold the levels; `groups={"shop": levels}` gives those of an array. A level that the
+        fit does not know is drawn from the population ("sample"), has no effect ("zero") or is an error: `new_levels`.
+        `groups=False` leaves all group effects out.
 
         >>> import numpy as np, tallbayes as tb
         >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))
@@ -227,10 +215,9 @@ class Fit(Answers):
         >>> fit.predict({"x0": [1.0, 1.0]}, kind="response").shape
         (2, 3)
         """
-        self._require_plain("predict")
         from tallbayes.results.predict import predict
 
-        return predict(self, new, kind, prob, draws, seed, offset, out, function, id)
+        return predict(self, new, kind, prob, draws, seed, offset, out, function, id, groups, new_levels)
 
     def loo(self, model: Any = None, rows: int = 1000, seed: int = 0) -> Any:
         """Expected log predictive density by leave-one-out on a random few rows, an `ELPDData` of arviz-stats.
@@ -247,7 +234,6 @@ class Fit(Answers):
         >>> bool(abs(elpd.elpd + 500 * 1.42) < 4.9 * elpd.se), elpd.warning
         (True, False)
         """
-        self._require_plain("loo")
         from tallbayes.results.leave_one_out import loo
         from tallbayes.results.rebuild import model_of
 
@@ -313,7 +299,8 @@ class Fit(Answers):
 
         "forest": intervals of parameters and a line at zero. "marginals": histograms against the Laplace fit. "trace": chains.
         "effect": the average prediction as a variable changes, `names` being variables. "ppc": simulated beside observed
-        responses. "calibration": predicted probabilities against observed shares. "cost": evaluations per iteration.
+        responses. "levels": effects of the levels of a group in order. "calibration": predicted probabilities against
+        observed shares. "cost": evaluations per iteration.
 
         `names` selects parameters, by name or by a pattern such as "region*"; otherwise the first `most` are shown. `data=` gives
         the Dataset if the rows of the fit cannot be found again.
@@ -341,18 +328,3 @@ class Fit(Answers):
         chains, draws, dim = self.theta.shape
         model = self.meta.get("model", {}).get("family", "?")
         return f"Fit({model}, {chains} chains x {draws:,} draws x {dim} parameters, {self.guarantee.kind}, {self.status})"
-
-
-def from_attributes(attributes: dict[str, Any], **arrays: Any) -> Fit:
-    """The inverse of `Fit.idata`'s attributes."""
-    if attributes.get("format") != FORMAT:
-        raise StoreError("the file is not a fit saved by tallbayes, or is in the format of another version.")
-    guarantee = json.loads(attributes["guarantee"])
-    guarantee["assumed"], guarantee["checked"] = tuple(guarantee["assumed"]), tuple(guarantee["checked"])
-    return Fit(
-        guarantee=Guarantee(**guarantee),
-        why=str(attributes["why"]),
-        status=str(attributes["status"]),
-        **{k: json.loads(attributes[k]) for k in ("setup", "warmup", "seconds", "meta")},
-        **arrays,
-    )

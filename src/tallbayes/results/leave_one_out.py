@@ -16,12 +16,15 @@ from scipy.special import logsumexp
 from tallbayes.engine import passes
 from tallbayes.errors import OptionError, StoreError
 from tallbayes.model import Model
+from tallbayes.models.group_effects import HierarchicalModel
+from tallbayes.results.levels import joint_draws
 from tallbayes.streams import Stream, generator
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
 _BLOCK = 1 << 18  # rows of the full pass at a time
+_NUMBERS = 25_000_000  # of draws of levels: 200 MB
 _MOST_DRAWS = 2000  # draws at which the rows of S are evaluated
 
 
@@ -43,8 +46,7 @@ def loo(fit: Fit, model: Model, rows: int, seed: int) -> Any:
     if chains * draws < 100:
         raise OptionError(f"leave-one-out needs at least 100 draws, better 1000; the fit has {chains * draws}.")
     n, m = model.data.n, min(int(rows), model.data.n)
-    theta = fit.theta[:, :: -(-chains * draws // _MOST_DRAWS)]
-    flat = np.ascontiguousarray(theta.reshape(-1, theta.shape[2]))
+    flat = evaluated_draws(fit)
     index = np.sort(generator(seed, Stream.LEAVE_ONE_OUT).choice(n, m, replace=False))
     total, squares, center = _full_pass(model, flat.mean(0))
     approximate = pointwise(model, index, flat.mean(0))
@@ -74,10 +76,26 @@ def loo(fit: Fit, model: Model, rows: int, seed: int) -> Any:
     )
 
 
+def evaluated_draws(fit: Fit) -> np.ndarray:
+    """At most `_MOST_DRAWS` draws, evenly spaced; the effects of all levels follow the parameters."""
+    chains, draws, d = fit.theta.shape
+    if not fit.levels:
+        theta = fit.theta[:, :: -(-chains * draws // _MOST_DRAWS)]
+        return np.ascontiguousarray(theta.reshape(-1, d))
+    width = d + sum(own.labels.size for own in fit.levels.values())
+    index = joint_draws(fit)
+    index = index[:: -(-index.size // min(_MOST_DRAWS, max(100, _NUMBERS // width)))]
+    return np.hstack([fit.theta.reshape(-1, d)[index], *(own.at(index, draws) for own in fit.levels.values())])
+
+
 def pointwise(model: Model, index: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Normalised log-likelihood of the indexed rows, weights included."""
+    """Normalised log-likelihood of the indexed rows, weights included; given the effects of their levels, if there are any."""
     weight = np.asarray(model.data.records[index, model.data.d + 2], float)
-    return passes.values_at(model.rows, index, theta) + weight * model.log_normaliser(index)
+    if isinstance(model, HierarchicalModel):
+        values = model.conditional_values(index, theta)
+    else:
+        values = passes.values_at(model.rows, index, theta)
+    return values + weight * model.log_normaliser(index)
 
 
 def _full_pass(model: Model, theta: np.ndarray) -> tuple[float, float, float]:

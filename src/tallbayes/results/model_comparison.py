@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from tallbayes.errors import DataError, OptionError
 from tallbayes.model import Model
-from tallbayes.results.leave_one_out import pointwise
+from tallbayes.results.leave_one_out import evaluated_draws, pointwise
 from tallbayes.results.rebuild import model_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
 _BLOCK = 1 << 18
-_MOST_DRAWS = 2000
 
 
 def compare_models(
@@ -108,9 +107,7 @@ def _pointwise_loo(fit: Fit, model: Model, rows: int, seed: int) -> Any:
     elpd = fit.loo(model, rows=rows, seed=seed)
     index = np.asarray(elpd.loo_subsample_observations)
     chains, draws, _ = fit.theta.shape
-    theta = fit.theta[:, :: -(-chains * draws // _MOST_DRAWS)]
-    flat = np.ascontiguousarray(theta.reshape(-1, theta.shape[2]))
-    n = model.data.n
+    flat, n = evaluated_draws(fit), model.data.n
     approximate = np.concatenate(
         [pointwise(model, np.arange(start, min(n, start + _BLOCK)), flat.mean(0)) for start in range(0, n, _BLOCK)]
     )

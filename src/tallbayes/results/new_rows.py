@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,11 @@ from tallbayes.data.calendar_columns import with_calendar
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.design import DesignMatrices, design
 from tallbayes.data.group_rows import with_group_columns
+from tallbayes.data.groups import CONSTANT
 from tallbayes.data.packed_store import open_store
 from tallbayes.data.sources import open_source
 from tallbayes.errors import DataError, unknown
+from tallbayes.results.group_predictions import NewGroups
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -26,9 +28,13 @@ BLOCK = 4096  # rows predicted at a time: blocks do not depend on the batches of
 Rows = tuple[np.ndarray, np.ndarray | None]  # design rows, and their offsets if the model has any
 
 
-def design_blocks(fit: Fit, new: Any, offset: Any = None) -> Iterator[Rows]:
-    """Blocks of `BLOCK` design rows in order, checked; the last one is shorter."""
-    return _blocks(_checked(_rows(fit, new, offset), tuple(fit.meta["columns"])))
+def design_blocks(fit: Fit, new: Any, offset: Any = None, groups: NewGroups | None = None, given: Any = None) -> Iterator[Rows]:
+    """Blocks of `BLOCK` design rows in order, checked; the last one is shorter.
+
+    With `groups` the columns of `NewGroups` follow those of the design; `given` are the levels of an array.
+    """
+    names = (*fit.meta["columns"], *(() if groups is None else groups.names))
+    return _blocks(_checked(_rows(fit, new, offset, groups, given), names))
 
 
 def from_batch(plan: dict[str, Any], batch: Any, first: int, matrix: Callable[[Any, int], np.ndarray]) -> Rows:
@@ -64,23 +70,30 @@ def plan_of(fit: Fit, available: tuple[str, ...]) -> dict[str, Any]:
     return {"columns": columns[1:] if intercept else columns, "intercept": intercept, "offset": None, "log_offset": False}
 
 
-def _rows(fit: Fit, new: Any, offset: Any) -> Iterable[Rows]:
+def _rows(fit: Fit, new: Any, offset: Any, groups: NewGroups | None, given: Any) -> Iterable[Rows]:
     if isinstance(new, str | Path) and (Path(new) / "store.json").exists():
         new = open_store(new)
     if isinstance(new, Dataset):
         _no_offset(offset, "a Dataset has its own")
-        return _from_dataset(fit, new)
+        _no_levels(given, "a Dataset has its own")
+        return _from_dataset(fit, new, groups)
     if isinstance(new, str | Path | dict) or hasattr(new, "__arrow_c_stream__"):
         source = open_source(_table(new) if isinstance(new, dict) else new)
     else:
-        return _from_array(fit, new, offset)
+        return _from_array(fit, new, offset, groups, given)
     _no_offset(offset, "the plan of the fit names the column")
-    return _from_source(fit, source)
+    _no_levels(given, "columns by name hold them")
+    return _from_source(fit, source, groups)
 
 
 def _no_offset(offset: Any, why: str) -> None:
     if offset is not None:
         raise DataError(f"offset= belongs to an array of design rows; {why}.")
+
+
+def _no_levels(given: Any, why: str) -> None:
+    if isinstance(given, Mapping):
+        raise DataError(f"a dictionary of groups= belongs to an array of design rows; {why}.")
 
 
 def _table(columns: dict[str, Any]) -> Any:
@@ -94,10 +107,11 @@ def _table(columns: dict[str, Any]) -> Any:
         ) from None
 
 
-def _from_source(fit: Fit, source: arrow.Source) -> Iterator[Rows]:
+def _from_source(fit: Fit, source: arrow.Source, groups: NewGroups | None) -> Iterator[Rows]:
     plan = plan_of(fit, source.names)
     source = with_group_columns(with_calendar(source, plan.get("calendar")), plan)
-    wanted = columns_of(plan)
+    wanted, more = columns_of(plan), () if groups is None else _group_columns(fit, groups, source.names)
+    wanted = list(dict.fromkeys([*wanted, *more]))
     for name in wanted:
         if name not in source.names:
             raise DataError(f"new has no column {name!r}, which the model needs: {unknown('column', name, source.names)}")
@@ -107,11 +121,37 @@ def _from_source(fit: Fit, source: arrow.Source) -> Iterator[Rows]:
         wanted = list(source.names[:1])
     matrix = DesignMatrices(plan).matrix if "design" in plan else partial(design, plan)
     for batch in source.batches(wanted):
-        yield from_batch(plan, batch, first, matrix)
+        x, offset = from_batch(plan, batch, first, matrix)
+        if groups is not None:
+            levels = {name: groups.codes(name, batch.column(name).to_pandas().to_numpy(), first) for name in groups.factors}
+            x = groups.joined({name: (codes, _terms(fit, groups, name, x, batch, first)) for name, codes in levels.items()}, x)
+        yield x, offset
         first += batch.num_rows
 
 
-def _from_dataset(fit: Fit, data: Dataset) -> Iterator[Rows]:
+def _group_columns(fit: Fit, groups: NewGroups, available: tuple[str, ...]) -> list[str]:
+    """Columns of levels, and of terms that are not columns of the design."""
+    for name in groups.factors:
+        if name not in available:
+            raise DataError(
+                f"new has no column {name!r} with the levels of that factor. Add it, or predict with groups=False: "
+                f"{unknown('column', name, available)}"
+            )
+    terms = {term for own in groups.factors.values() for term in own if term != CONSTANT}
+    return [*groups.factors, *sorted(terms - set(fit.meta["columns"]))]
+
+
+def _terms(fit: Fit, groups: NewGroups, name: str, x: np.ndarray, batch: Any, first: int) -> np.ndarray:
+    columns, parts = list(fit.meta["columns"]), []
+    for term in groups.factors[name]:
+        if term == CONSTANT:
+            parts.append(np.ones(x.shape[0]))
+        else:
+            parts.append(x[:, columns.index(term)] if term in columns else arrow.numbers(batch, term, first))
+    return np.column_stack(parts)
+
+
+def _from_dataset(fit: Fit, data: Dataset, groups: NewGroups | None) -> Iterator[Rows]:
     columns = tuple(fit.meta["columns"])
     if data.columns != columns:
         missing = [c for c in columns if c not in data.columns]
@@ -119,12 +159,23 @@ def _from_dataset(fit: Fit, data: Dataset) -> Iterator[Rows]:
         raise DataError(f"the Dataset {what}; the model needs {', '.join(columns)}. Read it with the formula of the fit.")
     if fit.meta.get("has_offset") and not data.has_offset:
         raise DataError("the model has an offset, the Dataset none; read it with offset=.")
+    tables = {} if groups is None else groups.translated(data)
+    own = {factor.name: factor for factor in data.groups}
+    place = None if data.order is None else np.argsort(data.order)  # records in the order of the user's rows
     for start in range(0, data.n, BLOCK):
-        block = data.records[start : start + BLOCK].astype(float)
-        yield block[:, : data.d], block[:, data.d + 1] if data.has_offset else None
+        part = slice(start, start + BLOCK) if place is None else place[start : start + BLOCK]
+        block = data.records[part].astype(float)
+        x = block[:, : data.d]
+        if groups is not None:
+            given = {}
+            for name, terms in groups.factors.items():
+                at = own[name].first
+                given[name] = (tables[name][own[name].codes[part]], None if at < 0 else block[:, at : at + len(terms)])
+            x = groups.joined(given, x)
+        yield x, block[:, data.d + 1] if data.has_offset else None
 
 
-def _from_array(fit: Fit, new: Any, offset: Any) -> Iterator[Rows]:
+def _from_array(fit: Fit, new: Any, offset: Any, groups: NewGroups | None, given: Any) -> Iterator[Rows]:
     d = len(fit.meta["columns"])
     x = np.asarray(new)
     if x.dtype.kind not in "fiub":
@@ -144,6 +195,7 @@ def _from_array(fit: Fit, new: Any, offset: Any) -> Iterator[Rows]:
         offset = np.asarray(offset, float)
         if offset.shape != (x.shape[0],):
             raise DataError(f"offset must have one number for each of the {x.shape[0]} rows; its shape is {offset.shape}.")
+    x = x if groups is None else groups.from_mapping(given, np.asarray(x, float))
     for start in range(0, x.shape[0], BLOCK):
         part = slice(start, start + BLOCK)
         yield np.asarray(x[part], float), None if offset is None else offset[part]

@@ -29,10 +29,15 @@ def draw(
     prob: float = 0.89,
 ) -> Any:
     """The figure of `Fit.plot`."""
-    from tallbayes.results import answer_plots
+    from tallbayes.results import answer_plots, level_plots
 
     of_parameters = {"forest": answer_plots.forest, "marginals": _marginals, "trace": _trace}
-    others = {"effect": answer_plots.effect, "ppc": answer_plots.ppc, "calibration": answer_plots.calibration}
+    others = {
+        "effect": answer_plots.effect,
+        "ppc": answer_plots.ppc,
+        "levels": level_plots.caterpillar,
+        "calibration": answer_plots.calibration,
+    }
     if kind not in (*of_parameters, *others, "cost"):
         raise unknown("plot", kind, (*of_parameters, *others, "cost"))
     if kind == "trace" and "weight" in fit.stats:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,8 +23,10 @@ from tallbayes.machine import sync_file
 from tallbayes.model import Family
 from tallbayes.models import family_of
 from tallbayes.models.transforms import Parameters
+from tallbayes.results.group_predictions import NewGroups, grouped
 from tallbayes.results.id_columns import with_ids, with_index
-from tallbayes.results.new_rows import BLOCK, design_blocks
+from tallbayes.results.levels import joint_draws
+from tallbayes.results.new_rows import BLOCK, Rows, design_blocks
 from tallbayes.streams import Stream, generator
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ def predict(
     out: str | Path | None,
     function: Any = None,
     id: str | Sequence[str] | None = None,
+    groups: Any = True,
+    new_levels: str = "sample",
 ) -> pd.DataFrame | Path:
     """The table of `Fit.predict`, or the path it was written to."""
     if kind not in KINDS:
@@ -69,7 +73,9 @@ def predict(
     if function is None and not family.mean_known and family.simulate is None:
         raise OptionError(f"the {kind} of a model written in JAX is not known: give function=, a function of {wanted}.")
     if function is None:
-        blocks = _predicted(fit, family, new, kind, prob, int(draws), seed, offset)
+        effects = grouped(fit, groups, new_levels, seed)
+        rows = design_blocks(fit, new, offset, effects, groups)
+        blocks = _predicted(fit, family, rows, effects, kind, prob, int(draws), seed)
     else:
         blocks = _by_function(fit, new, function, kind, prob, int(draws), seed, offset)
     blocks = with_ids(blocks, new, id)
@@ -88,35 +94,39 @@ def _takes(function: Any, count: int) -> bool:
     return True
 
 
-def _some(fit: Fit, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    flat, weights = fit.theta.reshape(-1, len(fit.names)), fit.weights.reshape(-1)
-    if count < flat.shape[0]:
-        index = np.sort(generator(seed, Stream.PREDICTION_DRAWS).choice(flat.shape[0], count, replace=False))
-        flat, weights = flat[index], weights[index]
-    return flat, weights
+def _some(fit: Fit, count: int, seed: int, with_levels: bool = False) -> np.ndarray:
+    """Positions of some draws, of those whose levels are kept if `with_levels`, chain after chain."""
+    index = joint_draws(fit) if with_levels else np.arange(fit.weights.size)
+    if count < index.size:
+        index = index[np.sort(generator(seed, Stream.PREDICTION_DRAWS).choice(index.size, count, replace=False))]
+    return index
 
 
-def some_draws(fit: Fit, predictors: int, count: int, seed: int) -> Draws:
-    """At most `count` draws of the fit, at random without replacement, with their weights."""
-    flat, weights = _some(fit, count, seed)
-    d = len(fit.meta["columns"])
-    return Draws(flat[:, : predictors * d].reshape(-1, predictors, d), weights, flat[:, predictors * d :])
+def _taken(fit: Fit, predictors: int, index: np.ndarray) -> Draws:
+    """The draws of these positions."""
+    flat, d = fit.theta.reshape(-1, len(fit.names))[index], len(fit.meta["columns"])
+    coefficients = flat[:, : predictors * d].reshape(-1, predictors, d)
+    return Draws(coefficients, fit.weights.reshape(-1)[index], flat[:, predictors * d :])
 
 
 def _predicted(
-    fit: Fit, family: Family, new: Any, kind: str, prob: float, count: int, seed: int, offset: Any
+    fit: Fit, family: Family, rows: Iterable[Rows], groups: NewGroups | None, kind: str, prob: float, count: int, seed: int
 ) -> Iterator[pd.DataFrame]:
     member = family.member_of(**fit.meta["model"]["options"])
-    draws, levels = some_draws(fit, family.predictors(member), count, seed), (0.5 - prob / 2, 0.5 + prob / 2)
+    index, levels = _some(fit, count, seed, groups is not None), (0.5 - prob / 2, 0.5 + prob / 2)
+    draws, d = _taken(fit, family.predictors(member), index), len(fit.meta["columns"])
+    effects = [] if groups is None else groups.draws(index)
     simulated = kind == "response" and family.response not in ("binary", "class")
     if simulated and family.simulate is None:
         raise ModelError(f"responses of the family {family.name!r} cannot be simulated; use kind='mean'.")
-    for k, (x, shift) in enumerate(design_blocks(fit, new, offset)):
+    for k, (x, shift) in enumerate(rows):
         if family.response == "class":
             yield _classes(x, draws, family.mean, kind, levels)
             continue
-        eta = x @ draws.coefficients[:, 0].T
+        eta = x[:, :d] @ draws.coefficients[:, 0].T
         eta = eta if shift is None else eta + shift[:, None]
+        if groups is not None:
+            groups.add(eta, x[:, d:], effects)
         values: Any = None
         with np.errstate(over="ignore"):
             if simulated and family.simulate is not None:
@@ -146,7 +156,8 @@ def _by_function(
         return jax.vmap(lambda key, record: function(key, unpack(theta), program.row(record)))(keys, records)
 
     simulate = jax.jit(draw_rows)
-    flat, weights = _some(fit, count, seed)
+    index = _some(fit, count, seed)
+    flat, weights = fit.theta.reshape(-1, len(fit.names))[index], fit.weights.reshape(-1)[index]
     levels = (0.5 - prob / 2, 0.5 + prob / 2)
     for k, (x, shift) in enumerate(design_blocks(fit, new, offset)):
         size = BLOCK if x.shape[0] > BLOCK // 16 else BLOCK // 16  # two shapes, whatever the number of rows

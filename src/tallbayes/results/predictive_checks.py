@@ -13,6 +13,7 @@ from tallbayes.model import Model
 from tallbayes.models import family_of
 from tallbayes.notebook import numbers_table
 from tallbayes.priors import FLAT, NORMAL
+from tallbayes.results.group_predictions import levels_of_rows
 from tallbayes.results.provenance import origin
 from tallbayes.results.rebuild import dataset_of
 from tallbayes.streams import Stream, generator, sequence
@@ -94,16 +95,17 @@ def check(fit: Fit, rows: int, draws: int, seed: int, data: Any = None, kind: st
     records = found.records[index].astype(float)
     x, y = records[:, : found.d], records[:, found.d]
     offset = records[:, found.d + 1] if found.has_offset else None
-    made = np.stack([_responses(fit, x, offset, int(s)) for s in seeds])
+    groups = levels_of_rows(found, index)
+    made = np.stack([_responses(fit, x, offset, groups, int(s)) for s in seeds])
     return PredictiveCheck(y, made, index, kind)
 
 
-def _responses(fit: Fit, x: np.ndarray, offset: np.ndarray | None, seed: int) -> np.ndarray:
+def _responses(fit: Fit, x: np.ndarray, offset: np.ndarray | None, groups: Any, seed: int) -> np.ndarray:
     """One response of each row, at one draw."""
     response = family_of(fit.meta["model"]).response
     if response not in ("binary", "class"):
-        return fit.predict(x, kind="response", draws=1, seed=seed, offset=offset)["lower"].to_numpy()
-    table = fit.predict(x, draws=1, seed=seed, offset=offset)
+        return fit.predict(x, kind="response", draws=1, seed=seed, offset=offset, groups=groups)["lower"].to_numpy()
+    table = fit.predict(x, draws=1, seed=seed, offset=offset, groups=groups)
     uniform = generator(seed, Stream.CHECKED_RESPONSES).random((x.shape[0], 1))
     if response == "binary":
         return (uniform[:, 0] < table["mean"].to_numpy()).astype(float)
@@ -132,6 +134,7 @@ def prior_predictive(model: Model, draws: int = 100, rows: int = 1000, seed: int
         )
     if not isinstance(draws, int | np.integer) or draws < 2:
         raise OptionError(f"draws must be a whole number of at least 2; got {draws!r}.")
+    model.require_ungrouped("prior_predictive")
     theta = _from_prior(model, int(draws), generator(seed, Stream.PRIOR_DRAWS))
     fit = Fit(
         theta=theta[None],

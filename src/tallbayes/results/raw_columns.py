@@ -22,6 +22,7 @@ from tallbayes.data.plan import source_columns
 from tallbayes.data.sources import open_source
 from tallbayes.errors import DataError, StoreError, unknown
 from tallbayes.results.design_terms import DesignTerms
+from tallbayes.results.group_predictions import NewGroups
 from tallbayes.results.new_rows import columns_of, from_batch
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class RawBlock(NamedTuple):
     offset: np.ndarray | None
     weights: np.ndarray | None
     columns: dict[str, np.ndarray]
+    levels: np.ndarray | None = None  # with group effects, (rows, 2 x terms): level of the row and value of the term
 
 
 class Spread(NamedTuple):
@@ -150,6 +152,8 @@ class RawColumns:
     def _packed(self, wanted: set[str]) -> Iterator[RawBlock]:
         data = self.data
         assert data is not None
+        groups = NewGroups(self.fit, "error") if self.grouped else None
+        tables = {} if groups is None else groups.translated(data)
         for start in range(0, data.n, BLOCK):
             records = data.records[start : start + BLOCK].astype(float)
             x = records[:, : data.d]
@@ -160,9 +164,32 @@ class RawColumns:
                 records[:, data.d + 1] if data.has_offset else None,
                 records[:, data.d + 2] if data.has_weights else None,
                 columns,
+                self._levels(records, slice(start, start + BLOCK), tables) if tables else None,
             )
 
+    @property
+    def grouped(self) -> bool:
+        """Whether the fit has group effects."""
+        return bool(self.fit.meta["model"].get("groups"))
+
+    def _levels(self, records: np.ndarray, part: slice, tables: dict[str, np.ndarray]) -> np.ndarray:
+        assert self.data is not None
+        own, out = {factor.name: factor for factor in self.data.groups}, []
+        for name, table in tables.items():
+            factor = own[name]
+            for a in range(len(factor.terms)):
+                out += [
+                    table[factor.codes[part]],
+                    np.ones(records.shape[0]) if factor.first < 0 else records[:, factor.first + a],
+                ]
+        return np.column_stack(out).astype(float)
+
     def _streamed(self, wanted: set[str]) -> Iterator[RawBlock]:
+        if self.grouped:
+            raise DataError(
+                "with group effects, averages are taken over the rows of a Dataset and over columns of its design; give data= as a Dataset "
+                "with the groups of the fit, and name only variables of the model."
+            )
         source, plan = self._source, self.design.plan
         if plan is None:
             plan = {"columns": list(self.design.variables), "offset": None, "weights": None, "log_offset": False}

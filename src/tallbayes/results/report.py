@@ -13,59 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tallbayes.errors import OptionError, StoreError
+from tallbayes.errors import ModelError, OptionError, StoreError
 from tallbayes.models import family_of
 from tallbayes.results import convergence
 from tallbayes.results.convergence import APART, FEW, measure
 from tallbayes.results.findings import effects_of, formula_of, sentences
+from tallbayes.results.page_style import STYLE
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
+MOST_LEVELS = 200  # lines of a table of levels
 MOST_OPEN = 15  # lines of a table that is not folded
 _MOST = 12  # parameters in a plot
-
-_STYLE = """
-:root { color-scheme: light dark; --text: #1d232b; --soft: #5b6673; --page: #f6f7f9; --card: #ffffff; --line: #dfe3e8;
-  --accent: #2a6fbb; --good: #23734a; --bad: #a33a16; --bad-page: #fdf0ea; --bad-line: #e6b39f; }
-@media (prefers-color-scheme: dark) { :root { --text: #e4e8ed; --soft: #9ba7b4; --page: #14181d; --card: #1d232a;
-  --line: #343d47; --accent: #7fb2e8; --good: #6fc697; --bad: #f0a184; --bad-page: #36211a; --bad-line: #7d4632; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--text); font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto,
-  "Helvetica Neue", Arial, sans-serif; }
-main { max-width: 62rem; margin: 0 auto; padding: 1.5rem 1rem 3rem; }
-h1 { font-size: 1.5rem; line-height: 1.25; margin: 0.25rem 0; overflow-wrap: anywhere; }
-h2 { font-size: 1.05rem; margin: 0 0 0.6rem; }
-p { margin: 0.3rem 0 0.6rem; }
-section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem 1.1rem; margin-top: 1rem; }
-.soft { color: var(--soft); }
-.tag { display: inline-block; border: 1px solid currentcolor; border-radius: 99px; padding: 0 0.7rem; font-size: 0.82rem;
-  font-weight: 600; margin: 0 0.35rem 0.35rem 0; }
-.good { color: var(--good); } .bad { color: var(--bad); }
-.warning { background: var(--bad-page); border-color: var(--bad-line); }
-.warning h2 { color: var(--bad); }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem; width: 100%; }
-th, td { text-align: right; padding: 0.28rem 0.6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th { color: var(--soft); font-weight: 600; }
-th:first-child, td:first-child { text-align: left; }
-tr:last-child td, tr:last-child th { border-bottom: 0; }
-td.bad { font-weight: 700; }
-dl { display: grid; grid-template-columns: minmax(6rem, 15rem) 1fr; gap: 0.25rem 1rem; margin: 0; }
-dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
-ul { margin: 0; padding-left: 1.1rem; }
-figure { margin: 0.8rem 0 0; } figcaption { color: var(--soft); font-size: 0.85rem; margin-bottom: 0.3rem; }
-img { width: 100%; min-width: 36rem; height: auto; display: block; background: #fff; border-radius: 6px; }
-code { font-size: 0.85em; overflow-wrap: anywhere; }
-@media (max-width: 34rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: 0.5rem; } main { padding: 0.75rem; }
-  section { padding: 0.8rem; } }
-main > h2 { margin: 1.8rem 0 0; }
-summary { cursor: pointer; color: var(--accent); }
-ul + figure, ul + p { margin-top: 0.8rem; } li { margin-bottom: 0.25rem; }
-@media print { :root { color-scheme: light; } body { background: #fff; font-size: 11pt; } main { max-width: none; padding: 0; }
-  section, figure, tr { break-inside: avoid; } section { border: 0; padding: 0; } img { min-width: 0; } .wide { overflow: visible; }
-  details::details-content { content-visibility: visible; } summary { display: none; } }
-"""
 
 
 def report(fit: Fit, path: str | Path, plots: bool = True) -> Path:
@@ -95,7 +55,8 @@ def page(fit: Fit, plots: bool = True) -> str:
         f"{meta['model']['family']} model of {meta['response']}" if meta.get("response") else f"{meta['model']['family']} model"
     )
     problems = warnings_of(fit)
-    parts = [_head(fit, title, problems), _findings(fit, plots), _trust(fit, problems), "<h2>Appendix</h2>", _what(fit)]
+    parts = [_head(fit, title, problems), _findings(fit, plots), _levels(fit, plots), _trust(fit, problems)]
+    parts += ["<h2>Appendix</h2>", _what(fit)]
     parts += [_summary(fit), _diagnostics(fit), _cost(fit)]
     if plots:
         parts += [_plots(fit)]
@@ -103,7 +64,7 @@ def page(fit: Fit, plots: bool = True) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(p for p in parts if p)
         + "\n</main>\n</body>\n</html>\n"
     )
@@ -168,6 +129,40 @@ def _findings(fit: Fit, plots: bool) -> str:
         head = [c.replace("_", " ") for c in ratios.columns]
         parts.append(_folded(f"{head[0]}s", _table(["coefficient", *head], rows), MOST_OPEN + 1))
     return _section("Findings", "".join(parts))
+
+
+def _levels(fit: Fit, plots: bool) -> str:
+    """Group effects: intraclass correlation, caterpillar plot, and tables of levels that fold; of very many, the ends."""
+    if not fit.levels:
+        return ""
+    counts = {own.factor: own.labels.size for own in fit.levels.values()}
+    parts = [f"<p>{escape(', '.join(f'{count:,} levels of {name}' for name, count in counts.items()))}.</p>"]
+    with contextlib.suppress(ModelError):  # the families that have one
+        table = fit.icc()
+        shares = [[str(name), *(_fixed(row[c], 3) for c in ("mean", "lower", "upper"))] for name, row in table.iterrows()]
+        note = '<p class="soft">Intraclass correlation: share of the variance between levels, 89 % interval.</p>'
+        parts.append(note + _table(["factor", "mean", "lower", "upper"], shares))
+    if plots:
+        parts.append(_image(fit, "levels", "Effects of levels in order; those whose 89 % interval holds zero are grey."))
+    for name in fit.levels:
+        table = fit.summary(name).sort_values("mean", ascending=False, kind="stable")
+        shown = table if len(table) <= MOST_LEVELS else table.iloc[[*range(MOST_LEVELS // 2), *range(-MOST_LEVELS // 2, 0)]]
+        rows = [
+            [
+                str(label),
+                *(_fixed(v, _places(row.iloc[1], 3)) for v in row.iloc[:4]),
+                _figure(row["ess_bulk"]),
+                _figure(row["r_hat"], 4),
+            ]
+            for label, row in shown.iterrows()
+        ]
+        left = len(table) - len(shown)
+        what = f"{name}: {len(table):,} levels" + (
+            f"; the {MOST_LEVELS // 2} highest and the {MOST_LEVELS // 2} lowest are listed" if left else ""
+        )
+        head = ["level", *(str(c) for c in table.columns[:4]), "ESS", "R-hat"]
+        parts.append(f"<details><summary>{escape(what)}</summary>{_table(head, rows)}</details>")
+    return _section("Group effects", "".join(parts))
 
 
 def _trust(fit: Fit, problems: list[str]) -> str:

@@ -7,7 +7,7 @@ r is of order t², and vanishes as the posterior contracts. The result is unbias
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +27,19 @@ class Variant(NamedTuple):
 
     where: np.ndarray
     values: np.ndarray  # (rows, columns), or (1, columns) for the same in all rows
+
+
+class LevelTerm(NamedTuple):
+    """Effects of one term of a grouping factor at every draw, (draws, levels), and the column of the design it goes with, or -1."""
+
+    draws: np.ndarray
+    column: int
+    center: np.ndarray
+
+    def changed(self, where: np.ndarray) -> int | None:
+        """The place of its column among those that a variant replaces."""
+        found = np.flatnonzero(where == self.column)
+        return int(found[0]) if found.size else None
 
 
 class Contrast(NamedTuple):
@@ -88,6 +101,7 @@ class AverageBlock(NamedTuple):
     weights: np.ndarray | None
     groups: np.ndarray | None
     variants: list[Variant]
+    levels: np.ndarray | None = None  # (rows, 2 x terms): level of the row and value of the column of each term
 
 
 class _Kept:
@@ -130,8 +144,11 @@ def average(
     groups: int = 1,
     rows: int | None = None,
     seed: int = 0,
+    levels: Sequence[LevelTerm] = (),
 ) -> Averages:
     """Contrasts of averages of `function(eta)` over the rows of each group and variant, at every theta (draws, columns).
+
+    `levels` are effects of levels that eta has besides: the blocks tell the level of each row.
 
     A wrong `derivative` costs accuracy, which the standard errors show, but no bias: both parts use the same.
     """
@@ -141,7 +158,8 @@ def average(
     for block in blocks:
         m, d, variants = *block.x.shape, block.variants
         if sums is None:
-            width = d + 3 + sum(v.where.size for v in variants)
+            width = d + 3 + 2 * len(levels) + sum(v.where.size for v in variants)
+            tangents = [np.zeros((groups, len(variants), term.center.size)) for term in levels]
             most = min(MOST, max(FEWEST, NUMBERS // (groups * width))) if rows is None else int(rows)
             sums, slopes = np.zeros((groups, len(variants))), np.zeros((groups, len(variants), d))
             total, count = np.zeros(groups), np.zeros(groups, int)
@@ -151,9 +169,19 @@ def average(
         w = np.ones(m) if block.weights is None else block.weights
         shift = np.zeros(m) if block.offset is None else block.offset
         eta = block.x @ center + shift
+        own = (
+            []
+            if block.levels is None
+            else [(block.levels[:, 2 * t].astype(int), block.levels[:, 2 * t + 1]) for t in range(len(levels))]
+        )
+        for term, (level, z) in zip(levels, own, strict=True):
+            eta += z * term.center[level]
         values, steep = np.empty((m, len(variants))), np.empty((m, len(variants)))
         for k, v in enumerate(variants):
             moved = eta + (v.values - block.x[:, v.where]) @ center[v.where] if v.where.size else eta
+            for term, (level, z) in zip(levels, own, strict=True):
+                if (place := term.changed(v.where)) is not None:
+                    moved = moved + (v.values[:, place] - z) * term.center[level]
             values[:, k], steep[:, k] = function(moved), derivative(moved)
         values *= w[:, None]
         steep *= w[:, None]
@@ -165,19 +193,28 @@ def average(
             for k, v in enumerate(variants):
                 if v.where.size:
                     step[k, v.where] = steep[part, k] @ np.broadcast_to(v.values, (m, v.where.size))[part]
+                for term, (level, z), tangent in zip(levels, own, tangents, strict=True):
+                    place = term.changed(v.where)
+                    z = z if place is None else np.broadcast_to(v.values[:, place], m)
+                    tangent[g, k] += np.bincount(level[part], (steep[:, k] * z)[part], term.center.size)
             slopes[g] += step
 
         def whole(chosen: np.ndarray, block: AverageBlock = block, shift: np.ndarray = shift, w: np.ndarray = w) -> np.ndarray:
             parts = [block.x[chosen], shift[chosen, None], w[chosen, None]]
             for v in block.variants:
                 parts.append(np.broadcast_to(v.values, (block.x.shape[0], v.where.size))[chosen])
+            if block.levels is not None:
+                parts.append(block.levels[chosen])
             return np.hstack(parts)
 
         kept.add(codes, whole)
     assert sums is not None
     kept.thin()
     _, owner, table = kept.parts[0]
-    linear = (sums + np.einsum("gkd,sd->sgk", slopes, delta)) / np.where(total > 0, total, np.nan)[:, None]
+    moves = np.einsum("gkd,sd->sgk", slopes, delta)
+    for term, tangent in zip(levels, tangents, strict=True):
+        moves += np.einsum("gkl,sl->sgk", tangent, term.draws - term.center, optimize=True)
+    linear = (sums + moves) / np.where(total > 0, total, np.nan)[:, None]
     out = np.full((theta.shape[0], groups, len(contrasts)), np.nan)
     errors, sampled = np.zeros_like(out), np.zeros(groups, int)
     for g in range(groups):
@@ -189,6 +226,7 @@ def average(
             linear[:, g],
             theta,
             center,
+            levels,
             (function, derivative),
             places,
             contrasts,
@@ -215,6 +253,7 @@ def _corrected(
     linear: np.ndarray,
     theta: np.ndarray,
     center: np.ndarray,
+    levels: Sequence[LevelTerm],
     functions: tuple[Function, Function],
     places: list[np.ndarray],
     contrasts: list[Contrast],
@@ -232,7 +271,7 @@ def _corrected(
     while True:
         while done < target:
             part = table[done : min(done + size, target)]
-            remainders = _remainders(part, theta, center, functions, places, count / total)
+            remainders = _remainders(part, theta, center, levels, functions, places, count / total)
             first += remainders.sum(1)
             second += np.einsum("kis,kis->ks", remainders, remainders)
             for (high, low), squares in gaps.items():
@@ -261,6 +300,7 @@ def _remainders(
     part: np.ndarray,
     theta: np.ndarray,
     center: np.ndarray,
+    levels: Sequence[LevelTerm],
     functions: tuple[Function, Function],
     places: list[np.ndarray],
     scale: float,
@@ -270,6 +310,11 @@ def _remainders(
     d = theta.shape[1]
     x, shift, w = part[:, :d], part[:, d], part[:, d + 1] * scale
     base, middle = x @ theta.T + shift[:, None], x @ center + shift
+    own, first = [], d + 2 + sum(where.size for where in places)
+    for t, term in enumerate(levels):
+        level, z = part[:, first + 2 * t].astype(int), part[:, first + 2 * t + 1]
+        own.append((term.draws[:, level].T, term.center[level], z))
+        base, middle = base + z[:, None] * own[-1][0], middle + z * own[-1][1]
     out = np.empty((len(places), part.shape[0], theta.shape[0]))
     at = d + 2
     for k, where in enumerate(places):
@@ -277,6 +322,10 @@ def _remainders(
         if where.size:
             change = part[:, at : at + where.size] - x[:, where]
             eta, start = base + change @ theta[:, where].T, middle + change @ center[where]
+            for term, (draws, mean, z) in zip(levels, own, strict=True):
+                if (place := term.changed(where)) is not None:
+                    step = part[:, at + place] - z
+                    eta, start = eta + step[:, None] * draws, start + step * mean
         at += where.size
         tangent = function(start)[:, None] + derivative(start)[:, None] * (eta - start[:, None])
         out[k] = w[:, None] * (function(eta) - tangent)

@@ -33,10 +33,15 @@ class Summary(pd.DataFrame):
         return f"<p>{lines}</p>" + self.to_html(float_format=lambda v: f"{v:.4g}")
 
 
-def summarise(fit: Fit, prob: float = 0.89) -> Summary:
-    """Weighted means, standard deviations and equal-tailed intervals, with effective sizes and R-hat."""
+def check_probability(prob: float) -> None:
+    """Refuse what is no probability of an interval."""
     if not 0.0 < prob < 1.0:
         raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")
+
+
+def summarise(fit: Fit, prob: float = 0.89) -> Summary:
+    """Weighted means, standard deviations and equal-tailed intervals, with effective sizes and R-hat."""
+    check_probability(prob)
     flat, w = fit.theta.reshape(-1, len(fit.names)), fit.weights.reshape(-1)
     given = fit.stats.get("weight")
     names, columns = list(fit.names), [flat[:, j] for j in range(flat.shape[1])]

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from tallbayes.contract import Sampler, Setup, advance
+from tallbayes.results.levels import LevelPlan
+from tallbayes.results.running_levels import Running, absorb, running
 from tallbayes.run.flattening import flatten, unflatten
 from tallbayes.run.thinning import thinned
 from tallbayes.target import ABANDONED, EVALS, GO_ON, RUNNING, STATUS, STOP
@@ -33,6 +35,7 @@ class Chain:
         theta: np.ndarray,
         warmup: int,
         thin: int,
+        levels: LevelPlan | None = None,
     ) -> None:
         self.number, self.sampler, self.setup = number, sampler, setup
         self.warmup, self.thin = warmup, thin
@@ -41,6 +44,8 @@ class Chain:
         self.tuning = setup.policy.begin()
         self.options = setup.policy.options(self.tuning, warmup == 0)
         self.state = setup.policy.blank(theta)
+        self.levels = levels  # None if every coordinate of every draw is kept
+        self.running: Running | None = None if levels is None else running(levels.described.size, levels.thinned)
         self.fresh = True
         self.iteration = 0  # of warm-up
         self.window: list[tuple[np.ndarray, np.ndarray]] = []
@@ -57,6 +62,11 @@ class Chain:
     def warming(self) -> bool:
         """Whether warm-up is still going on."""
         return self.iteration < self.warmup
+
+    @property
+    def width(self) -> int:
+        """Coordinates of a draw that are kept."""
+        return self.state.theta.size if self.levels is None else self.levels.kept.size
 
     @property
     def between_windows(self) -> bool:
@@ -86,6 +96,7 @@ class Chain:
         rng = np.random.default_rng(0)
         theta = np.empty((0, self.state.theta.size))
         advance(rng, self.target, self.options, self.state, False, theta, np.zeros((0, len(self.sampler.columns))), self.thin)
+        self._kept(theta)
 
     def chunk(self, goal: int) -> int:
         """Advance for about `CHUNK_SECONDS`, at most to `goal` draws; returns the iterations made."""
@@ -111,14 +122,22 @@ class Chain:
         else:
             self.seconds["draws"] += elapsed
             self.warmup_evaluations += read - float(info[:, 0].sum())  # what `init` read, without warm-up
-            self.theta.append(theta[:made])
+            self.theta.append(self._kept(theta[:made]))
             self.info.append(info)
             self.draws += made
         return made * thin
 
+    def _kept(self, theta: np.ndarray) -> np.ndarray:
+        """The coordinates that are kept of new draws; the others are absorbed by running statistics."""
+        if self.levels is None or self.running is None:
+            return theta
+        absorb(self.running, theta, self.levels.described)
+        return theta[:, self.levels.kept]
+
     def _warmed(self, theta: np.ndarray, info: np.ndarray) -> None:
         self.iteration += theta.shape[0]
-        self.window.append((theta, info))
+        seen = theta if self.setup.policy.sees_draws or self.watched else np.empty((0, theta.shape[1]))
+        self.window.append((seen, info))
         if self.iteration not in self.setup.policy.window_ends(self.warmup) or self.failed or self.abandoned:
             return
         draws = np.concatenate([w[0] for w in self.window])
@@ -138,7 +157,7 @@ class Chain:
 
     def collected(self) -> tuple[np.ndarray, np.ndarray]:
         """All draws so far and what was reported of them."""
-        d, k = self.state.theta.size, len(self.sampler.columns)
+        d, k = self.width, len(self.sampler.columns)
         theta = np.concatenate(self.theta) if self.theta else np.empty((0, d))
         info = np.concatenate(self.info) if self.info else np.empty((0, k))
         self.theta, self.info = [theta], [info]
@@ -161,6 +180,7 @@ class Chain:
             "meta": np.array(json.dumps(meta)),
             **flatten(self.state, "state"),
             **flatten(self.tuning, "tuning"),
+            **({} if self.running is None else flatten(self.running, "levels")),
             **saved,
         }
 
@@ -173,6 +193,8 @@ class Chain:
         self.target.counters[:] = saved["counters"]
         self.state = unflatten(self.state, saved, "state")
         self.tuning = unflatten(self.tuning, saved, "tuning")
+        if self.running is not None:
+            self.running = unflatten(self.running, saved, "levels")
         self.options = self.setup.policy.options(self.tuning, not self.warming)
         self.theta, self.info = [theta], [info]
         self.later = [(saved["later0"], saved["later1"])] if "later0" in saved else []

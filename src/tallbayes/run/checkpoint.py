@@ -23,7 +23,7 @@ from tallbayes.errors import StoreError
 from tallbayes.run.chain import Chain
 from tallbayes.version import __version__
 
-FORMAT = "tallbayes-run-2"
+FORMAT = "tallbayes-run-3"
 
 
 class Checkpoint:
@@ -114,7 +114,7 @@ class Checkpoint:
         with np.load(io.BytesIO(sealed), allow_pickle=False) as file:
             saved = {k: file[k] for k in file.files}
         draws = json.loads(str(saved["meta"]))["draws"]
-        d, k = chain.state.theta.size, len(chain.sampler.columns)
+        d, k = chain.width, len(chain.sampler.columns)
         digest, content = _running(), self._content(chain.number, draws * (d + k) * 8)
         digest.update(content)
         if digest.hexdigest() != str(saved["digest"]):

@@ -8,6 +8,7 @@ from tallbayes import samplers
 from tallbayes.contract import KINDS, Sampler
 from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
+from tallbayes.results.levels import check_keep
 from tallbayes.run.starting_points import read_init
 from tallbayes.validation import (
     require_cores,
@@ -35,6 +36,7 @@ def check_options(
     guarantee: Any = None,
     checkpoint: Any = None,
     mode: Any = None,
+    keep: Any = None,
 ) -> None:
     """Refuse options of `sample` that cannot be meant, before any work; whether `init` suits the model is seen later."""
     for name, value, least in (("draws", draws, 1), ("warmup", warmup, 0), ("chains", chains, 1), ("thin", thin, 1)):
@@ -46,6 +48,7 @@ def check_options(
         if limit is not None:
             require_positive(name, limit)
     read_init(init)
+    check_keep(keep)
     if checkpoint is not None:
         require_path("checkpoint", checkpoint)
     if mode is not None:

@@ -207,6 +207,8 @@ class GibbsTuning(NamedTuple):
 class GibbsPolicy(Policy):
     """Warm-up: steps by stochastic approximation, shares of proposals and inflation of rates from what was accepted."""
 
+    sees_draws = False
+
     def __init__(
         self, model: HierarchicalModel, mode: HierarchicalMode, tables: LevelTables, form: Any, inflation: float | None
     ) -> None:

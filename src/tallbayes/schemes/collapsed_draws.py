@@ -124,6 +124,8 @@ class LinearTuning(NamedTuple):
 class LinearPolicy(Policy):
     """Warm-up of the step of (log sigma, log tau), whose shape is that of the Laplace fit."""
 
+    sees_draws = False
+
     def __init__(self, model: HierarchicalModel, mode: LinearMode) -> None:
         self.model = model
         self.factor = np.linalg.cholesky(np.linalg.inv(mode.curvature))
