@@ -8,7 +8,7 @@
 from tallbayes import auto, models, moves, priors, results, samplers, shards, store
 from tallbayes.api import fit, resume, sample
 from tallbayes.compare import compare
-from tallbayes.data import Dataset, read
+from tallbayes.data import Dataset, Query, read
 from tallbayes.errors import (
     CertificateError,
     DataError,
@@ -18,6 +18,7 @@ from tallbayes.errors import (
     TallbayesError,
     TallbayesWarning,
 )
+from tallbayes.growth import update
 from tallbayes.mode.search import find_mode
 from tallbayes.partial import partial_posteriors
 from tallbayes.results import Fit, compare_models, load, prior_predictive
@@ -31,6 +32,7 @@ __all__ = [
     "Fit",
     "ModelError",
     "OptionError",
+    "Query",
     "StoreError",
     "TallbayesError",
     "TallbayesWarning",
@@ -54,4 +56,5 @@ __all__ = [
     "samplers",
     "shards",
     "store",
+    "update",
 ]

@@ -19,9 +19,11 @@ from tallbayes.engine import ledger
 from tallbayes.errors import OptionError, StoreError, TallbayesWarning, unknown
 from tallbayes.mode import several
 from tallbayes.mode.laplace import Mode
-from tallbayes.mode.search import find_mode
+from tallbayes.mode.search import find_mode, mode_as_dict, mode_from_dict
 from tallbayes.model import Model
 from tallbayes.progress import Waiting
+from tallbayes.remote.partitions import Partitions
+from tallbayes.remote.supply import open_streams
 from tallbayes.results.cost import disagreement, effective_sizes
 from tallbayes.results.fit import Fit
 from tallbayes.results.levels import check_memory, level_draws
@@ -57,12 +59,15 @@ def fit(
     store: str | Path | None = None,
     memory: str = "auto",
     dtype: str = "float64",
+    client: Any = None,
     progress: bool = True,
     **options: Any,
 ) -> Fit:
     """Read, model and sample in one line; the remaining options are those of `sample` and of the family.
 
-    Options of the family, such as `sigma=1.0` or `expression="..."`, may also be collected in `family_options`.
+    Options of the family, such as `sigma=1.0` or `expression="..."`, may also be collected in `family_options`. `client`, a
+    `dask.distributed.Client`, leaves the rows where they are: every file is a partition that workers read. `memory="partitions"` does
+    so without a cluster, one file at a time.
 
     >>> import pyarrow as pa, numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -84,13 +89,19 @@ def fit(
         require_instance("prior", prior, priors.Prior, "a prior such as tallbayes.priors.normal(2.5)")
     described, settings = _divided(family, family_options, options)
     check_options(sampler=sampler, progress=progress, **settings)
+    if client is not None or memory == "partitions":
+        if store is not None:
+            raise OptionError("store= packs the rows on this machine; leave it out where they stay in partitions.")
+        columns = {"offset": offset, "weights": weights, "dtype": dtype, "client": client, "progress": progress}
+        with Partitions.open(source, formula, family, prior, family_options=described, **columns) as rows:
+            return sample(rows, sampler, progress=progress, **settings)
     data = read(source, formula, offset=offset, weights=weights, store=store, memory=memory, dtype=dtype, progress=progress)
     model = models.build(family, data, prior, **described)
     return sample(model, sampler, progress=progress, **settings)
 
 
 def sample(
-    model: Model,
+    model: Model | Partitions,
     sampler: str | Sampler = "auto",
     draws: int = 1000,
     warmup: int = 1000,
@@ -113,7 +124,8 @@ def sample(
     the seed alone, not on cores, progress or interruptions. `init` is "laplace" (dispersed around the mode), "prior", or an
     array of one or `chains` starting points. `until_ess` goes on in blocks of `draws` until the smallest bulk effective
     sample size is reached, `max_seconds` stops sampling after a time. `guarantee="exact"` refuses weaker methods.
-    `checkpoint` names a folder from which `tallbayes.resume` continues after a kill. Ctrl-C returns the draws so far.
+    `checkpoint` names a folder from which `tallbayes.resume` continues after a kill. Ctrl-C returns the draws so far. `model` may
+    be `tallbayes.shards.Partitions`, for "exact-minibatch": its rows stay where they are.
 
     >>> import numpy as np, tallbayes as tb
     >>> X = np.column_stack([np.ones(100), np.linspace(-1, 1, 100)])
@@ -122,6 +134,7 @@ def sample(
     >>> fit.theta.shape, fit.guarantee.kind, fit.status
     ((2, 50, 2), 'EXACT', 'complete')
     """
+    model = model.model if isinstance(model, Partitions) else model
     if not isinstance(model, Model):
         raise OptionError(f"sample needs a model such as tallbayes.models.logistic(data); got a {type(model).__name__}.")
     check_options(
@@ -173,7 +186,7 @@ def sample(
 
 def resume(
     folder: str | Path,
-    model: Model | None = None,
+    model: Model | Partitions | None = None,
     draws: int | None = None,
     sampler: str | Sampler | None = None,
     *,
@@ -196,6 +209,7 @@ def resume(
     ((2, 30, 1), True)
     """
     require_path("folder", folder)
+    model = model.model if isinstance(model, Partitions) else model
     if model is not None:
         require_instance("model", model, Model, "the model of the run, or None to build it again")
     require_cores(cores)
@@ -215,7 +229,7 @@ def resume(
         if not is_whole(draws) or draws < description["draws"]:
             raise OptionError(f"the run in {folder} has {description['draws']} draws a chain; draws= can only extend it.")
         description = saver.change(draws=int(draws), until_ess=None)
-    mode = _mode_from_dict(model, description["mode"])
+    mode = mode_from_dict(model, description["mode"])
     return _run(model, chosen, mode, None, description, saver, False, cores, max_seconds, progress, begun)
 
 
@@ -235,13 +249,15 @@ def _run(
     with ledger.counting() as account:
         setup = sampler.setup(model, mode, description["seed"], progress) if setup is None else setup
     spent = mode.evaluations + (description["auto_evals"] or account.rows)  # `auto` prepared its choice within its own
+    if model.partitions is not None:
+        setup = open_streams(setup, description)
     seeds = [streams.chain(description["seed"], c) for c in range(description["chains"])]
     starts = np.asarray(description["starts"], float)
     chains = [
         Chain(c, sampler, setup, seeds[c], starts[c], description["warmup"], description["thin"]) for c in range(len(seeds))
     ]
     if saver is not None and new:
-        saver.create({**description, "mode": _mode_as_dict(mode)})
+        saver.create({**description, "mode": mode_as_dict(mode)})
     elif saver is not None:
         for chain in chains:
             saver.restore(chain)
@@ -328,7 +344,7 @@ def _collect(
         guarantee=_with_modes(sampler.guarantee, mode),
         why=description["why"] or setup.why,
         status=status,
-        setup={"passes": mode.passes, "evals": spent + account.rows, "seconds": prepared},
+        setup={"passes": mode.passes, "evals": spent + account.rows + _sent_for(setup), "seconds": prepared},
         warmup={
             "iterations": sum(c.iteration for c in chains),
             "evals": sum(c.warmup_evaluations for c in chains),
@@ -338,7 +354,7 @@ def _collect(
         laplace_mean=mode.reference,
         laplace_factor=mode.factor,
         meta=meta,
-        data=model.data,
+        data=None if model.partitions is not None else model.data,
         levels=levels,
     )
 
@@ -359,6 +375,11 @@ def _divided(family: str, family_options: Any, options: dict[str, Any]) -> tuple
     return described, {k: v for k, v in options.items() if k not in valid}
 
 
+def _sent_for(setup: Setup) -> int:
+    """Rows that passes for row streams looked at, in the background of the chains."""
+    return int(setup.notes.get("streams", {}).get("evals", 0))
+
+
 def _path(data: Dataset) -> str | None:
     return None if data.store is None else str(data.store.resolve())
 
@@ -376,19 +397,3 @@ def _rebuild(description: dict[str, Any], folder: str | Path, progress: bool) ->
 
 def _same(model: Model, other: Model) -> bool:
     return model is other or (model.data.fingerprint == other.data.fingerprint and model.describe() == other.describe())
-
-
-def _mode_as_dict(mode: Mode) -> dict[str, Any]:
-    names = ("reference", "gradient", "hessian", "precision")
-    return {
-        **{k: getattr(mode, k).tolist() for k in names},
-        **{k: getattr(mode, k) for k in ("log_posterior", "passes", "evaluations", "searches")},
-    }
-
-
-def _mode_from_dict(model: Model, values: dict[str, Any]) -> Mode:
-    if model.grouped:  # the levels' part is not kept: the search finds the same again
-        return find_mode(model, progress=False)
-    arrays = {k: np.asarray(values[k], float) for k in ("reference", "gradient", "hessian", "precision")}
-    numbers = {k: values[k] for k in ("log_posterior", "passes", "evaluations", "searches")}
-    return Mode(model=model, **{**arrays, **numbers})

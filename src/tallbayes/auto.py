@@ -53,6 +53,9 @@ def choose(model: Model, mode: Mode, guarantee: str | None, seed: int, progress:
     >>> choose(model, tb.find_mode(model), None, 0, False)[0].name
     'exact-minibatch'
     """
+    if model.partitions is not None:
+        why = f"auto chose exact-minibatch: the {model.data.n:,} rows are in partitions, and it draws the few it needs where they are"
+        return ExactMinibatch(), None, why
     if model.grouped:
         return _hierarchical(model, mode, seed, progress)
     candidates = [_full_data(model), *_exact_minibatch(model, mode, seed, progress)]

@@ -103,6 +103,7 @@ class Model:
         ""  # what rows are or lack, if samplers made for rows with linear predictors cannot serve it
     )
     grouped: ClassVar[bool] = False  # whether it has effects of groups
+    partitions: ClassVar[Any] = None  # where the rows are, if they are not on this machine: `tallbayes.remote.Partitions`
     domain: ClassVar[str] = ""  # why `admits` refuses a theta
 
     def __post_init__(self) -> None:
@@ -208,9 +209,13 @@ class Model:
     @cached_property
     def rows(self) -> Any:
         """The rows as compiled code sees them."""
+        return self.rows_over(self.data.records)
+
+    def rows_over(self, records: np.ndarray) -> Any:
+        """Records of any rows of this model as compiled code sees them."""
         if self.nuisances or self.predictors > 1:
-            return MultiIndex(self.member, self.data.records, self.data.d, self.predictors, len(self.nuisances))
-        return SingleIndex(self.member, self.data.records, self.data.d)
+            return MultiIndex(self.member, records, self.data.d, self.predictors, len(self.nuisances))
+        return SingleIndex(self.member, records, self.data.d)
 
     @cached_property
     def prior_terms(self) -> PriorTerms:

@@ -16,6 +16,7 @@ import numpy as np
 from tallbayes.compile import inlinable
 from tallbayes.engine.ledger import record
 from tallbayes.engine.rows import proxy_values, range_gradient, range_value, residual_differences, row_values
+from tallbayes.engine.streamed_rows import row_number
 from tallbayes.priors import PriorTerms, prior_gradient, prior_value
 from tallbayes.proxies.capabilities import HasBound, HasProxy
 from tallbayes.proxies.taylor import proxy_value
@@ -24,6 +25,7 @@ EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, ORACLE, SIZE = 0, 1, 2, 3, 4, 5, 6
 COUNTED = ("evals", "evals_value", "evals_gradient", "evals_paper")
 
 RUNNING, BOUND_EXCEEDED, NOT_FINITE = 0, 1, 2
+WAITING = 3  # for rows, or for a pass over rows, that are elsewhere
 DIVERGED = 16
 
 
@@ -87,7 +89,7 @@ def charge(target: Target) -> None:
 @inlinable
 def row_total(target: Target) -> int:
     """n."""
-    return target.rows.records.shape[0]
+    return row_number(target.rows)
 
 
 @inlinable

@@ -43,6 +43,8 @@ class Dataset:
     _fingerprint: str | None = None
     groups: tuple[GroupFactor, ...] = ()
     order: np.ndarray | None = None  # with groups: the row given by the user that each record holds
+    room: Any = field(default=None, init=False, repr=False)  # memory with room for more rows: `data.append`
+    complete_hashes: list[int] | None = field(default=None, init=False, repr=False)  # of chunks of records that are known
 
     @classmethod
     def from_arrays(
@@ -145,7 +147,7 @@ class Dataset:
     def fingerprint(self) -> str:
         """Hash of the whole content; computed once, at memory speed."""
         if self._fingerprint is None:
-            self._fingerprint = packed.fingerprint(self.records, self.columns, self.response)
+            self._fingerprint = packed.fingerprint(self.records, self.columns, self.response, self.complete_hashes)
             for factor in self.groups:
                 codes = factor.codes.astype(np.float64)[:, None]
                 own = (factor.name, *factor.terms, *map(str, factor.labels))

@@ -13,6 +13,7 @@ from tallbayes.data.plan import make_plan
 from tallbayes.data.read import _read_to_memory, learn_design
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.folder import join_sources
+from tallbayes.data.sources.remote_files import addresses_of, is_address
 from tallbayes.errors import DataError
 
 
@@ -28,7 +29,9 @@ def files_of(paths: Any) -> list[str]:
     files: list[str] = []
     for path in given:
         text = str(path)
-        if Path(text).is_dir():
+        if is_address(text):
+            files += addresses_of(text)
+        elif Path(text).is_dir():
             files += [str(p) for p in sorted(Path(text).iterdir()) if p.is_file() and not p.name.startswith((".", "_"))]
         elif glob.has_magic(text) and not Path(text).exists():
             files += sorted(glob.glob(text, recursive=True))
@@ -36,7 +39,7 @@ def files_of(paths: Any) -> list[str]:
             files.append(text)
     if not files:
         raise DataError(f"there is no file in {paths}; give a folder, a pattern such as rows/*.parquet, or a list of paths.")
-    return [str(Path(p).absolute()) for p in files]
+    return [p if is_address(p) else str(Path(p).absolute()) for p in files]
 
 
 def join_files(files: Sequence[str]) -> Source:

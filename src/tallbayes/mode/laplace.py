@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
@@ -29,6 +30,8 @@ class Mode:
     evaluations: int  # of the search in all: full passes, and the subsample it began with
     others: tuple[Mode, ...] = ()  # further modes that were found, by decreasing mass
     searches: int = 0  # starts from which they were looked for; 0 where there is proven to be one
+    tables: dict[str, Any] = field(default_factory=dict)  # bounds and their names that are known already, by the name asked for
+    found_with: int = 0  # rows of the search, where more have been added since
 
     @cached_property
     def factor(self) -> np.ndarray:

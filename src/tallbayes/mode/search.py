@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,6 +57,8 @@ def find_mode(
     require_switch("progress", progress)
     require_cores(cores)
     require_positive("tolerance", tolerance)
+    if model.partitions is not None:
+        return model.partitions.find_mode(tolerance, progress)
     if model.grouped:
         from tallbayes.mode.hierarchical import find_joint_mode
         from tallbayes.mode.linear_mixed import find_linear_mode
@@ -361,3 +363,21 @@ def _widest(mode: Mode) -> tuple[float, str]:
     if intercept is not None:
         sd[intercept] = np.sqrt(mean @ covariance @ mean)
     return float(sd.max()), model.names[int(np.argmax(sd))]
+
+
+def mode_as_dict(mode: Mode) -> dict[str, Any]:
+    """What a checkpoint keeps of a mode, in JSON types."""
+    names = ("reference", "gradient", "hessian", "precision")
+    return {
+        **{k: getattr(mode, k).tolist() for k in names},
+        **{k: getattr(mode, k) for k in ("log_posterior", "passes", "evaluations", "searches")},
+    }
+
+
+def mode_from_dict(model: Model, values: dict[str, Any]) -> Mode:
+    """The inverse of `mode_as_dict`."""
+    if model.grouped:  # the levels' part is not kept: the search finds the same again
+        return find_mode(model, progress=False)
+    arrays = {k: np.asarray(values[k], float) for k in ("reference", "gradient", "hessian", "precision")}
+    numbers = {k: values[k] for k in ("log_posterior", "passes", "evaluations", "searches")}
+    return Mode(model=model, **{**arrays, **numbers})

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
 KINDS = ("mean", "response")
+STAMP = b"tallbayes"  # key in a file of predictions that says what it was made from
 
 
 class Draws(NamedTuple):
@@ -41,7 +42,16 @@ class Draws(NamedTuple):
 
 
 def predict(
-    fit: Fit, new: Any, kind: str, prob: float, draws: int, seed: int, offset: Any, out: str | Path | None, function: Any = None
+    fit: Fit,
+    new: Any,
+    kind: str,
+    prob: float,
+    draws: int,
+    seed: int,
+    offset: Any,
+    out: str | Path | None,
+    function: Any = None,
+    stamp: str | None = None,
 ) -> pd.DataFrame | Path:
     """The table of `Fit.predict`, or the path it was written to."""
     if kind not in KINDS:
@@ -63,7 +73,7 @@ def predict(
     else:
         blocks = _by_function(fit, new, function, kind, prob, int(draws), seed, offset)
     if out is not None:
-        return _write(blocks, Path(out))
+        return _write(blocks, Path(out), None if stamp is None else {STAMP: stamp.encode()})
     return pd.concat(list(blocks), ignore_index=True)
 
 
@@ -77,7 +87,8 @@ def _takes(function: Any, count: int) -> bool:
     return True
 
 
-def _some(fit: Fit, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def some_theta(fit: Fit, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most `count` draws, (draws, dim), and their weights."""
     flat, weights = fit.theta.reshape(-1, len(fit.names)), fit.weights.reshape(-1)
     if count < flat.shape[0]:
         index = np.sort(generator(seed, Stream.PREDICTION_DRAWS).choice(flat.shape[0], count, replace=False))
@@ -87,7 +98,7 @@ def _some(fit: Fit, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def some_draws(fit: Fit, predictors: int, count: int, seed: int) -> Draws:
     """At most `count` draws of the fit, at random without replacement, with their weights."""
-    flat, weights = _some(fit, count, seed)
+    flat, weights = some_theta(fit, count, seed)
     d = len(fit.meta["columns"])
     return Draws(flat[:, : predictors * d].reshape(-1, predictors, d), weights, flat[:, predictors * d :])
 
@@ -135,7 +146,7 @@ def _by_function(
         return jax.vmap(lambda key, record: function(key, unpack(theta), program.row(record)))(keys, records)
 
     simulate = jax.jit(draw_rows)
-    flat, weights = _some(fit, count, seed)
+    flat, weights = some_theta(fit, count, seed)
     levels = (0.5 - prob / 2, 0.5 + prob / 2)
     for k, (x, shift) in enumerate(design_blocks(fit, new, offset)):
         size = BLOCK if x.shape[0] > BLOCK // 16 else BLOCK // 16  # two shapes, whatever the number of rows
@@ -182,7 +193,7 @@ def intervals(values: np.ndarray, weights: np.ndarray, levels: tuple[float, floa
     return np.array([[np.interp(level, s, v) for s, v in zip(shares, ordered, strict=True)] for level in levels])
 
 
-def _write(blocks: Iterator[pd.DataFrame], path: Path) -> Path:
+def _write(blocks: Iterator[pd.DataFrame], path: Path, metadata: dict[bytes, bytes] | None = None) -> Path:
     """Blocks into a Parquet file as they come: aside, synced and renamed."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -194,7 +205,7 @@ def _write(blocks: Iterator[pd.DataFrame], path: Path) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for block in _grouped(blocks):
-            table = pa.Table.from_pandas(block, preserve_index=False).replace_schema_metadata(None)
+            table = pa.Table.from_pandas(block, preserve_index=False).replace_schema_metadata(metadata)
             writer = pq.ParquetWriter(aside, table.schema) if writer is None else writer
             writer.write_table(table)
         if writer is not None:
