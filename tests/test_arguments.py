@@ -143,7 +143,7 @@ def test_build_and_shards_refuse_a_misspelt_option(small, monkeypatch, tmp_path)
         tb.models.build("gaussian", small.model.data, sgima=1.0)
     with pytest.raises(tb.OptionError, match="needs expression="):
         tb.models.build("expression", small.model.data)
-    for name in ("files_of", "partition"):
+    for name in ("handles_of", "partition"):
         if hasattr(partitions, name):
             monkeypatch.setattr(partitions, name, unread)
     with pytest.raises(tb.OptionError, match="did you mean 'sigma'"):

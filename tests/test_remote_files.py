@@ -3,12 +3,15 @@
 import contextlib
 import os
 import pickle
+import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +22,7 @@ from support import logistic_arrays
 
 import tallbayes as tb
 from tallbayes.data.file_partitions import files_of
-from tallbayes.data.sources import open_source, remote_files
+from tallbayes.data.sources import database, open_source, remote_files
 from tallbayes.engine import passes
 from tallbayes.errors import DataError, OptionError
 from tallbayes.shards import Partitions
@@ -66,6 +69,12 @@ def test_partitions_behind_addresses_equal_local_ones(bucket, tmp_path):
     assert there.total_value(np.array([0.1, 0.2])) == here.total_value(np.array([0.1, 0.2]))
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 class Unreliable:
     """A filesystem of which every second opening fails, after a pause."""
 
@@ -101,9 +110,7 @@ def test_a_failing_and_slow_connection_is_tried_again(bucket, monkeypatch):
 def s3(tmp_path_factory):
     """moto's server on loopback, with a bucket of two files; skipped where moto is not installed."""
     pytest.importorskip("moto")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
@@ -179,6 +186,53 @@ def test_queries_of_databases_are_rows_and_partitions(databases):
         assert [p.n for p in rows.parts] == [167, 166, 167] and pickle.loads(pickle.dumps(query)) == query
         theta = np.array([0.1, -0.2])
         assert rows.total_value(theta) == pytest.approx(passes.total_value(tb.models.logistic(data).rows, theta), rel=1e-12)
+
+
+def connect_postgres(port):
+    import psycopg
+
+    return psycopg.connect(host="127.0.0.1", port=port, user="postgres", dbname="postgres")
+
+
+@pytest.fixture
+def postgres():
+    """A PostgreSQL server of its own on loopback, with a table of rows; skipped where server or driver are not installed."""
+    psycopg = pytest.importorskip("psycopg")
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin")) + [Path(p).parent for p in [shutil.which("initdb")] if p]
+    if not programs:
+        pytest.skip("PostgreSQL is not installed")
+    folder, port = Path(tempfile.mkdtemp(prefix="postgres-")), free_port()
+    user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    if user:
+        shutil.chown(folder, "postgres")
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
+    data, program = folder / "data", programs[-1]
+    subprocess.run([*user, program / "initdb", "-D", data, "-A", "trust", "-U", "postgres"], check=True, **quiet)
+    options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+    subprocess.run(
+        [*user, program / "pg_ctl", "-D", data, "-w", "-o", options, "-l", folder / "log", "start"], check=True, **quiet
+    )
+    try:
+        with psycopg.connect(host="127.0.0.1", port=port, user="postgres", dbname="postgres") as connection:
+            connection.execute("create table visits (y double precision, x double precision, id integer)")
+            with connection.cursor() as cursor:
+                rows = table(500, 3).append_column("id", pa.array(np.arange(500))).to_pydict()
+                cursor.executemany("insert into visits values (%s, %s, %s)", list(zip(*rows.values(), strict=True)))
+        yield partial(connect_postgres, port)
+    finally:
+        subprocess.run([*user, program / "pg_ctl", "-D", data, "-m", "immediate", "stop"], check=True, **quiet)
+        shutil.rmtree(folder)
+
+
+def test_postgres_is_read_and_partitioned(postgres, monkeypatch):
+    monkeypatch.setattr(database, "BATCH", 64)  # several fetches
+    query = tb.Query(postgres, "select y, x, id from visits order by id")
+    data = tb.read(query, "y ~ x", progress=False)
+    np.testing.assert_array_equal(data.y, table(500, 3)["y"].to_numpy())
+    rows = Partitions.open(query.parts("id", 4), "y ~ x")
+    assert rows.n == 500 and len(rows.parts) == 4
+    theta = np.array([0.1, -0.2])
+    assert rows.total_value(theta) == pytest.approx(passes.total_value(tb.models.logistic(data).rows, theta), rel=1e-12)
 
 
 def test_queries_that_fail_say_what_was_asked(databases):

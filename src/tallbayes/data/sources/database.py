@@ -111,7 +111,11 @@ class Query:
 def _execute(connection: Any, statement: str) -> Any:
     """The cursor of a statement; errors of any driver say what was asked."""
     try:
-        cursor = connection.cursor()
+        on_server = type(connection).__module__.partition(".")[0] in (
+            "psycopg",
+            "psycopg2",
+        )  # others would fetch all rows at once
+        cursor = connection.cursor("tallbayes") if on_server else connection.cursor()
         result = cursor.execute(statement)
     except Exception as error:
         raise DataError(f"the query {statement!r} failed: {error}.") from error
