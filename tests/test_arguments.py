@@ -139,13 +139,13 @@ def test_a_misspelt_option_is_refused_before_rows_are_read(monkeypatch, options,
 
 
 def test_build_and_shards_refuse_a_misspelt_option(small, monkeypatch, tmp_path):
-    from tallbayes.shards import partitions
+    from tallbayes.remote import partitions
 
     with pytest.raises(tb.OptionError, match="did you mean 'sigma'"):
         tb.models.build("gaussian", small.model.data, sgima=1.0)
     with pytest.raises(tb.OptionError, match="needs expression="):
         tb.models.build("expression", small.model.data)
-    for name in ("files_of", "partition"):
+    for name in ("handles_of", "partition"):
         if hasattr(partitions, name):
             monkeypatch.setattr(partitions, name, unread)
     with pytest.raises(tb.OptionError, match="did you mean 'sigma'"):

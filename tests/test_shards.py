@@ -21,10 +21,11 @@ from tallbayes.data.moments import Moments
 from tallbayes.data.split import exchangeability_doubts, merge_moments, take, to_power
 from tallbayes.errors import DataError, ModelError, OptionError, StoreError, TallbayesWarning
 from tallbayes.priors import prior_value
+from tallbayes.remote import partition_cache, pool
+from tallbayes.remote.partition_cache import forget, most_held
 from tallbayes.results.distances import between
-from tallbayes.shards import Convention, Partitions, SubPosteriors, diagnose, partition_cache, pool
+from tallbayes.shards import Convention, Partitions, SubPosteriors, diagnose
 from tallbayes.shards.combine import COMBINERS, Consensus, Nonparametric
-from tallbayes.shards.partition_cache import forget, most_held
 from tallbayes.testing import THRESHOLD
 
 ROWS, SHARDS = 3000, 4
@@ -266,7 +267,7 @@ def test_without_dask_the_error_names_the_extra():
     code = (
         "import sys; sys.modules['distributed'] = None\n"
         "import tallbayes as tb\n"
-        "from tallbayes.shards.pool import connect\n"
+        "from tallbayes.remote.pool import connect\n"
         "try: connect('tcp://host:8786')\n"
         "except tb.OptionError as error: print(error)\n"
     )
@@ -497,7 +498,7 @@ def cluster(workers=2):
 
 
 def kept_partitions_of_worker():
-    from tallbayes.shards import partition_cache
+    from tallbayes.remote import partition_cache
 
     return partition_cache._kept is not None
 

@@ -23,7 +23,8 @@ from tallbayes.version import __version__
 if TYPE_CHECKING:
     from tallbayes import auto, models, moves, priors, results, samplers, shards, store
     from tallbayes.api import fit, resume, sample
-    from tallbayes.data import Dataset, read
+    from tallbayes.data import Dataset, Query, read
+    from tallbayes.growth import update
     from tallbayes.mode.search import find_mode
     from tallbayes.partial import partial_posteriors
     from tallbayes.results import Fit, compare_models, load, prior_predictive
@@ -37,6 +38,7 @@ __all__ = [
     "Fit",
     "ModelError",
     "OptionError",
+    "Query",
     "StoreError",
     "TallbayesError",
     "TallbayesWarning",
@@ -60,11 +62,13 @@ __all__ = [
     "samplers",
     "shards",
     "store",
+    "update",
 ]
 
 _HOMES = {
     "Dataset": "data",
     "Fit": "results",
+    "Query": "data",
     "compare": "sampler_comparison",
     "compare_models": "results",
     "find_mode": "mode.search",
@@ -76,6 +80,7 @@ _HOMES = {
     "resume": "api",
     "sample": "api",
     "sample_shards": "shards",
+    "update": "growth",
 }
 """Where the names of the package are defined; modules are imported when they are first used, so that `import tallbayes` is quick."""
 

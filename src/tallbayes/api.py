@@ -18,12 +18,14 @@ from tallbayes.data.response import warn_of_constant_response
 from tallbayes.deadline import Deadline, limited
 from tallbayes.engine import ledger
 from tallbayes.errors import OptionError, StoreError, unknown
-from tallbayes.execution import execute, mode_from_dict
+from tallbayes.execution import execute
 from tallbayes.mode import several
 from tallbayes.mode.laplace import Mode
+from tallbayes.mode.saved_modes import mode_from_dict
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
 from tallbayes.named_priors import PriorLike
+from tallbayes.remote.partitions import Partitions
 from tallbayes.results.fit import Fit
 from tallbayes.results.levels import read_keep
 from tallbayes.results.provenance import recorded_options, recorded_sampler, written_by_user
@@ -58,12 +60,15 @@ def fit(
     dtype: str = "float64",
     na: str = "error",
     data: Any = None,
+    client: Any = None,
     progress: bool = True,
     **options: Any,
 ) -> Fit:
     """Read, model and sample in one line; the remaining options are those of `sample` and of the family.
 
-    The rows, or `data=`, are what `tallbayes.read` reads. Options of the family may also be collected in `family_options`.
+    The rows, or `data=`, are what `tallbayes.read` reads. Options of the family may also be collected in `family_options`. `client`, a
+    `dask.distributed.Client`, leaves the rows where they are: every file is a partition that workers read. `memory="partitions"` does
+    so without a cluster, one file at a time.
 
     >>> import pyarrow as pa, numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -87,13 +92,21 @@ def fit(
         )
     described, settings = _divided(family, family_options, options)
     check_options(sampler=sampler, progress=progress, **settings)
+    if client is not None or memory == "partitions":
+        if store is not None:
+            raise OptionError("store= packs the rows on this machine; leave it out where they stay in partitions.")
+        if na != "error":
+            raise OptionError("na='drop' is not available for rows in partitions; drop the rows with missing values there.")
+        columns = {"offset": offset, "weights": weights, "dtype": dtype, "client": client, "progress": progress}
+        with Partitions.open(source, formula, family, prior, family_options=described, **columns) as partitions:
+            return sample(partitions, sampler, progress=progress, **settings)
     where: dict[str, Any] = {"store": store, "memory": memory, "dtype": dtype, "na": na, "progress": progress}
     rows = read(source, formula, offset=offset, weights=weights, **where)
     return sample(models.build(family, rows, prior, **described), sampler, progress=progress, **settings)
 
 
 def sample(
-    model: Model,
+    model: Model | Partitions,
     sampler: str | Sampler = "auto",
     draws: int = 1000,
     warmup: int = 1000,
@@ -118,7 +131,8 @@ def sample(
     array of one or `chains` starting points. `until_ess` goes on in blocks of `draws` until the smallest bulk effective
     sample size is reached. `max_seconds` ends the run after a time, whatever it is doing: the search for the mode, pilots, warm-up or an
     iteration that takes long; compiling does not count, and chains have at least half of it. `guarantee="exact"` refuses weaker methods.
-    `checkpoint` names a folder from which `tallbayes.resume` continues after a kill. Ctrl-C returns the draws so far.
+    `checkpoint` names a folder from which `tallbayes.resume` continues after a kill. Ctrl-C returns the draws so far. `model` may
+    be `tallbayes.shards.Partitions`, for "exact-minibatch": its rows stay where they are.
 
     `keep` says which draws of levels are kept: "all", "summary" (running statistics and a thinned set), a list of terms such as
     ["1|shop"], or a number of bytes, by default 512 MB, up to which all are kept and beyond which a summary.
@@ -130,6 +144,7 @@ def sample(
     >>> fit.theta.shape, fit.guarantee.kind, fit.status
     ((2, 50, 2), 'EXACT', 'complete')
     """
+    model = model.model if isinstance(model, Partitions) else model
     if not isinstance(model, Model):
         raise OptionError(f"sample needs a model such as tallbayes.models.logistic(data); got a {type(model).__name__}.")
     check_options(
@@ -185,7 +200,7 @@ def sample(
 
 def resume(
     folder: str | Path,
-    model: Model | None = None,
+    model: Model | Partitions | None = None,
     draws: int | None = None,
     sampler: str | Sampler | None = None,
     *,
@@ -208,6 +223,7 @@ def resume(
     ((2, 30, 1), True)
     """
     require_path("folder", folder)
+    model = model.model if isinstance(model, Partitions) else model
     if model is not None:
         require_instance("model", model, Model, "the model of the run, or None to build it again")
     require_cores(cores)

@@ -162,9 +162,24 @@ class Setup:
     why: str = ""
     notes: dict[str, Any] = field(default_factory=dict)  # numbers worth keeping with the fit, in JSON types
 
-    def target(self) -> Target:
-        """A target for one chain."""
+    def target(self, number: int = 0) -> Target:
+        """A target for one chain; its number matters only where chains have rows of their own."""
         return Target(self.model.rows, self.model.prior_terms, self.proxy, counters())
+
+    def advance(
+        self,
+        number: int,
+        rng: np.random.Generator,
+        target: Target,
+        options: Any,
+        state: Any,
+        fresh: bool,
+        theta: np.ndarray,
+        info: np.ndarray,
+        thin: int,
+    ) -> tuple[Any, int, Target]:
+        """`advance` for the chain of a number, and the target to go on with."""
+        return (*advance(rng, target, options, state, fresh, theta, info, thin), target)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +225,7 @@ class Sampler(ABC):
     needs_groups: ClassVar[bool] = False  # whether it serves hierarchical models, and no others
     needs_unknown_scales: ClassVar[bool] = False  # whether it serves priors with unknown scales, and no others
     crosses_modes: ClassVar[bool] = False  # whether its chains weigh separate modes correctly
+    streams: ClassVar[bool] = False  # whether it serves rows in partitions, from streams of rows drawn where they are
     any_rows: ClassVar[bool] = False  # whether it serves models with a `row_limitation`, such as a time series
 
     def __post_init__(self) -> None:
@@ -237,6 +253,11 @@ class Sampler(ABC):
         """`prepare`, for a model that the sampler can serve."""
         if model.grouped and not self.serves_groups:
             raise ModelError(f"{self.name} does not serve models with group effects; use 'minibatch-gibbs' or 'nuts'.")
+        if model.partitions is not None and not self.streams:
+            raise ModelError(
+                f"{self.name} needs the rows on this machine, but they are in partitions. Use 'exact-minibatch', which draws the rows it "
+                "needs where they are, or read them with tallbayes.read(..., memory='disk')."
+            )
         if model.row_limitation and not self.any_rows:
             raise ModelError(
                 f"{self.name} reads single rows with a linear predictor, but the rows of {model.family.name} {model.row_limitation}. "

@@ -15,11 +15,11 @@ from tallbayes.deadline import Deadline, limited
 from tallbayes.engine import ledger
 from tallbayes.errors import OptionError, TallbayesWarning
 from tallbayes.mode import several
-from tallbayes.mode.centring import Frame, centring_of
 from tallbayes.mode.laplace import Mode
-from tallbayes.mode.search import find_mode
+from tallbayes.mode.saved_modes import mode_as_dict
 from tallbayes.model import Model
 from tallbayes.progress import Waiting
+from tallbayes.remote.supply import open_streams
 from tallbayes.results import convergence
 from tallbayes.results.cost import effective_sizes
 from tallbayes.results.fit import Fit
@@ -49,6 +49,8 @@ def execute(
     with limited(limit), ledger.counting() as account:
         setup = sampler.setup(model, mode, description["seed"], progress) if setup is None else setup
     spent = mode.evaluations + (description["auto_evals"] or account.rows)  # `auto` prepared its choice within its own
+    if model.partitions is not None:
+        setup = open_streams(setup, description)
     plan = level_plan(model, description["keep"])
     chains = _chains(sampler, setup, description, plan)
     if saver is not None and new:
@@ -158,7 +160,7 @@ def _collect(
         guarantee=_with_modes(sampler.guarantee, mode),
         why=description["why"] or setup.why,
         status=status,
-        setup={"passes": mode.passes, "evals": spent + account.rows, "seconds": prepared},
+        setup={"passes": mode.passes, "evals": spent + account.rows + _sent_for(setup), "seconds": prepared},
         warmup={
             "iterations": sum(c.iteration for c in chains),
             "evals": sum(c.warmup_evaluations for c in chains),
@@ -168,7 +170,7 @@ def _collect(
         laplace_mean=mode.reference,
         laplace_factor=mode.factor,
         meta=meta,
-        data=model.data,
+        data=None if model.partitions is not None else model.data,
         levels=levels,
     )
     separate = None if sampler.crosses_modes else description["separate_modes"]
@@ -183,24 +185,6 @@ def _collect(
     return result
 
 
-def mode_as_dict(mode: Mode) -> dict[str, Any]:
-    """A mode in JSON types, for a checkpoint."""
-    names = ("reference", "gradient", "hessian", "precision")
-    return {
-        **{k: getattr(mode, k).tolist() for k in names},
-        **{k: getattr(mode, k) for k in ("log_posterior", "passes", "evaluations", "searches")},
-        "warnings": list(mode.warnings),
-        "frame": None if mode.frame is None else [part.tolist() for part in mode.frame[1:]],
-    }
-
-
-def mode_from_dict(model: Model, values: dict[str, Any]) -> Mode:
-    """The inverse of `mode_as_dict`."""
-    if model.grouped or model.unknown_scales:  # not all of it is kept: the search finds the same again
-        return find_mode(model, progress=False)
-    arrays = {k: np.asarray(values[k], float) for k in ("reference", "gradient", "hessian", "precision")}
-    numbers = {k: values[k] for k in ("log_posterior", "passes", "evaluations", "searches")}
-    frame, centring = values["frame"], centring_of(model)
-    if frame is not None and centring is not None:
-        frame = Frame(centring, *(np.asarray(part, float) for part in frame))
-    return Mode(model=model, **{**arrays, **numbers}, frame=frame, warnings=tuple(values["warnings"]))
+def _sent_for(setup: Setup) -> int:
+    """Rows that passes for row streams looked at, in the background of the chains."""
+    return int(setup.notes.get("streams", {}).get("evals", 0))

@@ -112,6 +112,7 @@ class Model:
     )
     grouped: ClassVar[bool] = False  # whether it has effects of groups
     unknown_scales: ClassVar[bool] = False  # whether scales of its prior are unknown
+    partitions: ClassVar[Any] = None  # where the rows are, if they are not on this machine: `tallbayes.remote.Partitions`
     domain: ClassVar[str] = ""  # why `admits` refuses a theta
 
     def __post_init__(self) -> None:
@@ -223,9 +224,13 @@ class Model:
     @cached_property
     def rows(self) -> Any:
         """The rows as compiled code sees them."""
+        return self.rows_over(self.data.records)
+
+    def rows_over(self, records: np.ndarray) -> Any:
+        """Records of any rows of this model as compiled code sees them."""
         if self.nuisances or self.predictors > 1:
-            return MultiIndex(self.member, self.data.records, self.data.d, self.predictors, len(self.nuisances))
-        return SingleIndex(self.member, self.data.records, self.data.d)
+            return MultiIndex(self.member, records, self.data.d, self.predictors, len(self.nuisances))
+        return SingleIndex(self.member, records, self.data.d)
 
     @cached_property
     def prior_terms(self) -> PriorTerms:

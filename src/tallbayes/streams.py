@@ -54,6 +54,10 @@ class Stream(IntEnum):
     CHECKED_RESPONSES = FIRST + 29  # yes-or-no and class responses of these checks
     PRIOR_DRAWS = FIRST + 30  # draws from the prior
     EFFECT_ROWS = FIRST + 31  # rows whose remainders correct average effects
+    STREAM_COUNTS = FIRST + 60  # rows of a block of a row stream from each partition, by chain, stream and block
+    STREAM_ROWS = FIRST + 61  # these rows, by chain, stream, block and partition
+    STREAM_ORDER = FIRST + 62  # their order, by chain, stream and block
+    STREAM_DEMAND = FIRST + 63  # pairs on which the length of row streams is predicted
     CALIBRATED_ROWS = FIRST + 32  # rows of the calibration plot
     SURROGATE = FIRST + 40  # chain on the surrogate by which the reference of unknown scales is found
     NEW_LEVELS = FIRST + 33  # effects of levels that a fit does not know, by factor and level

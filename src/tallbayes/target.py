@@ -17,6 +17,7 @@ from tallbayes.compile import inlinable
 from tallbayes.deadline import present_deadline
 from tallbayes.engine.ledger import record
 from tallbayes.engine.rows import proxy_values, range_gradient, range_value, residual_differences, row_values, rows_at_once
+from tallbayes.engine.streamed_rows import row_number
 from tallbayes.priors import PriorTerms, prior_gradient, prior_value
 from tallbayes.proxies.capabilities import HasBound, HasProxy
 from tallbayes.proxies.taylor import proxy_value
@@ -25,6 +26,7 @@ EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, ORACLE, STOP, SIZE = 0, 1, 2, 3, 4
 COUNTED = ("evals", "evals_value", "evals_gradient", "evals_paper")
 
 RUNNING, BOUND_EXCEEDED, NOT_FINITE, ABANDONED = 0, 1, 2, 3
+WAITING = 5  # for rows, or for a pass over rows, that are elsewhere
 DIVERGED = 16
 GO_ON, END_SOON, END_NOW = (
     0,
@@ -109,7 +111,7 @@ def charge(target: Target) -> None:
 @inlinable
 def row_total(target: Target) -> int:
     """n."""
-    return target.rows.records.shape[0]
+    return row_number(target.rows)
 
 
 @inlinable

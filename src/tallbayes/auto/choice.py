@@ -59,6 +59,9 @@ def choose(model: Model, mode: Mode, guarantee: str | None, seed: int, progress:
     """
     if model.grouped:
         return _hierarchical(model, mode, seed, progress)
+    if model.partitions is not None:
+        why = f"auto chose exact-minibatch: the {model.data.n:,} rows are in partitions, and it draws the few it needs where they are"
+        return Choice(ExactMinibatch(), None, why, [])
     if model.unknown_scales:
         sampler = SurrogateTransition()
         return Choice(sampler, None, f"auto chose {sampler.name}: it alone serves priors with unknown scales", [])

@@ -64,8 +64,12 @@ def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int 
     `indexed=True` lets `row_rate` look up any row of T9.
     """
     model = mode.model
+    if name in mode.tables and not indexed:
+        return mode.tables[name]
     if name != "auto" and name not in NAMES:
         raise unknown("bound", name, [*NAMES, "auto"])
+    if model.partitions is not None:
+        return model.partitions.certify(mode, name)
     if not model.linear:
         return given(mode), "given"
     if model.family.centred_third is not None:
@@ -134,24 +138,29 @@ def _centred(mode: Mode, supremum: float, folder: Path | None) -> Separable:
 
     A_i A_i' is the K x K covariance of the predictors of row i, centred over classes: its largest eigenvalue is |A_i|^2.
     """
-    model = mode.model
-    n, d, k = model.data.n, model.data.d, model.predictors
-    covariance = (mode.factor @ mode.factor.T).reshape(k, d, k, d)
+    n = mode.model.data.n
     weight = allocate((n,), np.float64, folder)
 
     def work(start: int, stop: int) -> None:
-        x, _, _, omega = passes.block(model.rows, start, stop)
-        inner = np.empty((stop - start, k, k))
-        for a in range(k):
-            for b in range(a + 1):
-                inner[:, a, b] = inner[:, b, a] = ((x @ covariance[a, :, b, :]) * x).sum(1)
-        inner -= inner.mean(1, keepdims=True)
-        inner -= inner.mean(2, keepdims=True)
-        largest = np.maximum(np.linalg.eigvalsh(inner)[:, -1], 0.0) * (1.0 + 1e-12)
-        weight[start:stop] = omega * (supremum / 6.0) * largest**1.5
+        weight[start:stop] = centred_weights(mode, supremum, start, stop)
 
     passes.over_chunks(n, CHUNK, work)
     return Separable(build(weight, folder=folder), Cubic())
+
+
+def centred_weights(mode: Mode, supremum: float, start: int, stop: int) -> np.ndarray:
+    """c_i of a range of rows with several predictors."""
+    d, k = mode.model.data.d, mode.model.predictors
+    covariance = (mode.factor @ mode.factor.T).reshape(k, d, k, d)
+    x, _, _, omega = passes.block(mode.model.rows, start, stop)
+    inner = np.empty((stop - start, k, k))
+    for a in range(k):
+        for b in range(a + 1):
+            inner[:, a, b] = inner[:, b, a] = ((x @ covariance[a, :, b, :]) * x).sum(1)
+    inner -= inner.mean(1, keepdims=True)
+    inner -= inner.mean(2, keepdims=True)
+    largest = np.maximum(np.linalg.eigvalsh(inner)[:, -1], 0.0) * (1.0 + 1e-12)
+    return omega * (supremum / 6.0) * largest**1.5
 
 
 def _local(mode: Mode, folder: Path | None) -> Local:

@@ -2,5 +2,6 @@
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.read import read
+from tallbayes.data.sources.database import Query
 
-__all__ = ["Dataset", "read"]
+__all__ = ["Dataset", "Query", "read"]

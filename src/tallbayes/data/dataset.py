@@ -43,6 +43,8 @@ class Dataset:
     _fingerprint: str | None = None
     groups: tuple[GroupFactor, ...] = ()
     order: np.ndarray | None = None  # with groups: the row given by the user that each record holds
+    room: Any = field(default=None, init=False, repr=False)  # memory with room for more rows: `data.append`
+    complete_hashes: list[int] | None = field(default=None, init=False, repr=False)  # of chunks of records that are known
 
     @classmethod
     def from_arrays(
@@ -150,7 +152,7 @@ class Dataset:
     def fingerprint(self) -> str:
         """Hash of the whole content; computed once, at memory speed."""
         if self._fingerprint is None:
-            self._fingerprint = packed.fingerprint(self.records, self.columns, self.response)
+            self._fingerprint = packed.fingerprint(self.records, self.columns, self.response, self.complete_hashes)
             self._fingerprint += "".join(map(fingerprint_of_factor, self.groups))
         return self._fingerprint
 

@@ -15,6 +15,7 @@ from tallbayes.data.plan import make_plan, source_columns
 from tallbayes.data.read import _read_to_memory, learn
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.folder import join_sources
+from tallbayes.data.sources.remote_files import addresses_of, is_address
 from tallbayes.errors import DataError
 
 
@@ -30,7 +31,9 @@ def files_of(paths: Any) -> list[str]:
     files: list[str] = []
     for path in given:
         text = str(path)
-        if Path(text).is_dir():
+        if is_address(text):
+            files += addresses_of(text)
+        elif Path(text).is_dir():
             files += [str(p) for p in sorted(Path(text).iterdir()) if p.is_file() and not p.name.startswith((".", "_"))]
         elif glob.has_magic(text) and not Path(text).exists():
             files += sorted(glob.glob(text, recursive=True))
@@ -38,7 +41,7 @@ def files_of(paths: Any) -> list[str]:
             files.append(text)
     if not files:
         raise DataError(f"there is no file in {paths}; give a folder, a pattern such as rows/*.parquet, or a list of paths.")
-    return [str(Path(p).absolute()) for p in files]
+    return [p if is_address(p) else str(Path(p).absolute()) for p in files]
 
 
 def join_files(files: Sequence[str]) -> Source:
@@ -56,7 +59,18 @@ def plan_of(
     weights: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The plan by which every file is read, and what identifies the files; levels and knots come from one pass over all."""
-    rows = join_files(files)
+    return plan_of_source(join_files(files), formula, response, columns, offset, weights)
+
+
+def plan_of_source(
+    rows: Source,
+    formula: str | None,
+    response: str | None = None,
+    columns: Sequence[str] | None = None,
+    offset: str | None = None,
+    weights: str | None = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same for rows that are joined already."""
     formula, calendar = (formula, {}) if formula is None else cut_calendar(formula, rows)
     rows = with_calendar(rows, calendar)
     plan, general = make_plan(rows, formula, response, columns, offset, weights, calendar=calendar)
@@ -72,6 +86,10 @@ def plan_of(
 
 def read_partition_files(files: Sequence[str], plan: dict[str, Any], dtype: str = "float64") -> Dataset:
     """The rows of some files, packed in memory by a plan that all partitions share."""
-    rows = with_calendar(join_files(files), plan.get("calendar"))
-    rows = complete_rows(rows, source_columns(plan), "error")
+    return packed_source(join_files(files), plan, dtype)
+
+
+def packed_source(rows: Source, plan: dict[str, Any], dtype: str) -> Dataset:
+    """Rows packed in memory by a plan."""
+    rows = complete_rows(with_calendar(rows, plan.get("calendar")), source_columns(plan), "error")
     return _read_to_memory(rows, plan, _float_type(dtype), {"plan": plan}, False)

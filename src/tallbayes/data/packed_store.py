@@ -26,6 +26,7 @@ from tallbayes.errors import StoreError
 from tallbayes.machine import sync_folder
 
 FORMAT = "tallbayes-store-1"
+GROWING = "append.part"  # a file that is there while rows are appended: records beyond those described are its remains
 
 
 def default_folder() -> Path:
@@ -171,7 +172,7 @@ def _open_records(path: Path, description: dict[str, Any]) -> Dataset:
 def _map(file: Path, n: int, width: int, dtype: np.dtype) -> np.ndarray:
     expected = n * width * dtype.itemsize
     actual = file.stat().st_size if file.exists() else 0
-    if actual != expected:
+    if actual < expected or (actual > expected and not (file.parent / GROWING).exists()):
         raise StoreError(
             f"the store {file.parent} is truncated: {actual:,} of {expected:,} bytes. Delete it and read the source again."
         )

@@ -145,6 +145,11 @@ def _existing(path: Path, request: dict[str, Any]) -> Dataset | None:
     if not request["source"] or not path.exists():
         return None
     existing = open_store(path)
+    if existing.recipe.get("appended"):
+        raise StoreError(
+            f"the store {path} was made from this source and has grown by further rows since. Open it with tallbayes.read({str(path)!r}), "
+            "or choose another folder with store=."
+        )
     return existing if _request_of(existing.recipe) == request else None
 
 

@@ -68,8 +68,25 @@ def _mix(words: np.ndarray, seed: int) -> np.uint64:
     return total
 
 
-def fingerprint(records: np.ndarray, columns: tuple[str, ...], response: str) -> str:
-    """Hash of the content of a data set: names, shape, type and every bit of every record.
+def _chunk_rows(records: np.ndarray) -> int:
+    """Rows that are hashed together."""
+    return max(1, (1 << 24) // max(1, records.shape[1]))
+
+
+def complete_hashes(records: np.ndarray, known: list[int] | None = None) -> list[int]:
+    """Hashes of all chunks that more rows would not change, given those of the first ones."""
+    step, out = _chunk_rows(records), list(known or [])
+    for number in range(len(out), records.shape[0] // step):
+        out.append(_chunk_hash(records[number * step : (number + 1) * step], number))
+    return out
+
+
+def _chunk_hash(chunk: np.ndarray, number: int) -> int:
+    return int(_mix(np.ascontiguousarray(chunk).reshape(-1).view(np.uint64), number))
+
+
+def fingerprint(records: np.ndarray, columns: tuple[str, ...], response: str, known: list[int] | None = None) -> str:
+    """Hash of the content of a data set: names, shape, type and every bit of every record. `known` are hashes of its first chunks.
 
     >>> a = np.ones((4, 8)); b = a.copy(); b[2, 3] += 1e-15
     >>> fingerprint(a, ("x",), "y") == fingerprint(a.copy(), ("x",), "y")
@@ -81,8 +98,8 @@ def fingerprint(records: np.ndarray, columns: tuple[str, ...], response: str) ->
 
     digest = hashlib.blake2b(digest_size=16)
     digest.update(repr((tuple(columns), response, records.shape, records.dtype.str)).encode())
-    step = max(1, (1 << 24) // max(1, records.shape[1]))
+    step, known = _chunk_rows(records), known or []
     for number, start in enumerate(range(0, records.shape[0], step)):
-        words = np.ascontiguousarray(records[start : start + step]).reshape(-1).view(np.uint64)
-        digest.update(int(_mix(words, number)).to_bytes(8, "little"))
+        value = known[number] if number < len(known) else _chunk_hash(records[start : start + step], number)
+        digest.update(value.to_bytes(8, "little"))
     return digest.hexdigest()

@@ -11,6 +11,7 @@ nothing of their own.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -34,6 +35,22 @@ from tallbayes.engine.series import Series, range_scores
 from tallbayes.engine.survey import range_curvatures, range_norms, range_suprema, range_third_suprema
 
 BLOCKS = 64
+
+
+class Elsewhere(ABC):
+    """Rows that are not here: sums over all of them come from passes where they are."""
+
+    @abstractmethod
+    def total_value(self, theta: np.ndarray) -> float:
+        """Log-likelihood of all rows."""
+
+    @abstractmethod
+    def total_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """Log-likelihood of all rows and its gradient."""
+
+    @abstractmethod
+    def total_hessian(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """Log-likelihood of all rows, its gradient and its Hessian."""
 
 
 def block_bounds(n: int) -> list[tuple[int, int]]:
@@ -88,12 +105,16 @@ def _over(bounds: list[tuple[int, int]], work: Callable[[int, int], Any], cores:
 
 def total_value(rows: Any, theta: np.ndarray, cores: int | None = None) -> float:
     """Log-likelihood of all rows."""
+    if isinstance(rows, Elsewhere):
+        return rows.total_value(theta)
     theta = np.ascontiguousarray(theta, np.float64)
     return float(sum(_over_rows(rows, lambda a, b: _value(rows, a, b, theta), cores)))
 
 
 def total_gradient(rows: Any, theta: np.ndarray, cores: int | None = None) -> tuple[float, np.ndarray]:
     """Log-likelihood of all rows and its gradient."""
+    if isinstance(rows, Elsewhere):
+        return rows.total_gradient(theta)
     theta = np.ascontiguousarray(theta, np.float64)
 
     def work(a: int, b: int) -> tuple[float, np.ndarray]:
@@ -108,6 +129,8 @@ def total_hessian(
     rows: Any, theta: np.ndarray, cores: int | None = None, shift: np.ndarray | None = None
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Log-likelihood of all rows, its gradient and its Hessian; with `shift`, of rows whose columns are less by it."""
+    if isinstance(rows, Elsewhere):
+        return rows.total_hessian(theta)
     theta = np.ascontiguousarray(theta, np.float64)
 
     def work(a: int, b: int) -> tuple[float, np.ndarray, np.ndarray]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
@@ -32,6 +33,8 @@ class Mode:
     searches: int = 0  # starts from which they were looked for; 0 where there is proven to be one
     frame: Frame | None = None  # curvature with columns less their means, where that of theta has lost its digits
     warnings: tuple[str, ...] = ()  # sentences on what the search has seen, kept with every fit
+    tables: dict[str, Any] = field(default_factory=dict)  # bounds and their names that are known already, by the name asked for
+    found_with: int = 0  # rows of the search, where more have been added since
 
     @cached_property
     def factor(self) -> np.ndarray:

@@ -45,6 +45,10 @@ def _value(proxy: GaussianMoments, white: np.ndarray) -> float:
 def gaussian_moments(mode: Mode) -> GaussianMoments:
     """One pass over the rows of a Gaussian model with unknown sigma."""
     model = mode.model
-    rows = SingleIndex(model.unit_scale_member, model.data.records, model.data.d)
-    value, gradient, hessian = passes.total_hessian(rows, mode.reference[:-1].copy())
+    at = mode.reference[:-1].copy()
+    if model.partitions is not None:
+        value, gradient, hessian = model.partitions.unit_scale_hessian(at)
+    else:
+        rows = SingleIndex(model.unit_scale_member, model.data.records, model.data.d)
+        value, gradient, hessian = passes.total_hessian(rows, at)
     return GaussianMoments(whitening_of(mode), -2.0 * value, gradient, -hessian, model.data.total_weight)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes.contract import Guarantee
-from tallbayes.errors import ModelError, unknown
+from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.models.transforms import Parameters
 from tallbayes.results import cost as costs
 from tallbayes.results.answers import Answers
@@ -37,6 +37,7 @@ class Fit(Answers):
     meta: dict[str, Any] = field(default_factory=dict)  # model, sampler, seed, versions, fingerprint
     data: Any = field(default=None, repr=False)  # the Dataset, as long as it is in memory; not saved
     levels: dict[str, LevelDraws] = field(default_factory=dict)  # effects of levels by term, such as "1|shop"
+    reference: Any = field(default=None, repr=False)  # of an updated fit: mode and tables, for the next update; not saved
 
     @property
     def evals(self) -> np.ndarray:
@@ -190,6 +191,8 @@ class Fit(Answers):
         id: str | Sequence[str] | None = None,
         groups: bool | Mapping[str, Any] = True,
         new_levels: str = "sample",
+        partitions: bool = False,
+        client: Any = None,
     ) -> Any:
         """Mean and interval for each row of new data: of E[y | x] (kind="mean") or of y itself (kind="response").
 
@@ -198,7 +201,8 @@ class Fit(Answers):
         draws are used, with their weights. `out` names a Parquet file to write to as it goes; its path is returned then.
         `id` names columns of `new` that are copied to the result; a pandas frame keeps its index.
         `function(theta, row)`, in JAX, predicts anything else, for models written in JAX too; its row has no response. With
-        kind="response" it is `function(key, theta, row)`, which draws a response.
+        kind="response" it is `function(key, theta, row)`, which draws a response. With `partitions=True`, or a Dask `client` whose
+        workers do it, every file of a folder or pattern gets a file of its own in the folder `out`; a call that was interrupted goes on.
         Softmax: `mean[k]`, `lower[k]`, `upper[k]` of every class; kind="response" gives the likeliest `class` and its
         `probability`.
         With group effects, columns by name hold the levels; `groups={"shop": levels}` gives those of an array. A level that the
@@ -216,8 +220,37 @@ class Fit(Answers):
         (2, 3)
         """
         from tallbayes.results.predict import predict
+        from tallbayes.results.scoring import predict_files
 
+        if partitions or client is not None:
+            if function is not None or offset is not None or id is not None or groups is not True or new_levels != "sample":
+                raise OptionError(
+                    "predictions of many files take their offset from the plan of the fit, and no function=, id=, groups= or new_levels=."
+                )
+            return predict_files(self, new, out, client, kind, prob, draws, seed)
         return predict(self, new, kind, prob, draws, seed, offset, out, function, id, groups, new_levels)
+
+    def update(self, rows: Any, **options: Any) -> Fit:
+        """The fit of the rows so far and of new ones, at the cost of a pass over the new ones; exact as before.
+
+        `rows` is whatever `tallbayes.read` reads, by the same formula, or a Dataset with the same columns. Levels, knots and the
+        scales of a default prior stay those of the first rows; a level that was not among them is refused. Options are those of
+        `tallbayes.sample`, otherwise as before, and `model=` if the rows of the fit cannot be found again. Packed stores grow in their
+        place. The first update of a fit also makes two passes over the old rows; `meta["history"]` lists all of them.
+
+        >>> import numpy as np, tallbayes as tb
+        >>> rng = np.random.default_rng(0)
+        >>> def rows(m):
+        ...     X = np.column_stack([np.ones(m), rng.standard_normal(m)])
+        ...     return tb.Dataset.from_arrays(X, rng.random(m) < 1 / (1 + np.exp(-X[:, 1])))
+        >>> fit = tb.sample(tb.models.logistic(rows(5000)), "exact-minibatch", draws=200, seed=1, progress=False)
+        >>> fit.update(rows(500), seed=2, progress=False).meta["rows"]
+        5500
+        """
+        from tallbayes.results.rebuild import updater
+
+        self._require_plain("update")
+        return updater()(self, rows, options)
 
     def loo(self, model: Any = None, rows: int = 1000, seed: int = 0) -> Any:
         """Expected log predictive density by leave-one-out on a random few rows, an `ELPDData` of arviz-stats.

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
 KINDS = ("mean", "response")
+STAMP = b"tallbayes"  # key in a file of predictions that says what it was made from
 
 
 class Draws(NamedTuple):
@@ -56,6 +57,7 @@ def predict(
     id: str | Sequence[str] | None = None,
     groups: Any = True,
     new_levels: str = "sample",
+    stamp: str | None = None,
 ) -> pd.DataFrame | Path:
     """The table of `Fit.predict`, or the path it was written to."""
     if kind not in KINDS:
@@ -80,7 +82,7 @@ def predict(
         blocks = _by_function(fit, new, function, kind, prob, int(draws), seed, offset)
     blocks = with_ids(blocks, new, id)
     if out is not None:
-        return _write(blocks, Path(out))
+        return _write(blocks, Path(out), None if stamp is None else {STAMP: stamp.encode()})
     return with_index(pd.concat(list(blocks), ignore_index=True), new)
 
 
@@ -107,6 +109,12 @@ def _taken(fit: Fit, predictors: int, index: np.ndarray) -> Draws:
     flat, d = fit.theta.reshape(-1, len(fit.names))[index], len(fit.meta["columns"])
     coefficients = flat[:, : predictors * d].reshape(-1, predictors, d)
     return Draws(coefficients, fit.weights.reshape(-1)[index], flat[:, predictors * d :])
+
+
+def some_theta(fit: Fit, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most `count` draws, (draws, dim), and their weights."""
+    index = _some(fit, count, seed)
+    return fit.theta.reshape(-1, len(fit.names))[index], fit.weights.reshape(-1)[index]
 
 
 def _predicted(
@@ -156,8 +164,7 @@ def _by_function(
         return jax.vmap(lambda key, record: function(key, unpack(theta), program.row(record)))(keys, records)
 
     simulate = jax.jit(draw_rows)
-    index = _some(fit, count, seed)
-    flat, weights = fit.theta.reshape(-1, len(fit.names))[index], fit.weights.reshape(-1)[index]
+    flat, weights = some_theta(fit, count, seed)
     levels = (0.5 - prob / 2, 0.5 + prob / 2)
     for k, (x, shift) in enumerate(design_blocks(fit, new, offset)):
         size = BLOCK if x.shape[0] > BLOCK // 16 else BLOCK // 16  # two shapes, whatever the number of rows
@@ -204,7 +211,7 @@ def intervals(values: np.ndarray, weights: np.ndarray, levels: tuple[float, floa
     return np.array([[np.interp(level, s, v) for s, v in zip(shares, ordered, strict=True)] for level in levels])
 
 
-def _write(blocks: Iterator[pd.DataFrame], path: Path) -> Path:
+def _write(blocks: Iterator[pd.DataFrame], path: Path, metadata: dict[bytes, bytes] | None = None) -> Path:
     """Blocks into a Parquet file as they come: aside, synced and renamed."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -216,7 +223,7 @@ def _write(blocks: Iterator[pd.DataFrame], path: Path) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for block in _grouped(blocks):
-            table = pa.Table.from_pandas(block, preserve_index=False).replace_schema_metadata(None)
+            table = pa.Table.from_pandas(block, preserve_index=False).replace_schema_metadata(metadata)
             writer = pq.ParquetWriter(aside, table.schema) if writer is None else writer
             writer.write_table(table)
         if writer is not None:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.packed_store import open_store
 from tallbayes.data.read import from_recipe
 from tallbayes.errors import DataError, ModelError, StoreError, TallbayesError
 from tallbayes.model import Model
+from tallbayes.prior_terms import PriorTerms
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
+
+
+_updaters: list[Callable[..., Fit]] = []
+
+
+def set_updater(function: Callable[..., Fit]) -> None:
+    """Say what `Fit.update` does: sampling is above results, and `tallbayes.growth` needs both."""
+    _updaters[:] = [function]
+
+
+def updater() -> Callable[..., Fit]:
+    """What `set_updater` was given."""
+    return _updaters[0]
 
 
 def dataset_of(fit: Fit, data: Any = None) -> Dataset:
@@ -49,6 +66,13 @@ def model_of(fit: Fit, model: Model | None = None) -> Model:
             raise ModelError(f"a model written in {described['family']} cannot be built again from a fit; give the model.")
         prior = models.recorded_prior(described, bool(fit.meta.get("default_prior")))
         model = models.build(described["family"], dataset_of(fit), prior, **described["options"])
+        if fit.meta.get("prior_terms"):  # scales of the first rows of an updated fit
+            model.prior_terms = PriorTerms(*map(_like, fit.meta["prior_terms"], model.prior_terms))
     if model.data.fingerprint != fit.meta["fingerprint"] or model.describe() != fit.meta["model"]:
         raise StoreError("this is not the model of the fit, or not its rows; give the model it was made from.")
     return model
+
+
+def _like(value: Any, example: Any) -> Any:
+    """A list or number as an array or number of the type and shape of another."""
+    return np.asarray(value, example.dtype).reshape(example.shape) if isinstance(example, np.ndarray) else type(example)(value)

@@ -305,7 +305,22 @@ def _origin(fit: Fit) -> str:
         "Versions": ", ".join(f"{k} {v}" for k, v in meta.get("versions", {}).items()),
         "Sampler options": str(meta.get("sampler", "")),
     }
-    return _section("Where it comes from", _facts(facts))
+    return _section("Where it comes from", _facts(facts) + _history(meta.get("history", [])))
+
+
+def _history(entries: list[dict[str, Any]]) -> str:
+    """The rows of an updated fit, batch by batch."""
+    if not entries:
+        return ""
+    rows, total = [], 0
+    for entry in entries:
+        total += entry["rows"]
+        source = (entry.get("source") or {}).get("path", "memory")
+        moved = "" if entry.get("moved") is None else f"{entry['moved']:.2f}"
+        anew = "" if "recentred" not in entry else ("yes" if entry["recentred"] else "no")
+        rows.append([str(source), f"{entry['rows']:,}", f"{total:,}", moved, anew])
+    header = ["Rows from", "Rows", "In all", "Mode moved, in posterior sd", "Reference searched for again"]
+    return _folded("History of updates", _table(header, rows), len(rows))
 
 
 def _section(title: str, content: str) -> str:

@@ -40,7 +40,7 @@ class Chain:
         self.number, self.sampler, self.setup = number, sampler, setup
         self.warmup, self.thin = warmup, thin
         self.rng = np.random.Generator(np.random.PCG64(seed))
-        self.target = setup.target()
+        self.target = setup.target(number)
         self.tuning = setup.policy.begin()
         self.options = setup.policy.options(self.tuning, warmup == 0)
         self.state = setup.policy.blank(theta)
@@ -109,7 +109,9 @@ class Chain:
         theta = np.empty((rows, self.state.theta.size))
         info = np.zeros((rows * thin, len(self.sampler.columns)))
         read, begun = int(self.target.counters[EVALS]), time.perf_counter()
-        self.state, made = advance(self.rng, self.target, self.options, self.state, self.fresh, theta, info, thin)
+        self.state, made, self.target = self.setup.advance(
+            self.number, self.rng, self.target, self.options, self.state, self.fresh, theta, info, thin
+        )
         elapsed = time.perf_counter() - begun
         info = thinned(info[: made * thin], self.sampler.columns, thin)
         self.fresh = False

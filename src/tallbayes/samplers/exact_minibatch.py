@@ -115,6 +115,7 @@ class ExactMinibatch(Sampler):
     name: ClassVar[str] = "exact-minibatch"
     Info: ClassVar[type] = Info
     cost: ClassVar[str] = "a few rows, whatever n"
+    streams: ClassVar[bool] = True
 
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""

@@ -280,7 +280,7 @@ class GibbsPolicy(Policy):
 class GibbsSetup(Setup):
     """Rows level by level, and the prior of the coefficients alone."""
 
-    def target(self) -> Target:
+    def target(self, number: int = 0) -> Target:
         """A target for one chain."""
         assert isinstance(self.model, HierarchicalModel)
         return Target(self.model.factor_rows(0), self.model.coefficient_terms, self.proxy, counters())
@@ -292,7 +292,7 @@ class CrossedSetup(Setup):
 
     rows: Any = None
 
-    def target(self) -> Target:
+    def target(self, number: int = 0) -> Target:
         """A target for one chain."""
         assert isinstance(self.model, HierarchicalModel)
         return Target(self.rows, self.model.coefficient_terms, self.proxy, counters())

@@ -17,8 +17,19 @@ from tallbayes.compile import declared, generic, inlinable, jit
 from tallbayes.contract import Setup, positions
 from tallbayes.engine import passes
 from tallbayes.engine.rounding import rounding
+from tallbayes.engine.streamed_rows import awaiting, most_candidates
 from tallbayes.proxies.taylor import proxy_value, unwhiten
-from tallbayes.target import BOUND_EXCEEDED, Target, charge, log_likelihood_gap, log_prior, residual_gaps, row_total, stop_run
+from tallbayes.target import (
+    BOUND_EXCEEDED,
+    WAITING,
+    Target,
+    charge,
+    log_likelihood_gap,
+    log_prior,
+    residual_gaps,
+    row_total,
+    stop_run,
+)
 
 
 class Info(NamedTuple):
@@ -122,11 +133,14 @@ def residual_ratio(
     expected = dominating(options.rate, total)
     info[AT.rate] = expected
     n = row_total(target)
-    if not expected < n:
+    if not expected < most_candidates(target.rows):
         info[AT.full_read] = 1.0
         info[AT.rows] = n
         proxies = proxy_value(target.proxy.proxy, other_white) - proxy_value(target.proxy.proxy, white)
-        return log_likelihood_gap(target, theta, other) - proxies
+        gap = log_likelihood_gap(target, theta, other)
+        if awaiting(target.rows):
+            stop_run(target, WAITING, -1)
+        return gap - proxies
     if expected <= 0.0:
         return 0.0
     count = rng.poisson(expected)
@@ -134,6 +148,9 @@ def residual_ratio(
     index, limit, gap = np.empty(count, np.int64), np.empty(count), np.empty(count)
     for k in range(count):
         index[k], limit[k] = draw_row(rng, bound, rates, total)
+        if index[k] < 0:  # a stream has run dry: the chunk is run again when it has been refilled
+            stop_run(target, WAITING, -1)
+            return 0.0
     residual_gaps(target, index, theta, other, gap)
     ratio = 0.0
     for k in range(count):
@@ -174,7 +191,7 @@ def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[floa
     rates = np.zeros(rate_count(certified.bound))
     total = total_rate(certified.bound, np.zeros(white.size), white, rates)
     residual, error = 0.0, 0.0
-    if not total < row_total(target) or row_total(target) <= rows:
+    if isinstance(setup.model.rows, passes.Elsewhere) or not total < row_total(target) or row_total(target) <= rows:
         rows_at = [passes.total_value(setup.model.rows, at) for at in (theta, reference)]  # compiled, unlike this function
         residual = rows_at[0] - rows_at[1] - proxies
     elif total > 0.0:

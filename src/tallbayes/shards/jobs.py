@@ -18,10 +18,10 @@ from tallbayes.machine import peak_memory
 from tallbayes.mode.search import mode_of_part
 from tallbayes.model import Model
 from tallbayes.priors import Prior, PriorTerms
+from tallbayes.remote.partition_cache import partition
+from tallbayes.remote.partition_passes import ModelSpec, worker_cores
 from tallbayes.results.fit import Fit
 from tallbayes.run.checkpoint import Checkpoint
-from tallbayes.shards.partition_cache import partition
-from tallbayes.shards.partitions import ModelSpec, _cores
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +92,9 @@ def sample_shard(job: Job) -> Fit:
     if folder is not None and resumed:
         if Checkpoint(folder).read()["seed"] != job.options["seed"]:
             raise StoreError(f"{folder} holds a shard of another run; give another checkpoint folder or delete it.")
-        fit = api.resume(folder, model, cores=_cores() or 1, progress=False)
+        fit = api.resume(folder, model, cores=worker_cores() or 1, progress=False)
     else:
-        fit = api.sample(model, sampler, cores=_cores() or 1, checkpoint=folder, progress=False, **job.options)
+        fit = api.sample(model, sampler, cores=worker_cores() or 1, checkpoint=folder, progress=False, **job.options)
     fit.meta["shard"] = {
         "number": job.number,
         "rows": model.data.n,
@@ -110,14 +110,14 @@ def sample_shard(job: Job) -> Fit:
 def shard_densities(job: Job, theta: np.ndarray) -> np.ndarray:
     """Log density of the sub-posterior at every point of (points, dim): a pass over the shard for each."""
     model = job.model()
-    return np.array([passes.total_value(model.rows, at, _cores()) + model.log_prior(at) for at in theta])
+    return np.array([passes.total_value(model.rows, at, worker_cores()) + model.log_prior(at) for at in theta])
 
 
 def shard_site(job: Job) -> tuple[np.ndarray, np.ndarray, int]:
     """Second-order expansion of the log-likelihood of a shard at the mode of its sub-posterior, as r and Q, and the evaluations it took."""
     model = job.model()
-    mode = mode_of_part(model, _cores(), 1e-3)
-    _, gradient = passes.total_gradient(model.rows, mode.reference, _cores())
+    mode = mode_of_part(model, worker_cores(), 1e-3)
+    _, gradient = passes.total_gradient(model.rows, mode.reference, worker_cores())
     return gradient - mode.hessian @ mode.reference, -mode.hessian, mode.evaluations + model.data.n
 
 

@@ -21,6 +21,9 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
 from tallbayes.priors import FLAT, NORMAL, Prior, PriorTerms
+from tallbayes.remote.partition_passes import require_exchangeable_rows
+from tallbayes.remote.partitions import Partitions
+from tallbayes.remote.pool import connect, gather
 from tallbayes.results.fit import Fit
 from tallbayes.shards.combine import (
     Combination,
@@ -33,8 +36,6 @@ from tallbayes.shards.combine import (
     resolve,
 )
 from tallbayes.shards.jobs import FileRows, Job, ModelRows, PackedRows, portable_spec, sample_shard, shard_densities, shard_site
-from tallbayes.shards.partitions import Partitions, require_exchangeable_rows
-from tallbayes.shards.pool import connect, gather
 from tallbayes.shards.shard_fit import ShardFit, collect, effective_size
 from tallbayes.streams import Stream, generator, sequence
 

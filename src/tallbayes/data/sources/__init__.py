@@ -11,7 +11,8 @@ from tallbayes.data.sources import csv as _csv
 from tallbayes.data.sources import ipc as _ipc
 from tallbayes.data.sources import parquet as _parquet
 from tallbayes.data.sources.file_identity import require_file
-from tallbayes.data.sources.folder import folder
+from tallbayes.data.sources.folder import folder, join_sources
+from tallbayes.data.sources.remote_files import addresses_of, is_address, remote_parquet
 from tallbayes.data.sources.sqlite import PREFIX, sqlite
 from tallbayes.data.sources.stream import stream
 from tallbayes.errors import DataError
@@ -37,6 +38,8 @@ def open_source(source: Any) -> Source:
         text = str(source)
         if text.startswith(PREFIX):
             return sqlite(text)
+        if is_address(text):
+            return _remote(text)
         if "\0" in text:
             raise DataError(f"{text!r} is no usable path.")
         if Path(text).is_dir() or (glob.has_magic(text) and not Path(text).exists()):
@@ -48,6 +51,14 @@ def open_source(source: Any) -> Source:
         f"cannot read a {type(source).__name__}; give a path, an object with __arrow_c_stream__ (polars, pandas, pyarrow, "
         "duckdb), or use Dataset.from_arrays."
     )
+
+
+def _remote(address: str) -> Source:
+    files = addresses_of(address)
+    if files == [address]:
+        return remote_parquet(address)
+    parts = [remote_parquet(name) for name in files]
+    return join_sources(files, parts, {"path": address, "files": [part.identity for part in parts]})
 
 
 def _file(path: Path) -> Source:

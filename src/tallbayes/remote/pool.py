@@ -70,7 +70,8 @@ def run(
     with Progress(label, len(arguments), progress) as bar:
         for number, result in _local(task, arguments, workers) if client is None else _remote(task, arguments, client, label):
             if isinstance(result, TaskFailure):
-                raise type(result.error)(f"shard {number}: {result.error}" if len(arguments) > 1 else str(result.error))
+                noun = "partition" if label == "partitions" else "shard"
+                raise type(result.error)(f"{noun} {number}: {result.error}" if len(arguments) > 1 else str(result.error))
             bar.advance(1, f"{bar.done + 1} of {len(arguments)} {label}")
             yield number, result
 

@@ -1,4 +1,4 @@
-"""Rows that no machine holds: partitions on disk, and full passes over them on a Dask cluster or on threads.
+"""Rows that no machine holds: partitions, and full passes over them on a Dask cluster or one at a time on this machine.
 
 A pass visits every partition where it can be read, and returns sums: value, gradient and Hessian of the log-likelihood, which
 give the mode, the Laplace fit and the sum of all Taylor proxies; the largest whitened norm; and the totals of the certified
@@ -12,7 +12,6 @@ import hashlib
 import json
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,26 +19,30 @@ from typing import Any
 import numpy as np
 
 from tallbayes import models
-from tallbayes.bounds.catalogue import half_octave
 from tallbayes.bounds.pair_functions import OVERFLOW, angular, psi
+from tallbayes.bounds.streamed import Reservoir, StreamedClasses, StreamedSeparable
+from tallbayes.bounds.tables import Angular, Cubic
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, _float_type
-from tallbayes.data.file_partitions import files_of, plan_of
 from tallbayes.data.moments import Moments
 from tallbayes.data.plan import plan_names
 from tallbayes.data.split import exchangeability_doubts, merge_moments
-from tallbayes.engine import ledger, passes
-from tallbayes.errors import DataError, ModelError, OptionError
+from tallbayes.engine import ledger
+from tallbayes.engine.passes import Elsewhere
+from tallbayes.errors import DataError, ModelError
 from tallbayes.mode.laplace import Mode
-from tallbayes.mode.search import TOLERANCE, announce, collinear_sentences, converge, mode_of_part, start
+from tallbayes.mode.search import TOLERANCE, announce, collinear_sentences, converge, start
 from tallbayes.model import Model
-from tallbayes.priors import Prior, PriorTerms
+from tallbayes.named_priors import PriorLike
 from tallbayes.progress import Progress
-from tallbayes.shards.partition_cache import forget, most_held, partition, release
-from tallbayes.shards.pool import connect, gather
+from tallbayes.remote import partition_passes as tasks
+from tallbayes.remote.partition_cache import forget, release
+from tallbayes.remote.partition_passes import ModelSpec
+from tallbayes.remote.partition_sources import handles_of, plan_of_partitions
+from tallbayes.remote.pool import connect, gather
+from tallbayes.remote.row_weights import PartTotals, Request, Weighting, bound_of, join_totals
 
-CLASSES = 41  # half-octaves of the whitened norm, as in bound T9
-_CHUNK = 1 << 16
+MOST_BYTES = 1 << 30  # of row streams that a run may move
 
 
 class RemoteDataset(Dataset):
@@ -56,33 +59,41 @@ class RemoteDataset(Dataset):
         return np.empty(0)
 
 
-class _AbsentRows:
-    """In the place of rows: whatever would read them says where they are."""
+class AbsentRows(Elsewhere):
+    """In the place of rows: sums come from passes, and whatever would read single rows says where they are."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+
+    def total_value(self, theta: np.ndarray) -> float:
+        """Log-likelihood of all rows: one pass."""
+        return self._partitions.total_value(theta)
+
+    def total_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """Log-likelihood of all rows and its gradient: one pass."""
+        return self._partitions.total_gradient(theta)
+
+    def total_hessian(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """Log-likelihood of all rows, its gradient and its Hessian: one pass."""
+        return self._partitions.total_hessian(theta)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise ModelError(
-            "the rows of this model are in partitions; use the passes of tallbayes.shards.Partitions, or read the rows on one machine "
-            "with tallbayes.read(..., memory='disk')."
-        )
+        raise ModelError(ABSENT)
 
 
-@dataclass(frozen=True)
-class ModelSpec:
-    """What a worker needs to know of a model, in types that travel."""
+class AbsentRecords(np.ndarray):
+    """In the place of records: none can be read."""
 
-    plan: dict[str, Any]
-    dtype: str
-    family: str
-    options: dict[str, Any]
+    def __getitem__(self, index: Any) -> Any:
+        raise ModelError(ABSENT)
 
-    def model(self, data: Dataset, prior: Prior, terms: PriorTerms | None = None) -> Model:
-        """The model over the rows of a partition; `terms` are those of a prior whose scales come from all rows."""
-        model = models.build(self.family, data, prior, **self.options)
-        if terms is not None:
-            model.prior_terms = terms
-        return model
+
+ABSENT = (
+    "the rows of this model are in partitions; use the passes of tallbayes.shards.Partitions, or read the rows on one machine "
+    "with tallbayes.read(..., memory='disk')."
+)
 
 
 @dataclass(frozen=True)
@@ -123,13 +134,19 @@ class Partitions:
     True
     """
 
-    files: list[list[str]]
+    files: list[Any]  # handles of the partitions: lists of paths, or objects
     spec: ModelSpec
-    prior: Prior | None
+    prior: PriorLike
     parts: list[Moments]
-    identity: dict[str, Any]
+    fingerprints: list[str]
     client: Any = None
     held: list[int] = field(default_factory=list)  # partitions that each task saw alive in its process, at most
+    most_bytes: float = MOST_BYTES
+    passes: int = 0
+    stream_sums: tuple[Weighting, np.ndarray] | None = (
+        None  # of the last bound: total weight of every stream in every partition
+    )
+    _model: weakref.ref[Model] | None = None
 
     @classmethod
     def open(
@@ -137,7 +154,7 @@ class Partitions:
         paths: Any,
         formula: str | None = None,
         family: str = "logistic",
-        prior: Prior | None = None,
+        prior: PriorLike = None,
         *,
         client: Any = None,
         partitions: int | None = None,
@@ -147,26 +164,36 @@ class Partitions:
         offset: str | None = None,
         weights: str | None = None,
         dtype: str = "float64",
+        most_bytes: float = MOST_BYTES,
         progress: bool = False,
     ) -> Partitions:
         """Plan all partitions at once (levels and knots from one pass if the formula needs them), then check and count each.
 
-        `paths` is a folder, a pattern or a list of files, one partition each unless `partitions` groups them.
+        `paths` is a folder, a pattern or a list of files, one partition each unless `partitions` groups them; or a Dask dataframe or
+        bag, or a list of delayed values or tables. Empty partitions are left out. `most_bytes` is what row streams of a run may move.
         """
         options = dict(family_options or {})
         models.check_family(family, options)
         _float_type(dtype)
-        client, files = connect(client), files_of(paths)
-        groups = _group_files(files, partitions)
-        plan, identity = gather(plan_of, [(files, formula, response, columns, offset, weights)], client, label="plan")[0]
+        client = connect(client)
+        groups = handles_of(paths, partitions, client)
+        asked = (groups, formula, response, columns, offset, weights)
+        named = all(isinstance(g, list) for g in groups)  # files are planned where they can be read
+        plan, _ = gather(plan_of_partitions, [asked], client if named else None, label="plan")[0]
         spec = ModelSpec(plan, dtype, family, options)
-        results = gather(_survey, [(group, spec) for group in groups], client, label="partitions", progress=progress, workers=1)
+        jobs = [(group, spec) for group in groups]
+        results = gather(tasks.survey_partition, jobs, client, label="partitions", progress=progress, workers=1)
+        filled = [k for k, f in enumerate(results) if f[0] is not None]
+        if not filled:
+            raise DataError("all partitions are empty: there are no rows.")
+        groups, results = [groups[k] for k in filled], [results[k] for k in filled]
         parts = [f[0] for f in results]
         largest = float(max(p.high[len(plan_names(plan))] for p in parts))
         for name, value in models.family_of({"family": family, "options": options}).row_options(largest).items():
             if options.get(name) is None:
                 options[name] = value
-        return cls(groups, spec, prior, parts, identity, client, [f[1] for f in results])
+        prints, held = [f[2] for f in results], [f[1] for f in results]
+        return cls(groups, spec, prior, parts, prints, client, held, most_bytes)
 
     def __post_init__(self) -> None:
         weakref.finalize(self, forget, repr(self.spec.plan))  # what passes kept in this process goes with the object
@@ -195,15 +222,24 @@ class Partitions:
         plan, kind = self.spec.plan, np.dtype(self.spec.dtype)
         names = plan_names(plan)
         flags = (plan["offset"] is not None, plan["weights"] is not None)
-        digest = hashlib.blake2b(json.dumps([self.identity, plan], sort_keys=True).encode(), digest_size=16).hexdigest()
-        empty = np.empty((0, packed.width_of(len(names), kind)), kind)
+        digest = hashlib.blake2b(json.dumps([self.fingerprints, plan], sort_keys=True).encode(), digest_size=16).hexdigest()
+        empty = np.empty((0, packed.width_of(len(names), kind)), kind).view(AbsentRecords)
         return RemoteDataset(empty, names, plan["response"], merge_moments(self.parts), *flags, None, {"plan": plan}, digest)
 
-    @cached_property
+    @property
     def model(self) -> Model:
-        """The model without its rows: names, prior and moments; whatever needs rows says so."""
-        model = models.build(self.spec.family, self.data, self.prior, **self.spec.options)
-        model.rows = _AbsentRows()
+        """The model without its rows: names, prior and moments; sums come from passes, and whatever needs single rows says so."""
+        model = None if self._model is None else self._model()
+        if model is None:
+            if "expression" in self.spec.options:
+                raise ModelError(
+                    "a model from an expression learns its certificate from the responses, so it needs its rows on one machine; read them "
+                    "with tallbayes.read(..., memory='disk')."
+                )
+            model = models.build(self.spec.family, self.data, self.prior, **self.spec.options)
+            model.rows = AbsentRows(self)
+            model.partitions = self  # type: ignore[misc]
+            self._model = weakref.ref(model)  # the model holds the partitions, not they it
         return model
 
     def exchangeability_doubts(self) -> list[str]:
@@ -212,27 +248,25 @@ class Partitions:
 
     def total_value(self, theta: np.ndarray) -> float:
         """Log-likelihood of all rows: one pass."""
-        return float(sum(self._over(_value, np.asarray(theta, float))))
+        return float(sum(self._over(tasks.value, np.asarray(theta, float))))
 
     def total_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """Log-likelihood of all rows and its gradient: one pass."""
-        results = self._over(_gradient, np.asarray(theta, float))
+        results = self._over(tasks.gradient, np.asarray(theta, float))
         return float(sum(f[0] for f in results)), np.sum([f[1] for f in results], axis=0)
 
     def total_hessian(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Log-likelihood of all rows, its gradient and its Hessian: one pass."""
-        results = self._over(_hessian, np.asarray(theta, float))
-        return (
-            float(sum(f[0] for f in results)),
-            np.sum([f[1] for f in results], axis=0),
-            np.sum([f[2] for f in results], axis=0),
-        )
+        return _sum_hessians(self._over(tasks.hessian, np.asarray(theta, float)))
 
     def find_mode(self, tolerance: float = TOLERANCE, progress: bool = True) -> Mode:
         """The posterior mode by passes over all partitions, started from the mode of the first."""
         with Progress("finding the mode", None, progress) as bar:
             first, read = gather(
-                _mode_of, [(self.files[0], self.spec, self.prior, self.model.prior_terms)], self.client, label="mode"
+                tasks.mode_of_partition,
+                [(self.files[0], self.spec, self.fingerprints[0], self.prior, self.model.prior_terms)],
+                self.client,
+                label="mode",
             )[0]
             theta = start(self.model) if first is None else first
             mode = converge(self.model, self.total_hessian, theta, tolerance, bar)
@@ -242,15 +276,51 @@ class Partitions:
 
     def largest_norm(self, mode: Mode) -> float:
         """Largest |L'x_i| of all rows: one pass."""
-        return float(max(self._over(_largest, mode.factor)))
+        return float(max(self._over(tasks.largest_norm, mode.factor)))
 
     def totals(self, mode: Mode, largest: float | None = None) -> Totals:
         """Totals of the bounds of exact minibatch: one pass, and one for the largest norm if it is not given."""
         self._require_bound()
         top = self.largest_norm(mode) if largest is None else largest
-        results = self._over(_totals, mode.reference, mode.factor, top)
-        counts, local, everywhere = (np.sum([f[k] for f in results], axis=0) for k in (0, 2, 3))
-        return Totals(counts, np.max([f[1] for f in results], axis=0), local, everywhere, all(f[4] for f in results))
+        joined = join_totals(self._part_totals(Weighting("T9", mode.reference, mode.factor, top)), 2)
+        local, everywhere = joined.sums.reshape(-1, 2).T
+        return Totals(joined.counts, joined.radius, local, everywhere, bool(joined.finite[1]))
+
+    def certify(self, mode: Mode, name: str = "auto") -> tuple[Any, str]:
+        """The bound by which streams of rows are drawn, without rows yet, and its name: one pass, two for T9."""
+        model = self.model
+        name = bound_of(model, name)
+        top = self.largest_norm(mode) if name == "T9" else 1.0
+        weighting = Weighting(name, mode.reference, np.ascontiguousarray(mode.factor), top)
+        parts = self._part_totals(weighting)
+        joined = join_totals(parts, weighting.tables)
+        self.stream_sums = weighting, np.stack([p.sums for p in parts])
+        none = np.zeros(weighting.streams, np.int64)
+        reservoir = Reservoir(np.zeros(1), none, none.copy(), none.copy(), none.copy())
+        if name == "T9":
+            local, everywhere = (np.ascontiguousarray(t) for t in joined.sums.reshape(-1, 2).T)
+            return StreamedClasses(joined.radius, local, everywhere, bool(joined.finite[1]), reservoir), name
+        if not joined.finite[0]:
+            raise ModelError(
+                f"at least one row has no bound {name} of its third derivative. Read the rows on one machine and use a full-data sampler "
+                "such as 'nuts', use a narrower prior, or rescale a column with very large values."
+            )
+        pair = Angular() if model.family.centred_third is None else Cubic()
+        return StreamedSeparable(float(joined.sums[0]), pair, reservoir), name
+
+    def unit_scale_hessian(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """The sums that a Gaussian model with unknown sigma needs: one pass."""
+        return _sum_hessians(self._over(tasks.unit_scale_hessian, np.asarray(theta, float)))
+
+    def draw(self, weighting: Weighting, requests: list[list[Request]], seed: int) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+        """Rows and weights for the requests to each partition, drawn where they are: one pass over the partitions that have any."""
+        busy = [k for k, wanted in enumerate(requests) if wanted]
+        arguments = [(weighting, requests[k], seed, k) for k in busy]
+        results = iter(self._over(tasks.requested_rows, parts=busy, each=arguments))
+        return [next(results) if wanted else [] for wanted in requests]
+
+    def _part_totals(self, weighting: Weighting) -> list[PartTotals]:
+        return self._over(tasks.totals, weighting)
 
     def take(self, index: Any) -> Dataset:
         """Rows by their numbers, counted over the partitions in order: reads every partition that holds one of them."""
@@ -261,8 +331,7 @@ class Partitions:
         part = np.searchsorted(ends, index, side="right")
         holders = np.unique(part)
         inside = [index[part == k] - (ends[k] - self.parts[k].n) for k in holders]
-        jobs = [(self.files[k], self.spec, rows) for k, rows in zip(holders, inside, strict=True)]
-        results = gather(_rows, jobs, self.client, label="rows")
+        results = self._over(tasks.rows_at, parts=list(holders), each=[(rows,) for rows in inside])
         out, kind = packed.empty(index.size, self.data.d, np.dtype(self.spec.dtype)), self.data
         for k, records in zip(holders, results, strict=True):
             out[part == k] = records
@@ -277,117 +346,32 @@ class Partitions:
                 f"there are no class totals for this {model.family.name} model; read its rows on one machine for exact minibatch."
             )
 
-    def _over(self, task: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Results of a task on every partition, in their order."""
-        jobs = [(files, self.spec, self.prior, *arguments) for files in self.files]
-        results = gather(_on_partition, [(task, *job) for job in jobs], self.client, label="partitions", workers=1)
+    def _over(
+        self, task: Callable[..., Any], *arguments: Any, parts: list[int] | None = None, each: list[Any] | None = None
+    ) -> list[Any]:
+        """Results of a task on every partition, in their order; `parts` are those to visit, `each` their own arguments."""
+        visited = list(range(len(self.files))) if parts is None else parts
+        own = [()] * len(visited) if each is None else each
+        jobs = [
+            (task, self.files[k], self.spec, self.fingerprints[k], *arguments, *more)
+            for k, more in zip(visited, own, strict=True)
+        ]
+        results = gather(tasks.on_partition, jobs, self.client, label="partitions", workers=1)
         self.held += [f[1] for f in results]
+        self.passes += 1
+        ledger.record(sum(self.parts[k].n for k in visited))
         return [f[0] for f in results]
 
     def __repr__(self) -> str:
         return f"Partitions({len(self.files)} partitions, {self.n:,} rows, {self.spec.family}, {self.model.dim} parameters)"
 
 
-def _group_files(files: list[str], count: int | None) -> list[list[str]]:
-    if count is None or count == len(files):
-        return [[f] for f in files]
-    if not isinstance(count, int | np.integer) or not 1 <= count <= len(files):
-        raise OptionError(
-            f"{len(files)} files cannot make {count} partitions: a file is the smallest. Give at most {len(files)}, or write more files "
-            "with tallbayes.shards.repartition."
-        )
-    return [list(part) for part in np.array_split(np.asarray(files, dtype=object), count)]
-
-
-def _cores() -> int | None:
-    """Threads a pass may use: those of the Dask worker it runs in, or all."""
-    try:
-        from distributed import get_worker
-
-        return int(get_worker().state.nthreads)
-    except (ImportError, ValueError):
-        return None
-
-
-def require_exchangeable_rows(model: Model) -> None:
-    """Refuse a model whose rows depend on those before them: parts of the rows have no likelihood of their own.
-
-    >>> import numpy as np, tallbayes as tb
-    >>> require_exchangeable_rows(tb.models.arma(np.random.default_rng(0).standard_normal(100)))
-    Traceback (most recent call last):
-    ...
-    tallbayes.errors.ModelError: the rows of this model (arma) are not exchangeable: each depends on those before it, so they can be
-    neither permuted nor split into shards or partitions. Sample all rows in their order with tallbayes.sample(model).
-    """
-    if not model.exchangeable:
-        raise ModelError(
-            f"the rows of this model ({model.family.name}) are not exchangeable: each depends on those before it, so they can be neither "
-            "permuted nor split into shards or partitions. Sample all rows in their order with tallbayes.sample(model)."
-        )
-
-
-def _survey(files: list[str], spec: ModelSpec) -> tuple[Moments, int]:
-    """Moments of a partition, whose responses suit the family and whose rows may be split."""
-    with partition(files, spec.plan, spec.dtype) as data:
-        require_exchangeable_rows(spec.model(data, models.priors.normal(1.0)))
-        return data.moments, most_held()
-
-
-def _on_partition(
-    task: Callable[..., Any], files: list[str], spec: ModelSpec, prior: Prior | None, *arguments: Any
-) -> tuple[Any, int]:
-    with partition(files, spec.plan, spec.dtype) as data:
-        rows = spec.model(
-            data, models.priors.normal(1.0)
-        ).rows  # passes are over likelihoods; the prior is added once, elsewhere
-        return task(rows, *arguments), most_held()
-
-
-def _value(rows: Any, theta: np.ndarray) -> float:
-    return passes.total_value(rows, theta, _cores())
-
-
-def _gradient(rows: Any, theta: np.ndarray) -> tuple[float, np.ndarray]:
-    return passes.total_gradient(rows, theta, _cores())
-
-
-def _hessian(rows: Any, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    return passes.total_hessian(rows, theta, _cores())
-
-
-def _largest(rows: Any, factor: np.ndarray) -> float:
-    return float(passes.whitened_norms(rows, factor, _cores()).max())
-
-
-def _totals(rows: Any, reference: np.ndarray, factor: np.ndarray, largest: float) -> tuple[Any, ...]:
-    def work(first: int, last: int) -> tuple[Any, ...]:
-        norm, curvature, supremum = passes.survey(rows, first, last, factor, reference)
-        octave, cube, finite = half_octave(norm, max(largest, 1e-300)), norm**3 / 6.0, np.isfinite(supremum)
-        radius = np.zeros(CLASSES)
-        np.maximum.at(radius, octave, norm)
-        sums = [
-            np.bincount(octave, w, CLASSES)
-            for w in (np.ones(norm.size), curvature * cube, np.where(finite, supremum, 0.0) * cube)
-        ]
-        return sums[0], radius, sums[1], sums[2], bool(finite.all())
-
-    results = passes.over_ranges(passes.row_count(rows), _CHUNK, work, _cores())
-    sums = [np.sum([f[k] for f in results], axis=0) for k in (0, 2, 3)]
-    return sums[0], np.max([f[1] for f in results], axis=0), sums[1], sums[2], all(f[4] for f in results)
-
-
-def _rows(files: list[str], spec: ModelSpec, index: np.ndarray) -> np.ndarray:
-    with partition(files, spec.plan, spec.dtype) as data:
-        return np.array(data.records[index])
-
-
-def _mode_of(files: list[str], spec: ModelSpec, prior: Prior | None, terms: PriorTerms) -> tuple[np.ndarray | None, int]:
-    """The mode of one partition under the whole prior, None where it has none of its own; and the evaluations of the search."""
-    theta = None
-    with partition(files, spec.plan, spec.dtype) as data, ledger.counting() as account, suppress(ModelError):
-        model = spec.model(data, models.priors.weakly_informative() if prior is None else prior, terms)
-        theta = mode_of_part(model, _cores(), 1e-3).reference
-    return theta, account.rows
+def _sum_hessians(results: list[Any]) -> tuple[float, np.ndarray, np.ndarray]:
+    return (
+        float(sum(f[0] for f in results)),
+        np.sum([f[1] for f in results], axis=0),
+        np.sum([f[2] for f in results], axis=0),
+    )
 
 
 def find_partitioned_mode(

@@ -2,19 +2,22 @@
 
 Passes go over the same partitions again and again. A process keeps the last one it packed and drops it before it reads the
 next, under a lock, so that it never holds two; `most_held` counts what was alive at once, for tests. `release` ends it, here and on
-the workers of a cluster: `sample_shards` calls it when it is done, and so does `Partitions.close`.
+the workers of a cluster: `sample_shards` calls it when it is done, and so does `Partitions.close`. Partitions that are objects in
+memory already are packed anew for every pass.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from tallbayes.data.dataset import Dataset
-from tallbayes.data.file_partitions import read_partition_files
+from tallbayes.errors import DataError
+from tallbayes.remote.partition_sources import is_files, name_of, read_partition
 
 _lock = threading.RLock()
 _kept: tuple[tuple[tuple[str, ...], str, str], Dataset] | None = None
@@ -23,20 +26,34 @@ _most = 0
 
 
 @contextmanager
-def partition(files: Sequence[str], plan: dict[str, Any], dtype: str) -> Iterator[Dataset]:
-    """The rows of a partition, while the process works on no other."""
+def partition(handle: Any, plan: dict[str, Any], dtype: str, fingerprint: str | None = None) -> Iterator[Dataset]:
+    """The rows of a partition, while the process works on no other; refused if they are not those of the fingerprint."""
     global _kept, _most
-    key = (tuple(files), repr(plan), dtype)
+    key = (tuple(map(_stamp, handle)) if is_files(handle) else (), repr(plan), dtype)
     with _lock:
-        if _kept is None or _kept[0] != key:
+        if _kept is None or not key[0] or _kept[0] != key:
             _kept = None
-            data = read_partition_files(files, plan, dtype)
+            data = read_partition(handle, plan, dtype)
+            if fingerprint is not None and data.fingerprint != fingerprint:
+                raise DataError(
+                    f"{name_of(handle)} has changed since it was opened, so sums and rows of one run would come from different data. Open "
+                    "the partitions again and start a new run."
+                )
             _alive.add(data)
             _most = max(_most, len(_alive))
-            _kept = (key, data)
+            _kept = (key, data) if key[0] else None
         else:
             data = _kept[1]
         yield data
+
+
+def _stamp(path: str) -> str:
+    """Path, size and time of a file: one that has changed is read again."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return path  # reading it says what is wrong
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
 def most_held() -> int:

@@ -1,0 +1,293 @@
+"""Row streams of the chains: drawn where the rows live, a block at a time, used once and in order, refilled before they run dry.
+
+Block b of stream s of chain c has a fixed number of rows. How many come from each partition is one multinomial draw by the totals of
+the stream there; the partition draws them i.i.d. by weight; one uniform shuffle puts them in order, without which the law would be
+wrong. All three are seeded by (c, s, b), and the second by the partition too, so the rows of a stream are the same whatever the
+workers, their failures and the time of a refill.
+
+A chain that meets the end of a stream, or a decision that needs all rows, stops in the middle of an iteration. The chunk is then run
+again from its start, with the same random numbers, once the rows or the answer are here: the count of candidates and the rows that
+were looked at are the same, and nothing is redrawn, truncated or used twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tallbayes.bounds.streamed import Reservoir, stream_rates
+from tallbayes.bounds.tables import rate_count, total_rate
+from tallbayes.contract import Setup, advance
+from tallbayes.data import records as packed
+from tallbayes.engine.streamed_rows import QUESTIONS, StreamedRows
+from tallbayes.errors import ModelError
+from tallbayes.model import Model
+from tallbayes.remote.partitions import Partitions
+from tallbayes.remote.row_weights import Request, Weighting
+from tallbayes.schemes.poisson_minibatch import dominating
+from tallbayes.streams import Stream, generator
+from tallbayes.target import SIZE, STATUS, WAITING, Target
+
+PAIRS = 200  # of Laplace draws on which the length of streams is predicted
+SPARE = 4.0  # rows of a stream beyond its prediction, and standard deviations
+LOW = 0.1  # share of a block that is left when the next one is sent for
+MOST_CANDIDATES = 1 << 20  # of a decision: beyond, a pass over all rows moves less
+MOST_PASSES = 1000  # decisions on all rows that a run may be predicted to need
+ANSWERS = 64  # log-likelihoods of all rows that a chain remembers
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a run is expected to need."""
+
+    blocks: np.ndarray  # rows of a block of each stream
+    full_reads: float  # decisions of a chain on all rows
+
+
+def predict(setup: Setup, sums: np.ndarray, iterations: int, seed: int) -> Demand:
+    """Rows of each stream and decisions on all rows, from pairs of Laplace draws; the first stage spares a part of them."""
+    bound, n = setup.proxy.bound, setup.model.data.n
+    rate = setup.policy.options(setup.policy.begin(), True).rate
+    pairs = generator(seed, Stream.STREAM_DEMAND).standard_normal((PAIRS, 2, setup.model.dim))
+    rows, full, rates = np.zeros(sums.size), 0, np.zeros(rate_count(bound))
+    for white, other in pairs:
+        part = np.zeros(sums.size)
+        total = total_rate(bound, white, other, rates)
+        expected = dominating(rate, total)
+        if not expected < min(n, MOST_CANDIDATES):
+            full += 1
+        elif total > 0.0:
+            stream_rates(bound, rates, total, part)
+            rows += part * (expected / total)
+    rows *= iterations / PAIRS
+    blocks = np.where(sums > 0.0, np.ceil(1.2 * rows + SPARE * np.sqrt(rows) + SPARE), 0.0).astype(np.int64)
+    return Demand(blocks, full / PAIRS * iterations)
+
+
+class StreamSupply:
+    """The streams of all chains, as far as they are here."""
+
+    def __init__(
+        self, partitions: Partitions, weighting: Weighting, sums: np.ndarray, blocks: np.ndarray, seed: int, chains: int
+    ) -> None:
+        self.partitions, self.weighting, self.sums = partitions, weighting, sums
+        self.sizes, self.seed = blocks, seed
+        self.held: dict[tuple[int, int], dict[int, tuple[np.ndarray, np.ndarray]]] = {}  # blocks by chain and stream
+        self.versions = dict.fromkeys(range(chains), 0)
+        self.positions: dict[int, np.ndarray] = {}
+        self.built: dict[int, int] = {}
+        self.notes: dict[str, Any] = {"rows": 0, "bytes": 0, "passes": 0, "full_reads": 0, "evals": 0}
+        self._lock, self._pass = threading.Lock(), threading.Lock()
+        self._pool = ThreadPoolExecutor(1)
+        self._refill: Future[None] | None = None
+
+    def target(self, model: Model, proxy: Any, number: int) -> Target:
+        """A target without rows yet. Positions of the streams follow the counters, so that checkpoints keep them."""
+        counters = np.zeros(SIZE + self.sizes.size, np.int64)
+        self.positions.setdefault(number, counters[SIZE:])
+        dim, n = model.dim, model.data.n
+        records = packed.empty(1, model.data.d, np.dtype(self.partitions.spec.dtype))
+        known, asked = np.empty((0, dim + 1)), np.zeros(1 + QUESTIONS * dim)
+        rows = StreamedRows(model.rows_over(records), n, min(n, MOST_CANDIDATES), known, asked)
+        none = np.zeros(self.sizes.size, np.int64)
+        reservoir = Reservoir(np.zeros(1), none, none.copy(), none.copy(), counters[SIZE:])
+        return Target(rows, model.prior_terms, proxy._replace(bound=proxy.bound._replace(reservoir=reservoir)), counters)
+
+    def refreshed(self, number: int, target: Target, reach: np.ndarray) -> Target:
+        """The target with every row up to position `reach` of the streams, and with those that have come since."""
+        reservoir = target.proxy.bound.reservoir
+        self._require(number, reservoir.position, reach)
+        if self._refill is not None and self._refill.done():
+            self._refill.result()  # raises what a refill met
+        low = reservoir.last - reservoir.position < LOW * self.sizes
+        if low.any() and (self._refill is None or self._refill.done()):
+            self._refill = self._pool.submit(self._fetch_wanted)
+        with self._lock:
+            if self.built.get(number) == self.versions[number] and (reservoir.first <= reservoir.position).all():
+                return target
+            self.built[number] = self.versions[number]
+            return self._rebuilt(number, target)
+
+    def _rebuilt(self, number: int, target: Target) -> Target:
+        position = target.proxy.bound.reservoir.position
+        base, first, last = (np.zeros(self.sizes.size, np.int64) for _ in range(3))
+        parts: list[tuple[np.ndarray, np.ndarray]] = []
+        at = 0
+        for s in np.flatnonzero(self.sizes):
+            blocks = self.held.get((number, int(s)), {})
+            block = int(position[s] // self.sizes[s])
+            for old in [b for b in blocks if b < block]:
+                del blocks[old]  # every row of it is spent
+            base[s], first[s], last[s] = at, block * self.sizes[s], block * self.sizes[s]
+            while block in blocks:
+                parts.append(blocks[block])
+                last[s] += self.sizes[s]
+                at += int(self.sizes[s])
+                block += 1
+        d = self.partitions.data.d
+        records = packed.empty(max(1, at), d, np.dtype(self.partitions.spec.dtype))
+        weight = np.zeros(max(1, at))
+        if parts:
+            records[:, : d + 3] = np.concatenate([p[0] for p in parts])
+            weight[:] = np.concatenate([p[1] for p in parts])
+        bound = target.proxy.bound
+        reservoir = Reservoir(weight, base, first, last, position)
+        rows = target.rows._replace(inner=target.rows.inner._replace(records=records))
+        return target._replace(rows=rows, proxy=target.proxy._replace(bound=bound._replace(reservoir=reservoir)))
+
+    def _missing(self, number: int, position: np.ndarray, reach: np.ndarray) -> list[tuple[int, int, int]]:
+        """Blocks (chain, stream, block) between two positions that are not here."""
+        with self._lock:
+            return [
+                (number, int(s), block)
+                for s in np.flatnonzero(self.sizes)
+                for block in range(int(position[s] // self.sizes[s]), int(reach[s] // self.sizes[s]) + 1)
+                if block not in self.held.get((number, int(s)), {})
+            ]
+
+    def _wanted(self) -> list[tuple[int, int, int]]:
+        """Blocks that chains have reached and the next ones of streams that run low."""
+        wanted = []
+        for number, position in self.positions.items():
+            ahead = position + (LOW * self.sizes).astype(np.int64)
+            wanted += self._missing(number, position, ahead)
+        return wanted
+
+    def _require(self, number: int, position: np.ndarray, reach: np.ndarray) -> None:
+        """Wait until the rows between two positions are here; one pass serves all chains."""
+        if self._missing(number, position, reach):
+            with self._pass:
+                if missing := self._missing(number, position, reach):
+                    self._fetch(list(dict.fromkeys([*missing, *self._wanted()])))
+
+    def _fetch_wanted(self) -> None:
+        with self._pass:
+            if wanted := self._wanted():
+                self._fetch(wanted)
+
+    def _fetch(self, wanted: list[tuple[int, int, int]]) -> None:
+        """Draw blocks in one pass, shuffle them, and keep them."""
+        requests: list[list[Request]] = [[] for _ in range(self.sums.shape[0])]
+        for chain, stream, block in wanted:
+            for part, count in enumerate(self._allocation(chain, stream, block)):
+                if count:
+                    requests[part].append(Request(chain, stream, block, int(count)))
+        results = self.partitions.draw(self.weighting, requests, self.seed)
+        pieces: dict[tuple[int, int, int], list[tuple[np.ndarray, np.ndarray]]] = {key: [] for key in wanted}
+        for asked, sent in zip(requests, results, strict=True):
+            for request, piece in zip(asked, sent, strict=True):
+                pieces[request.chain, request.stream, request.block].append(piece)
+                self.notes["rows"] += piece[1].size
+                self.notes["bytes"] += piece[0].nbytes + piece[1].nbytes
+        self.notes["passes"] += 1
+        self.notes["evals"] += sum(self.partitions.parts[k].n for k, asked in enumerate(requests) if asked)
+        with self._lock:
+            for (chain, stream, block), parts in pieces.items():
+                order = self._order(chain, stream, block)
+                records, weight = (np.concatenate([p[k] for p in parts])[order] for k in (0, 1))
+                self.held.setdefault((chain, stream), {})[block] = records, weight
+                self.versions[chain] = self.versions.get(chain, 0) + 1
+
+    def _allocation(self, chain: int, stream: int, block: int) -> np.ndarray:
+        """Rows of a block from each partition: multinomial, by the totals of the stream there."""
+        share = self.sums[:, stream] / self.sums[:, stream].sum()
+        return generator(self.seed, Stream.STREAM_COUNTS, chain, stream, block).multinomial(self.sizes[stream], share)
+
+    def _order(self, chain: int, stream: int, block: int) -> np.ndarray:
+        return generator(self.seed, Stream.STREAM_ORDER, chain, stream, block).permutation(int(self.sizes[stream]))
+
+    def answered(self, target: Target) -> Target:
+        """The target with the log-likelihood of all rows where it was asked for: one pass each."""
+        rows, dim = target.rows, target.rows.known.shape[1] - 1
+        asked = rows.asked[1 : 1 + int(rows.asked[0]) * dim].reshape(-1, dim)
+        values = [self.partitions.total_value(theta) for theta in asked]
+        self.notes["full_reads"] += len(values)
+        self.notes["evals"] += len(values) * self.partitions.n
+        known = np.vstack([rows.known[-ANSWERS:], np.column_stack([asked, values])])
+        rows.asked[0] = 0.0
+        return target._replace(rows=rows._replace(known=known))
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedSetup(Setup):
+    """A setup whose chains read streams."""
+
+    supply: Any = None
+
+    def target(self, number: int = 0) -> Target:
+        """A target for one chain, with its own streams."""
+        return self.supply.target(self.model, self.proxy, number)
+
+    def advance(
+        self,
+        number: int,
+        rng: np.random.Generator,
+        target: Target,
+        options: Any,
+        state: Any,
+        fresh: bool,
+        theta: np.ndarray,
+        info: np.ndarray,
+        thin: int,
+    ) -> tuple[Any, int, Target]:
+        """`advance`; again from its start, with the same random numbers, each time that rows or an answer were missing."""
+        begun, counted = rng.bit_generator.state, target.counters.copy()
+        reach = counted[SIZE:]
+        while True:
+            target = self.supply.refreshed(number, target, reach)
+            after, made = advance(rng, target, options, state, fresh, theta, info, thin)
+            if target.counters[STATUS] != WAITING:
+                return after, made, target
+            reach = target.counters[SIZE:].copy()
+            if target.rows.asked[0] > 0.0:
+                target = self.supply.answered(target)
+            rng.bit_generator.state = begun
+            target.counters[:] = counted
+
+
+def open_streams(setup: Setup, description: dict[str, Any]) -> Setup:
+    """The setup of a run over partitions, with streams for its chains; refused if they would move too much.
+
+    The sizes of blocks are kept in the description of the run, so that a resumed run has the same streams.
+    """
+    partitions: Partitions = setup.model.partitions
+    if not hasattr(setup.proxy.bound, "reservoir"):
+        return setup  # a likelihood that its sums describe: no row is read
+    assert partitions.stream_sums is not None
+    weighting, sums = partitions.stream_sums
+    if description.get("blocks") is None:
+        iterations = description["warmup"] + description["draws"] * description["thin"]
+        demand = predict(setup, sums.sum(0), iterations, description["seed"])
+        _refuse_absurd(setup.model, demand, description["chains"])
+        description["blocks"] = demand.blocks.tolist()
+    blocks = np.asarray(description["blocks"], np.int64)
+    supply = StreamSupply(partitions, weighting, sums, blocks, description["seed"], description["chains"])
+    supply.notes["predicted_bytes"] = int(blocks.sum()) * _row_bytes(setup.model) * description["chains"]
+    return StreamedSetup(setup.model, setup.policy, setup.proxy, setup.why, {**setup.notes, "streams": supply.notes}, supply)
+
+
+def _row_bytes(model: Model) -> int:
+    """Of a row that travels: columns, response, offset and weight, and the weight it was drawn with."""
+    return (model.data.d + 3) * np.dtype(model.partitions.spec.dtype).itemsize + 8
+
+
+def _refuse_absurd(model: Model, demand: Demand, chains: int) -> None:
+    size, most = float(demand.blocks.sum()) * _row_bytes(model) * chains, model.partitions.most_bytes
+    advice = (
+        "Ask for fewer draws or chains, use fewer columns, read the rows on one machine with memory='disk', or, if they may not leave "
+        "their place, use tallbayes.sample_shards."
+    )
+    if size > most:
+        raise ModelError(
+            f"the row streams of this run would move about {size / 1e9:.2g} GB ({demand.blocks.sum():,} rows per chain), more than "
+            f"most_bytes={most:.3g}. {advice}"
+        )
+    if demand.full_reads * chains > MOST_PASSES:
+        raise ModelError(
+            f"about {demand.full_reads * chains:,.0f} decisions of this run would need a pass over all partitions: the posterior is too "
+            f"far from normal, or has too many columns for its rows. {advice}"
+        )
