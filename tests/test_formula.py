@@ -566,7 +566,7 @@ def test_parts_of_dates_are_columns():
     np.testing.assert_array_equal(design(data.recipe["plan"], pa.Table.from_pandas(frame)), data.records[:, : data.d])
     weekdays = planned("y ~ days_since(when) + (1 | weekday(when))", frame)
     assert weekdays.groups[0].name == "weekday(when)"
-    np.testing.assert_array_equal(weekdays.groups[0].codes, when.dt.weekday.to_numpy()[weekdays.order])
+    np.testing.assert_array_equal(weekdays.groups[0].codes, when.dt.day_of_week.to_numpy()[weekdays.order])
     np.testing.assert_allclose(weekdays.records[weekdays.order.argsort()[0], 1], 18_260.25)
 
 

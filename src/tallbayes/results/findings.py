@@ -32,7 +32,7 @@ def formula_of(fit: Fit) -> str:
         if meta.get("intercept") is None:
             right = "0 + " + right
     for name, own in meta["model"].get("groups", {}).items():
-        right += f" + ({' + '.join(own['terms'])} | {name})"
+        right += f" + ({' + '.join(own['terms'])} | {own.get('factor', name)})"
     return f"{meta.get('response', 'y')} ~ {right}"
 
 

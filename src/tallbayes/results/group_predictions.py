@@ -37,8 +37,8 @@ class NewGroups:
         if new_levels not in NEW_LEVELS:
             raise unknown("new_levels", new_levels, NEW_LEVELS)
         self.fit, self.new_levels, self.seed = fit, new_levels, seed
-        described = fit.meta["model"].get("groups", {})
-        self.factors: dict[str, tuple[str, ...]] = {name: tuple(own["terms"]) for name, own in described.items()}
+        self.blocks = term_blocks(fit.meta["model"])
+        self.factors = {name: tuple(term for block in blocks for term in block) for name, blocks in self.blocks.items()}
         self.added: dict[str, dict[str, int]] = {name: {} for name in self.factors}
 
     @property
@@ -116,7 +116,7 @@ class NewGroups:
         out = {}
         own = {factor.name: factor for factor in data.groups}
         for name, terms in self.factors.items():
-            if name not in own or own[name].terms != terms:
+            if terms != tuple(term for factor in data.groups if factor.name == name for term in factor.terms):
                 raise DataError(
                     f"the model has effects of {', '.join(terms)} by {name!r}, which the Dataset has not; make it with the groups of the "
                     "fit, or predict with groups=False."
@@ -134,7 +134,7 @@ class NewGroups:
         flat = fit.theta.reshape(chains * draws, -1)[index]
         for name, terms in self.factors.items():
             effects = [fit.levels[f"{term}|{name}"].at(index, draws) for term in terms]
-            out.append(GroupDraws(effects, _covariance_factors(fit.names, flat, name, terms)))
+            out.append(GroupDraws(effects, _covariance_factors(fit.names, flat, name, self.blocks[name])))
         return out
 
     def add(self, eta: np.ndarray, extra: np.ndarray, draws: Sequence[GroupDraws]) -> None:
@@ -154,16 +154,29 @@ class NewGroups:
             at += 1 + len(terms)
 
 
-def _covariance_factors(names: Sequence[str], theta: np.ndarray, factor: str, terms: tuple[str, ...]) -> np.ndarray:
-    """Cholesky factors of the covariance of a level at each draw."""
-    q = len(terms)
+def term_blocks(described: Mapping[str, Any]) -> dict[str, list[tuple[str, ...]]]:
+    """The effects of each grouping factor of a model, those that are correlated in one block.
+
+    >>> term_blocks({"groups": {"1 | g": {"factor": "g", "terms": ["1"]}, "x | g": {"factor": "g", "terms": ["x"]}}})
+    {'g': [('1',), ('x',)]}
+    """
+    out: dict[str, list[tuple[str, ...]]] = {}
+    for name, own in described.get("groups", {}).items():
+        out.setdefault(own.get("factor", name), []).append(tuple(own["terms"]))
+    return out
+
+
+def _covariance_factors(names: Sequence[str], theta: np.ndarray, factor: str, blocks: list[tuple[str, ...]]) -> np.ndarray:
+    """Cholesky factors of the covariance of a level at each draw; effects of different blocks are uncorrelated."""
+    terms = [term for block in blocks for term in block]
     sds = theta[:, [names.index(f"{term}|{factor}_sigma") for term in terms]]
-    correlation = np.tile(np.eye(q), (theta.shape[0], 1, 1))
-    for i in range(q):
-        for j in range(i):
-            name = f"{factor}_corr" if q == 2 else f"{factor}_corr[{terms[j]},{terms[i]}]"
-            if name in names:  # uncorrelated terms have none
-                correlation[:, i, j] = correlation[:, j, i] = theta[:, names.index(name)]
+    correlation, at = np.tile(np.eye(len(terms)), (theta.shape[0], 1, 1)), 0
+    for block in blocks:
+        for i in range(len(block)):
+            for j in range(i):
+                name = f"{factor}_corr" if len(block) == 2 else f"{factor}_corr[{block[j]},{block[i]}]"
+                correlation[:, at + i, at + j] = correlation[:, at + j, at + i] = theta[:, names.index(name)]
+        at += len(block)
     return sds[:, :, None] * np.linalg.cholesky(correlation)
 
 
@@ -182,11 +195,15 @@ def levels_of_rows(data: Dataset, index: np.ndarray) -> dict[str, tuple[np.ndarr
     """Levels and terms of some records of a Dataset, as `groups=` of `Fit.predict` takes them; True if it has no groups."""
     if not data.groups:
         return True
-    out = {}
-    for factor in data.groups:
-        q = len(factor.terms)
-        terms = (
-            np.ones((index.size, 1)) if factor.first < 0 else data.records[index, factor.first : factor.first + q].astype(float)
-        )
-        out[factor.name] = (factor.labels[factor.codes[index]], terms)
-    return out
+    records = data.records[index].astype(float)
+    return {f.name: (f.labels[f.codes[index]], effect_columns(data, f.name, records)) for f in data.groups}
+
+
+def effect_columns(data: Dataset, name: str, records: np.ndarray) -> np.ndarray:
+    """The columns of all effects of a factor in some records of a Dataset."""
+    parts = [
+        np.ones((records.shape[0], 1)) if f.first < 0 else records[:, f.first : f.first + len(f.terms)]
+        for f in data.groups
+        if f.name == name
+    ]
+    return np.hstack(parts)

@@ -14,20 +14,23 @@ from tallbayes.errors import DataError, unknown
 from tallbayes.results.new_rows import BLOCK
 
 
-def with_ids(blocks: Iterable[pd.DataFrame], new: Any, names: str | Sequence[str] | None) -> Iterator[pd.DataFrame]:
+def with_ids(blocks: Iterable[pd.DataFrame], new: Any, names: str | Sequence[str] | None) -> Iterable[pd.DataFrame]:
     """Blocks of predictions with the columns that identify their rows before them."""
     if names is None:
-        yield from blocks
-        return
+        return blocks
     wanted = [names] if isinstance(names, str) else list(names)
-    for block, own in zip(blocks, _id_blocks(new, wanted), strict=True):
-        clash = [name for name in wanted if name in block.columns]
+    return _joined(blocks, _id_blocks(_source(new, wanted), wanted), wanted)
+
+
+def _joined(blocks: Iterable[pd.DataFrame], ids: Iterable[pd.DataFrame], names: list[str]) -> Iterator[pd.DataFrame]:
+    for block, own in zip(blocks, ids, strict=True):
+        clash = [name for name in names if name in block.columns]
         if clash:
             raise DataError(f"a column of the predictions is called {clash[0]!r}, too; rename the id column.")
         yield pd.concat([own, block], axis=1)
 
 
-def _id_blocks(new: Any, names: list[str]) -> Iterator[pd.DataFrame]:
+def _source(new: Any, names: list[str]) -> arrow.Source:
     import pyarrow as pa
 
     if isinstance(new, dict):
@@ -43,6 +46,10 @@ def _id_blocks(new: Any, names: list[str]) -> Iterator[pd.DataFrame]:
         if name not in source.names:
             raise DataError(f"new has no column {name!r} for id=: {unknown('column', name, source.names)}")
     arrow.refuse_ambiguous(source.names, names)
+    return source
+
+
+def _id_blocks(source: arrow.Source, names: list[str]) -> Iterator[pd.DataFrame]:
     waiting: list[pd.DataFrame] = []
     count = 0
     for batch in source.batches(names):

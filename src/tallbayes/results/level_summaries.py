@@ -106,7 +106,8 @@ def intraclass(fit: Fit, prob: float) -> pd.DataFrame:
             f"the intraclass correlation of the family {family.name!r} depends on the mean of the response, so there is no single one. It "
             "is known for gaussian, logistic and probit models; look at the standard deviations of fit.summary() instead."
         )
-    variances = {name: fit.draws(f"{CONSTANT}|{name}_sigma") ** 2 for name, own in groups.items() if CONSTANT in own["terms"]}
+    factors = [own.get("factor", name) for name, own in groups.items() if CONSTANT in own["terms"]]
+    variances = {name: fit.draws(f"{CONSTANT}|{name}_sigma") ** 2 for name in factors}
     if not variances:
         raise ModelError("the intraclass correlation needs a random intercept, and the model has none.")
     member = family.member_of(**described["options"])

@@ -18,7 +18,7 @@ from tallbayes.data.groups import CONSTANT
 from tallbayes.data.packed_store import open_store
 from tallbayes.data.sources import open_source
 from tallbayes.errors import DataError, unknown
-from tallbayes.results.group_predictions import NewGroups
+from tallbayes.results.group_predictions import NewGroups, effect_columns
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -168,9 +168,8 @@ def _from_dataset(fit: Fit, data: Dataset, groups: NewGroups | None) -> Iterator
         x = block[:, : data.d]
         if groups is not None:
             given = {}
-            for name, terms in groups.factors.items():
-                at = own[name].first
-                given[name] = (tables[name][own[name].codes[part]], None if at < 0 else block[:, at : at + len(terms)])
+            for name in groups.factors:
+                given[name] = (tables[name][own[name].codes[part]], effect_columns(data, name, block))
             x = groups.joined(given, x)
         yield x, block[:, data.d + 1] if data.has_offset else None
 

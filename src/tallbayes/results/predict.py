@@ -80,10 +80,10 @@ def predict(
         blocks = _predicted(fit, family, rows, effects, kind, prob, int(draws), seed)
     else:
         blocks = _by_function(fit, new, function, kind, prob, int(draws), seed, offset)
-    blocks = with_ids(blocks, new, id)
+    identified = with_ids(blocks, new, id)
     if out is not None:
-        return _write(blocks, Path(out), None if stamp is None else {STAMP: stamp.encode()})
-    return with_index(pd.concat(list(blocks), ignore_index=True), new)
+        return _write(identified, Path(out), None if stamp is None else {STAMP: stamp.encode()})
+    return with_index(pd.concat(list(identified), ignore_index=True), new)
 
 
 def _takes(function: Any, count: int) -> bool:
@@ -211,7 +211,7 @@ def intervals(values: np.ndarray, weights: np.ndarray, levels: tuple[float, floa
     return np.array([[np.interp(level, s, v) for s, v in zip(shares, ordered, strict=True)] for level in levels])
 
 
-def _write(blocks: Iterator[pd.DataFrame], path: Path, metadata: dict[bytes, bytes] | None = None) -> Path:
+def _write(blocks: Iterable[pd.DataFrame], path: Path, metadata: dict[bytes, bytes] | None = None) -> Path:
     """Blocks into a Parquet file as they come: aside, synced and renamed."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -241,7 +241,7 @@ def _write(blocks: Iterator[pd.DataFrame], path: Path, metadata: dict[bytes, byt
     return path
 
 
-def _grouped(blocks: Iterator[pd.DataFrame], size: int = 32) -> Iterator[pd.DataFrame]:
+def _grouped(blocks: Iterable[pd.DataFrame], size: int = 32) -> Iterator[pd.DataFrame]:
     """Blocks joined by the dozen, so that a file has few row groups."""
     waiting: list[pd.DataFrame] = []
     for block in blocks:
