@@ -19,12 +19,14 @@ from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, Packer, _float_type
 from tallbayes.data.design import DesignMatrices, plain_matrix, survey
 from tallbayes.data.formula import Formula
+from tallbayes.data.merge import merge_rows
 from tallbayes.data.packed_store import StoreWriter, default_folder, open_store
 from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_double, source_columns
 from tallbayes.data.precision import require_kept
+from tallbayes.data.response_functions import apply_response_function, response_function
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.ipc import ipc
-from tallbayes.errors import DataError, StoreError, unknown
+from tallbayes.errors import DataError, OptionError, StoreError, unknown
 from tallbayes.machine import available_memory
 from tallbayes.progress import Progress
 
@@ -42,6 +44,7 @@ def read(
     store: str | Path | None = None,
     memory: str = "auto",
     dtype: str = "float64",
+    merge: bool = False,
     progress: bool = True,
 ) -> Dataset:
     """Read rows from files, databases, packed stores and Arrow objects; never the whole source at once.
@@ -49,9 +52,11 @@ def read(
     `source` is a .parquet, .csv or .arrow file, a folder or pattern of such files, `"sqlite:path.db::table"` or
     `"sqlite:path.db::SELECT ..."`, a packed store, or any object with `__arrow_c_stream__`. Say what to read with a formula
     (`"y ~ x1 + C(group)"`, `"y ~ ."`) or with `response=` and optionally `columns=`; either way an intercept is added unless
-    the formula says `+ 0`. `offset=` and `weights=` name columns; `offset="log(Exposure)"` takes a logarithm.
+    the formula says `+ 0`. `offset=` and `weights=` name columns; `offset="log(Exposure)"` takes a logarithm. A response of two columns is
+    `"censored(time, event) ~ x1"` or `"p(successes, trials) ~ x1"`.
     `memory="auto"` keeps packed rows in memory when they fit easily and memory-maps them from a store on disk otherwise;
-    `"ram"` and `"disk"` insist. A store is reused as long as its source is unchanged.
+    `"ram"` and `"disk"` insist. A store is reused as long as its source is unchanged. `merge=True` merges identical rows into one with
+    their weights added, which leaves the posterior as it is.
 
     >>> import pyarrow as pa, tallbayes as tb
     >>> table = pa.table({"y": [0, 1, 1], "x": [1.0, 2.0, 3.0], "t": [1.0, 1.0, 2.0]})
@@ -59,6 +64,17 @@ def read(
     >>> data.columns, data.has_offset
     (('Intercept', 'x'), True)
     """
+    if merge:
+        what = {"response": response, "columns": columns, "offset": offset, "weights": weights}
+        return merge_rows(read(source, formula, **what, store=store, memory=memory, dtype=dtype, progress=progress))  # type: ignore[arg-type]
+    special = response_function(formula)
+    if special is not None:
+        if weights is not None:
+            raise OptionError(f"weights= cannot be given together with {special.name}(...) in the formula.")
+        made = read(
+            source, special.formula, offset=offset, weights=special.second, memory="ram", dtype=dtype, progress=progress
+        )
+        return apply_response_function(made, special.name)
     if memory not in ("auto", "ram", "disk"):
         raise unknown("memory", memory, ("auto", "ram", "disk"))
     if isinstance(source, str | Path) and _is_store(source):
@@ -102,7 +118,10 @@ def from_recipe(recipe: dict[str, Any], store: str | None, progress: bool = True
             DesignMatrices(plan)
     except (KeyError, TypeError, DataError) as error:
         raise StoreError(f"the description of the rows is damaged ({error!r}); give the model to resume.") from error
-    return _read_to_memory(open_source(path), plan, kind, recipe, progress)
+    data = _read_to_memory(open_source(path), plan, kind, recipe, progress)
+    if "response_function" in plan:
+        data = apply_response_function(data, plan["response_function"])
+    return merge_rows(data) if "merged_from" in plan else data
 
 
 def _is_store(source: str | Path) -> bool:
