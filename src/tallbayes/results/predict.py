@@ -97,7 +97,7 @@ def _predicted(
 ) -> Iterator[pd.DataFrame]:
     member = family.member_of(**fit.meta["model"]["options"])
     draws, levels = some_draws(fit, family.predictors(member), count, seed), (0.5 - prob / 2, 0.5 + prob / 2)
-    simulated = kind == "response" and family.response not in ("binary", "class")
+    simulated = kind == "response" and family.response not in ("binary", "class", "ordinal")
     if simulated and family.simulate is None:
         raise ModelError(f"responses of the family {family.name!r} cannot be simulated; use kind='mean'.")
     for k, (x, shift) in enumerate(design_blocks(fit, new, offset)):
@@ -111,7 +111,13 @@ def _predicted(
             if simulated and family.simulate is not None:
                 rng = generator(seed, Stream.RESPONSES, k)
                 values = family.simulate(rng, member, eta, draws.nuisances)
-            mean = values if simulated and not family.mean_known else family.mean(eta)
+            if family.full_mean is not None:
+                mean = family.full_mean(member, eta, draws.nuisances)
+            else:
+                mean = values if simulated and not family.mean_known else family.mean(eta)
+        if family.response == "ordinal":
+            yield _class_table(mean, draws, kind, levels)
+            continue
         center = mean @ draws.weights / draws.weights.sum()
         if kind == "response" and not simulated:
             ends = np.stack([np.asarray(1.0 - center < level, float) for level in levels])
@@ -160,7 +166,11 @@ def _classes(
     x: np.ndarray, draws: Draws, mean_of: Callable[[np.ndarray], np.ndarray], kind: str, levels: tuple[float, float]
 ) -> pd.DataFrame:
     """Probabilities of the classes of a softmax model; an offset is common to all classes and changes nothing."""
-    p = mean_of(np.einsum("nd,skd->nsk", x, draws.coefficients))
+    return _class_table(mean_of(np.einsum("nd,skd->nsk", x, draws.coefficients)), draws, kind, levels)
+
+
+def _class_table(p: np.ndarray, draws: Draws, kind: str, levels: tuple[float, float]) -> pd.DataFrame:
+    """Means and intervals of the probabilities of classes, (rows, draws, classes), or the most probable class."""
     mean = np.einsum("nsk,s->nk", p, draws.weights) / draws.weights.sum()
     if kind == "response":
         return pd.DataFrame({"class": mean.argmax(1), "probability": mean.max(1)})
