@@ -19,7 +19,7 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import nuts
 from tallbayes.progress import Waiting
-from tallbayes.samplers import HMCECS, KINDS, ExactMinibatch, FullData, MinibatchGibbs
+from tallbayes.samplers import HMCECS, KINDS, ExactMinibatch, FullData, MinibatchGibbs, SurrogateTransition
 from tallbayes.streams import Stream, generator
 from tallbayes.target import charge
 
@@ -55,6 +55,13 @@ def choose(model: Model, mode: Mode, guarantee: str | None, seed: int, progress:
     """
     if model.grouped:
         return _hierarchical(model, mode, seed, progress)
+    if model.hyper:
+        shrinking: Sampler = SurrogateTransition()
+        return (
+            shrinking,
+            None,
+            f"auto chose {shrinking.name}: it learns the scales of the prior and reads a few rows an iteration",
+        )
     candidates = [_full_data(model), *_exact_minibatch(model, mode, seed, progress)]
     allowed = KINDS if guarantee is None else KINDS[: KINDS.index(guarantee.upper()) + 1]
     if "ASYMPTOTIC" in allowed and min(c.evals_per_ess for c in candidates) > _CHEAP:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import OptionError
+from tallbayes.hyperpriors import HYPER
 from tallbayes.prior_terms import FLAT, LAPLACE, NORMAL, POSITIVE, STUDENT, PriorTerms
 from tallbayes.scale_priors import draw_scale
 
@@ -32,6 +33,7 @@ class Prior:
     def terms(self, data: Dataset, predictors: int, nuisances: int, response_scale: bool) -> PriorTerms:
         """The prior of `predictors` blocks of coefficients; nuisance parameters have a flat prior."""
         d = data.d
+        self._require_known_scale()
         if self.name == "multivariate_normal":
             return self._joint(d * predictors + nuisances)
         centre, intercept = np.zeros(d), -1
@@ -49,6 +51,13 @@ class Prior:
         wide = np.zeros(d * predictors + nuisances)
         wide[:d] = centre
         return PriorTerms(kinds, place, width, tails, wide, intercept, np.zeros((0, 0)))
+
+    def _require_known_scale(self) -> None:
+        if self.name in HYPER:
+            raise OptionError(
+                f"{self.name} has unknown scales, which this model cannot learn; it is for models with one linear predictor and no other "
+                "unknown parameter. Use a prior such as tallbayes.priors.normal(2.5)."
+            )
 
     def _joint(self, dim: int) -> PriorTerms:
         mean, precision = np.asarray(self.location, float), np.asarray(self.scale, float)
@@ -75,6 +84,7 @@ class Prior:
         """
         if not (np.isfinite(exponent) and exponent > 0):
             raise OptionError(f"the power of a prior must be positive; got {exponent}.")
+        self._require_known_scale()
         if self.name == "flat" or exponent == 1.0:
             return self
         if self.name == "normal":
@@ -94,6 +104,7 @@ class Prior:
 
     def coordinates(self, count: int, nuisances: int = 0) -> PriorTerms:
         """The prior of `count` parameters that are not coefficients of columns, followed by nuisance parameters."""
+        self._require_known_scale()
         if self.name == "multivariate_normal":
             return self._joint(count + nuisances)
         if self.name not in _KINDS:
@@ -128,6 +139,8 @@ class Prior:
 
     def describe(self) -> str:
         """One line for summaries."""
+        if self.name in HYPER:
+            return f"{self.name}({_short(self.scale)}{'' if self.df else ', standardised=False'})"
         if self.name in ("flat", "weakly_informative"):
             return self.name
         if self.name == "multivariate_normal":

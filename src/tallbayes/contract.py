@@ -175,6 +175,7 @@ class Sampler(ABC):
     cost: ClassVar[str]  # rows read per iteration, in words, for the table of samplers
     Info: ClassVar[Any]  # NamedTuple class of what a step reports; "acceptance_rate" must be among its fields
     needs_groups: ClassVar[bool] = False  # whether it serves hierarchical models, and no others
+    serves_hyperpriors: ClassVar[bool] = False  # whether it serves priors with unknown scales
     any_rows: ClassVar[bool] = False  # whether it serves models with a `row_limitation`, such as a time series
 
     def __post_init__(self) -> None:
@@ -202,6 +203,8 @@ class Sampler(ABC):
         """`prepare`, for a model that the sampler can serve."""
         if model.grouped and not self.serves_groups:
             raise ModelError(f"{self.name} does not serve models with group effects; use 'minibatch-gibbs' or 'nuts'.")
+        if model.hyper and not self.serves_hyperpriors:
+            raise ModelError(f"{self.name} does not serve priors of unknown scale; use 'surrogate-transition' or 'nuts'.")
         if model.row_limitation and not self.any_rows:
             raise ModelError(
                 f"{self.name} reads single rows with a linear predictor, but the rows of {model.family.name} {model.row_limitation}. "

@@ -105,6 +105,37 @@ def weakly_informative() -> Prior:
     return Prior("weakly_informative")
 
 
+def ridge(scale: float = 1.0, standardised: bool = True) -> Prior:
+    """Normal with an unknown standard deviation tau, half-Cauchy with this scale; learned with the coefficients.
+
+    Coefficients are in units of one over the standard deviation of their column, or with `standardised=False` as they are, which is the
+    penalty of `tallbayes.data.smooth`. The intercept is left out. Sampled exactly by `tallbayes.samplers.SurrogateTransition`.
+
+    >>> ridge().describe()
+    'ridge(1)'
+    """
+    return Prior("ridge", 0.0, _positive("ridge", scale), 1.0 if standardised else 0.0)
+
+
+def horseshoe(scale: float = 1.0) -> Prior:
+    """Sparse coefficients (Carvalho, Polson and Scott 2010): normal with standard deviation tau lambda_j, both half-Cauchy.
+
+    tau has this scale and lambda_j scale 1. With about p0 relevant columns among p, Piironen and Vehtari (2017) suggest a scale of
+    p0 / (p - p0) / sqrt(n) times the standard deviation of the errors, about 2 for logistic regression. Units and sampling are those of
+    `ridge`.
+
+    >>> horseshoe(0.1).describe()
+    'horseshoe(0.1)'
+    """
+    return Prior("horseshoe", 0.0, _positive("horseshoe", scale))
+
+
+def _positive(name: str, scale: float) -> float:
+    if isinstance(scale, bool) or not isinstance(scale, int | float | np.number) or not (np.isfinite(scale) and scale > 0):
+        raise OptionError(f"the scale of {name} must be one positive number; got {scale!r}.")
+    return float(scale)
+
+
 def from_dict(values: dict[str, Any]) -> Prior:
     """The inverse of `Prior.as_dict`.
 

@@ -54,6 +54,7 @@ class Stream(IntEnum):
     CHECKED_RESPONSES = FIRST + 29  # yes-or-no and class responses of these checks
     PRIOR_DRAWS = FIRST + 30  # draws from the prior
     EFFECT_ROWS = FIRST + 31  # rows whose remainders correct average effects
+    SHRINKAGE = FIRST + 48  # typical scales of ridge and horseshoe priors
     CALIBRATED_ROWS = FIRST + 32  # rows of the calibration plot
 
 

@@ -64,6 +64,10 @@ def find_mode(
         if model.nuisances:  # unknown sigma of a Gaussian model
             return find_linear_mode(model, cores)  # type: ignore[arg-type]
         return find_joint_mode(model, progress=progress, cores=cores)  # type: ignore[arg-type]
+    if model.hyper:
+        from tallbayes.mode.shrinkage import find_shrinkage_mode
+
+        return find_shrinkage_mode(model, lambda plain: _search(plain, seed, progress, cores, tolerance), seed)  # type: ignore[arg-type]
     mode = _search(model, seed, progress, cores, tolerance)
     warn_of_collinear(mode)
     return mode
@@ -273,7 +277,7 @@ def _local_model(model: Model, point: _Point, kinks: Kinks) -> LocalModel:
     if flat.any():
         name_flat_direction(model, np.eye(flat.size)[int(np.argmax(flat))])
     local = LocalModel(point.theta, point.gradient, point.precision, kinks)
-    if local.newton is None and not model.prior.proper:
+    if local.newton is None and not model.prior.proper:  # type: ignore[union-attr]
         values, vectors = local.eigen
         least = int(np.argmin(np.abs(values)))
         if abs(values[least]) < _FLAT:
@@ -332,7 +336,7 @@ def warn_of_collinear(mode: Mode) -> None:
 
 
 def _divergence(model: Model, point: _Point, distance: float) -> str:
-    if separable(model) and not model.prior.proper:
+    if separable(model) and not model.prior.proper:  # type: ignore[union-attr]
         spread = np.abs(point.theta) * np.maximum(model.data.moments.sd[: model.dim], 1e-300)
         return no_maximum(model, model.names[int(np.argmax(spread))])
     text = f"the search for the mode did not converge in {_MAX_STEPS} steps: "
@@ -351,7 +355,7 @@ def _widest(mode: Mode) -> tuple[float, str]:
     Under a flat prior Newton 'converges' where the likelihood saturates: some linear predictor then has no bound.
     """
     model = mode.model
-    if not model.linear or model.prior.proper or model.family.response_scale or model.predictors > 1:
+    if not model.linear or model.prior.proper or model.family.response_scale or model.predictors > 1:  # type: ignore[union-attr]
         return 0.0, ""
     d, moments, intercept = model.data.d, model.data.moments, model.data.intercept
     low, high, mean = moments.low[:d], moments.high[:d], moments.mean[:d]

@@ -21,12 +21,17 @@ from tallbayes.models.expressions import expression, family
 from tallbayes.models.group_effects import HierarchicalModel, with_groups
 from tallbayes.models.jax_model import from_jax
 from tallbayes.models.numpyro_model import from_numpyro
+from tallbayes.models.penalised import with_hyperpriors
 from tallbayes.models.transforms import interval, ordered, positive, real, simplex
 from tallbayes.named_priors import PriorLike
 
 _MODULES = {m.name: importlib.import_module(f"{families.__name__}.{m.name}") for m in pkgutil.iter_modules(families.__path__)}
-_BUILT_IN: dict[str, Callable[..., Model]] = {name: with_groups(getattr(module, name)) for name, module in _MODULES.items()}
-FAMILIES: dict[str, Callable[..., Model]] = dict(sorted({**_BUILT_IN, "expression": with_groups(expression)}.items()))
+_BUILT_IN: dict[str, Callable[..., Model]] = {
+    name: with_hyperpriors(with_groups(getattr(module, name))) for name, module in _MODULES.items()
+}
+FAMILIES: dict[str, Callable[..., Model]] = dict(
+    sorted({**_BUILT_IN, "expression": with_hyperpriors(with_groups(expression))}.items())
+)
 """The makers of models by the name of their family."""
 globals().update(_BUILT_IN)
 

@@ -31,6 +31,7 @@ from tallbayes.samplers.rhee_glynn import RheeGlynn as RheeGlynn
 from tallbayes.samplers.sghmc import SGHMC as SGHMC
 from tallbayes.samplers.sgld import SGLD as SGLD
 from tallbayes.samplers.sgnht import SGNHT as SGNHT
+from tallbayes.samplers.surrogate_transition import SurrogateTransition as SurrogateTransition
 from tallbayes.samplers.zigzag import ZigZag as ZigZag
 
 CLASSES: dict[str, type[Any]]

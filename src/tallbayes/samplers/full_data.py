@@ -201,6 +201,7 @@ class FullData(Sampler):
     Info: ClassVar[type] = MoveInfo
     cost: ClassVar[str] = "n a density evaluation"
     any_rows: ClassVar[bool] = True
+    serves_hyperpriors: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
