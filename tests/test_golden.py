@@ -57,7 +57,11 @@ def _model(family):
 
 
 CASES = {
-    **{f"logistic/{name}": ("logistic", name) for name in SAMPLERS if not SAMPLERS[name]().needs_groups},
+    **{
+        f"logistic/{name}": ("logistic", name)
+        for name in SAMPLERS
+        if not SAMPLERS[name]().needs_groups and not SAMPLERS[name]().needs_hyperpriors
+    },
     **{
         f"{family}/exact-minibatch": (family, "exact-minibatch")
         for family in ("probit", "poisson", "negbin", "gamma", "gaussian", "student_t", "softmax", "normal")

@@ -39,7 +39,9 @@ def from_dict(options):
 
 FULL_DATA = [name for name in SAMPLERS if isinstance(resolve(name), FullData)]
 every_sampler = pytest.mark.parametrize("name", SAMPLERS)
-UNGROUPED = [name for name in SAMPLERS if not resolve(name).needs_groups]  # the others: tests/test_hierarchical.py
+UNGROUPED = [
+    name for name in SAMPLERS if not resolve(name).needs_groups and not resolve(name).needs_hyperpriors
+]  # the others: tests/test_hierarchical.py, tests/test_shrinkage.py
 every_ungrouped = pytest.mark.parametrize("name", UNGROUPED)
 every_full_data = pytest.mark.parametrize("name", FULL_DATA)
 

@@ -175,6 +175,7 @@ class Sampler(ABC):
     cost: ClassVar[str]  # rows read per iteration, in words, for the table of samplers
     Info: ClassVar[Any]  # NamedTuple class of what a step reports; "acceptance_rate" must be among its fields
     needs_groups: ClassVar[bool] = False  # whether it serves hierarchical models, and no others
+    needs_hyperpriors: ClassVar[bool] = False  # whether it serves priors with unknown scales, and no others
     serves_hyperpriors: ClassVar[bool] = False  # whether it serves priors with unknown scales
     any_rows: ClassVar[bool] = False  # whether it serves models with a `row_limitation`, such as a time series
 
@@ -214,6 +215,10 @@ class Sampler(ABC):
             raise ModelError(
                 f"{self.name} is for models with group effects: give the data groups, as in tallbayes.Dataset.from_arrays(X, y, "
                 "groups={'shop': codes}), or use 'auto'."
+            )
+        if self.needs_hyperpriors and not model.hyper:
+            raise ModelError(
+                f"{self.name} is for priors of unknown scale, such as tallbayes.priors.horseshoe(); use 'exact-minibatch' for this model."
             )
         return self.prepare(model, mode, seed, progress)
 

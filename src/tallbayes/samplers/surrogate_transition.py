@@ -19,7 +19,7 @@ import numpy as np
 from tallbayes.bounds.catalogue import certify
 from tallbayes.compile import inlinable
 from tallbayes.contract import Guarantee, Sampler, Setup, init, step
-from tallbayes.errors import ModelError, OptionError, unknown
+from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
 from tallbayes.mode.shrinkage import ShrinkageMode, surrogate_parts
@@ -155,6 +155,7 @@ class SurrogateTransition(Sampler):
     name: ClassVar[str] = "surrogate-transition"
     Info: ClassVar[type] = Info
     cost: ClassVar[str] = "a few rows, whatever n; none for the scales"
+    needs_hyperpriors: ClassVar[bool] = True
     serves_hyperpriors: ClassVar[bool] = True
 
     def check(self) -> None:
@@ -168,12 +169,10 @@ class SurrogateTransition(Sampler):
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Whiten, certify all rows (one pass), and expand the log-likelihood at the reference."""
-        if isinstance(model, PenalisedModel) and not isinstance(mode, ShrinkageMode):  # of a run that is resumed
+        assert isinstance(model, PenalisedModel)
+        if not isinstance(mode, ShrinkageMode):  # of a run that is resumed
             mode = find_mode(model, seed=seed, progress=progress)
-        if not isinstance(model, PenalisedModel) or not isinstance(mode, ShrinkageMode) or mode.coefficients is None:
-            raise ModelError(
-                f"{self.name} is for priors of unknown scale, such as tallbayes.priors.horseshoe(); use 'exact-minibatch' for this model."
-            )
+        assert isinstance(mode, ShrinkageMode) and mode.coefficients is not None
         inner, terms = mode.coefficients, model.prior_terms
         precision, linear = surrogate_parts(model, inner)
         d, count = model.data.d, len(model.shrunk)
