@@ -179,6 +179,7 @@ def reference() -> str:
         ),
         ("Choice of a sampler", "tb.auto", _named(tb.auto, ("choose",))),
         ("Data", "tb.Dataset", _members(tb.Dataset)),
+        ("Responses, rows and smooths", "tb.data", _named(tb.data, ("censored", "proportion", "merge_rows", "smooth"))),
         ("Stores", "tb.store", _named(tb.store, ("folder", "list", "clear", "StoreEntry"))),
         ("Families", "tb.models", _named(tb.models, (*tb.models.FAMILIES, "build", "family_of", "Model", "Family", "Tangent"))),
         ("Models written by users", "tb.models", _named(tb.models, WRITTEN)),
