@@ -20,6 +20,7 @@ import numpy as np
 import tallbayes as tb
 from tallbayes import sklearn, testing
 from tallbayes.engine.family_functions import third_supremum
+from tallbayes.engine.neighbourhood import has_third_bounds
 from tallbayes.mode import laplace
 from tallbayes.model import Family, no_terms
 from tallbayes.moves import Move
@@ -141,6 +142,7 @@ def _certificates(family: Family) -> str:
         names.append("sup \\|f‴\\|")
     names += ["self-concordant"] if family.self_concordant else []
     names += ["sufficient statistics"] if any(family.unit_scale_member(m) is not None for m in family.examples) else []
+    names += ["sup \\|D³f\\| near the mode"] if any(has_third_bounds(m) for m in family.examples) else []
     names += ["sup \\|D³f\\|, centred"] if family.centred_third is not None else []
     names += ["sup \\|f⁗\\|"] if family.fourth_supremum is not None else []
     return ", ".join(names) or "none"
@@ -178,6 +180,7 @@ def reference() -> str:
         ),
         ("Choice of a sampler", "tb.auto", _named(tb.auto, ("choose",))),
         ("Data", "tb.Dataset", _members(tb.Dataset)),
+        ("Responses, rows and smooths", "tb.data", _named(tb.data, ("censored", "proportion", "merge_rows", "smooth"))),
         ("Stores", "tb.store", _named(tb.store, ("folder", "list", "clear", "StoreEntry"))),
         ("Families", "tb.models", _named(tb.models, (*tb.models.FAMILIES, "build", "family_of", "Model", "Family", "Tangent"))),
         ("Models written by users", "tb.models", _named(tb.models, WRITTEN)),

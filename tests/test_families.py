@@ -44,7 +44,7 @@ def family_of_the_page():
 
 
 PAGE = family_of_the_page()
-OWN_ROWS = ("arma", "class_gaussian")  # with rows of their own in the engine, tested in files of their own
+OWN_ROWS = ("arma", "class_gaussian", "binomial")  # with rows or weights of their own, tested in files of their own
 FAMILIES = [module.FAMILY for name, module in MODULES.items() if name not in OWN_ROWS] + [PAGE]
 SINGLE = [(family, member) for family in FAMILIES for member in family.examples if type(member) in value.registry]
 VECTOR = [(family, member) for family in FAMILIES for member in family.examples if type(member) in vector_value.registry]
@@ -290,12 +290,24 @@ def test_both_speeds_agree(family, member):
 
 def points(family, width, count=50):
     rng = np.random.default_rng(6)
-    return [(u, y) for y in family.responses for u in rng.standard_normal((count, width))]
+    return [(suitable(family, u), y) for y in family.responses for u in rng.standard_normal((count, width))]
+
+
+def suitable(family, u):
+    """Cut points increase, from above 0; proportions have a precision at which few are nearer to 0 or 1 than rounding."""
+    if family.response == "proportion":
+        return np.array([u[0], 3.5 + 0.5 * u[1]])
+    return u if family.response != "ordinal" else np.append(u[0], 0.2 + np.cumsum(0.2 + np.abs(u[1:])))
+
+
+UNKNOWN = {"Softmax": 0, "StudentFree": 2}  # parameters besides the linear predictors; one elsewhere
 
 
 def width_of(family, member):
-    """Number of elements of u: linear predictors, and a log scale."""
-    return family.predictors(member) + (family.unit_scale_member(member) is not None)
+    """Number of elements of u: linear predictors, and unknown parameters."""
+    if family.response == "ordinal":
+        return member.classes - member.fixed
+    return family.predictors(member) + UNKNOWN.get(type(member).__name__, 1)
 
 
 @every_vector
@@ -351,11 +363,14 @@ def log_density(family, member, u, y):
 
 def responses_of(family, member, centre=0.0):
     """Responses and the log of their weights: all of a discrete law, or the nodes of a trapezoidal rule in log y or asinh y."""
-    if family.response in ("binary", "class", "count"):
-        count = {"binary": 2, "class": family.predictors(member), "count": 3000}[family.response]
-        return np.arange(float(count)), np.zeros(count)
+    if family.response in ("binary", "class", "count", "ordinal"):
+        sizes = {"binary": 2, "class": family.predictors(member), "count": 3000, "ordinal": getattr(member, "classes", 0)}
+        return np.arange(float(sizes[family.response])), np.zeros(sizes[family.response])
     t, step = np.linspace(-45.0, 45.0, 18_001, retstep=True)
-    y, speed = (np.exp(t), np.exp(t)) if family.response == "positive" else (centre + np.sinh(t), np.cosh(t))
+    if family.response == "proportion":
+        t, step = np.linspace(-30.0, 30.0, 18_001, retstep=True)
+        return 1.0 / (1.0 + np.exp(-t)), -t - 2.0 * np.log1p(np.exp(-t)) + np.log(step)
+    y, speed = (np.exp(t), np.exp(t)) if family.response in ("positive", "time") else (centre + np.sinh(t), np.cosh(t))
     return y, np.log(speed) + np.log(step)
 
 
@@ -375,7 +390,7 @@ def places(family, member):
     if (family, member) in SINGLE:
         return LEVELS
     rng = np.random.default_rng(7)
-    return list(rng.standard_normal((3, width_of(family, member))))
+    return [suitable(family, u) for u in rng.standard_normal((3, width_of(family, member)))]
 
 
 @every_member
@@ -384,7 +399,11 @@ def test_densities_sum_to_one(family, member):
         check_total(family, member, u)
 
 
-LACKING = [(f, m) for f, m in EVERY if np.any(f.log_normaliser(m, np.array([1.0, 2.0, 5.0])) != 0.0)]
+LACKING = [
+    (f, m)
+    for f, m in EVERY
+    if np.any(f.log_normaliser(m, np.array([0.3, 0.6] if f.response == "proportion" else [1.0, 2.0, 5.0])) != 0.0)
+]
 
 
 @pytest.mark.parametrize("family, member", LACKING, ids=label)

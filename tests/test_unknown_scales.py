@@ -221,3 +221,31 @@ def test_a_horseshoe_on_few_rows_agrees_with_nuts_of_numpyro(slab):
         a, b = f(ours), f(theirs)
         error = np.sqrt(a.var((0, 1)) / effective_sizes(a) + b.var((0, 1)) / effective_sizes(b))
         assert np.abs((a.mean((0, 1)) - b.mean((0, 1))) / error).max() < 5.0
+
+
+def test_a_smooth_is_a_penalised_spline():
+    """At a given tau the fit of the line and the ridge columns is that of a P-spline with penalty |D a|^2 / tau^2."""
+    from scipy.interpolate import BSpline
+
+    rng, k, tau = np.random.default_rng(8), 12, 0.4
+    x = np.sort(rng.uniform(-1.0, 3.0, 200))
+    y = np.sin(2.0 * x) + 0.3 * rng.standard_normal(200)
+    part = tb.data.smooth(x, "x", k=k)
+    X = np.column_stack([np.ones(200), part.columns(x)])
+    data = tb.Dataset.from_arrays(X, y, columns=["Intercept", *part.names])
+    prior = {part.term: tb.priors.ridge(standardise=False), "default": tb.priors.flat()}
+    model = tb.models.gaussian(data, prior, sigma=1.0)
+    assert model.members[0][2] == tuple(range(2, k)) and (model.blocks.weight[2:] == 1.0).all()
+    mode = tb.find_mode(model.conditional(np.r_[0.0, 0.0, np.full(k - 2, tau**-2.0)]), progress=False)
+    step = 4.0 * (x.max() - x.min()) / 4.0 / (k - 3)
+    knots = x.min() + step * np.arange(-3, k + 1)
+    B = BSpline.design_matrix(np.clip(x, x.min(), np.nextafter(x.max(), x.min())), knots, 3).toarray()
+    D = np.diff(np.eye(k), n=2, axis=0)
+    fitted = B @ np.linalg.solve(B.T @ B + D.T @ D / tau**2, B.T @ y)
+    np.testing.assert_allclose(X @ mode.reference, fitted, atol=1e-6)
+    again = part.columns(x[::7])
+    np.testing.assert_array_equal(again, part.columns(x)[::7])
+    with pytest.raises(tb.DataError, match="is known from"):
+        part.columns(np.array([9.0]))
+    with pytest.raises(tb.OptionError, match="at least 5"):
+        tb.data.smooth(x, k=3)

@@ -18,7 +18,7 @@ from tallbayes.named_priors import resolve
 from tallbayes.priors import Prior, PriorTerms, prior_gradient, prior_precision, prior_value
 from tallbayes.scale_priors import ScalePrior
 
-RESPONSES = ("binary", "count", "positive", "real", "class", "series")
+RESPONSES = ("binary", "count", "positive", "real", "class", "series", "time", "proportion", "ordinal")
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,16 @@ class Family:
     response_scale: bool = False  # whether coefficients are in units of y
     link: Callable[[float], float] = lambda mean: 0.0  # a linear predictor that fits a mean response, to start from
     link_name: str = "identity"
-    start: Callable[[Any], np.ndarray] | None = None  # a first guess of theta from a model, where the link is not enough
+    start: Callable[[Any], np.ndarray | None] | None = None  # a first guess of theta from a model, where the link is not enough
     mode_advice: str = ""  # what to do if the search for the mode stalls or finds a flat direction
 
     member_of: Callable[..., Any] = lambda **options: None  # the member with the options of a model
     predictors: Callable[[Any], int] = lambda member: 1  # linear predictors of a member
     row_options: Callable[[float], dict[str, Any]] = lambda largest: {}
     """Options that follow from the largest response where they are not given."""
+    full_mean: Callable[[Any, np.ndarray, np.ndarray], np.ndarray] | None = None
+    """E[y] of a member at eta (rows, draws) given the nuisances (draws, count), where eta alone is not enough. Of ordered classes: their
+    probabilities, (rows, draws, classes)."""
     mean_known: bool = True  # False if `mean` can only raise
     log_normaliser: Callable[[Any, np.ndarray], np.ndarray] | None = None
     """Log of the factor of the density that `value` leaves out, of a member and an array of responses; None if unknown."""

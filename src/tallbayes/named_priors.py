@@ -21,8 +21,8 @@ from tallbayes.prior_terms import POSITIVE, PriorTerms
 from tallbayes.scale_priors import ScalePrior
 
 DEFAULT = "default"
-PriorLike: TypeAlias = Prior | Mapping[str, Any] | None
-"""What `prior=` takes: one prior, priors by name, or None for the default."""
+PriorLike: TypeAlias = Any
+"""What `prior=` takes: one Prior, priors by name in a dictionary, or None for the default. A model turns it into a Prior."""
 
 
 @dataclass(frozen=True)

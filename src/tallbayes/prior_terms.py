@@ -69,7 +69,8 @@ def _prior_value(prior: PriorTerms, theta: np.ndarray) -> float:
         elif kind == 3:
             total -= 0.5 * (prior.df[j] + 1.0) * np.log1p(z * z / prior.df[j])
         else:
-            total += scale_density(kind - 4.0, prior.scale[j], prior.df[j], math.exp(theta[j])) + theta[j]
+            sigma = math.exp(min(max(theta[j], -700.0), 700.0))
+            total += scale_density(kind - 4.0, prior.scale[j], prior.df[j], sigma) + theta[j]
     for j in range(prior.dense.shape[0]):
         inner = 0.0
         for k in range(theta.size):
@@ -94,8 +95,9 @@ def _prior_gradient(prior: PriorTerms, theta: np.ndarray, gradient: np.ndarray) 
             total -= abs(z)
             g = -np.sign(z) / s
         elif kind > 3:
-            total += scale_density(kind - 4.0, s, prior.df[j], math.exp(theta[j])) + theta[j]
-            g = scale_derivative(kind - 4.0, s, prior.df[j], math.exp(theta[j])) + 1.0
+            sigma = math.exp(min(max(theta[j], -700.0), 700.0))
+            total += scale_density(kind - 4.0, s, prior.df[j], sigma) + theta[j]
+            g = scale_derivative(kind - 4.0, s, prior.df[j], sigma) + 1.0
         else:
             nu = prior.df[j]
             total -= 0.5 * (nu + 1.0) * np.log1p(z * z / nu)
@@ -132,7 +134,7 @@ def _prior_precision(prior: PriorTerms, theta: np.ndarray) -> np.ndarray:
             z = (_coordinate(prior, theta, j) - prior.location[j]) / s
             curvature = (nu + 1.0) * (nu - z * z) / (nu + z * z) ** 2 / s**2
         elif kind >= POSITIVE:
-            curvature = scale_precision(float(kind - POSITIVE), s, nu, math.exp(theta[j]))
+            curvature = scale_precision(float(kind - POSITIVE), s, nu, math.exp(min(max(theta[j], -700.0), 700.0)))
         else:
             continue
         direction = prior.centre if j == prior.intercept else np.eye(theta.size)[j]

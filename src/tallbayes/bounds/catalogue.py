@@ -39,6 +39,7 @@ from tallbayes.compile import jit
 from tallbayes.engine import passes
 from tallbayes.engine.family_functions import third
 from tallbayes.engine.ledger import record
+from tallbayes.engine.neighbourhood import has_third_bounds
 from tallbayes.engine.passes import row_count
 from tallbayes.engine.random_rows import CHUNK, allocate, build
 from tallbayes.errors import ModelError, unknown
@@ -77,12 +78,13 @@ def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int 
             raise ModelError(f"{model.family.name} has the centred bound T6 only; use bound='T6' or 'auto'.")
         folder = None if model.data.store is None else model.data.store.parent
         return _centred(mode, model.family.centred_third, folder), "T6"
-    scaled = model.predictors == 1 and model.family.bound == "T10" and name in ("auto", "T10")  # a law of location and scale
-    if model.predictors != 1 or (model.nuisances and not scaled):
+    several = model.predictors != 1 or bool(model.nuisances)
+    certified = (model.family.bound == "T10" or has_third_bounds(model.member)) and name in ("auto", "T10")
+    if several and not certified:
         raise ModelError(
-            f"there is no certified bound for this {model.family.name} model; use a full-data sampler such as 'nuts'."
+            f"there is no certified bound for this {model.family.name} model; use a sampler that needs none, such as 'nuts' or 'hmc-ecs'."
         )
-    chosen = (model.family.bound or _choose(mode, seed)) if name == "auto" else name
+    chosen = ("T10" if several else model.family.bound or _choose(mode, seed)) if name == "auto" else name
     folder = None if model.data.store is None else model.data.store.parent
     if chosen in ("T6", "T8", "T5", "T2", "T3", "T4", "T1"):
         return _separable(mode, chosen, folder), chosen

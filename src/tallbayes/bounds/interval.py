@@ -9,7 +9,8 @@ Rows have weights for two radii, and for all of the line if |f'''| is bounded th
 of max(|w|, |w'|) and g is symmetric, so the bound is symmetric to the bit.
 
 A law of location and scale from an expression has two indices, eta and log_scale. There m_i(R) |a_i|^3 is a bound of the third
-derivative along any line of unit speed within R, from the certificate of the family, and g is that of cubic forms.
+derivative along any line of unit speed within R, from the certificate of the family, and g is that of cubic forms. Families with an
+unknown size, shape, scale or cut points register `third_bounds` of `engine.neighbourhood`, which is the same bound in closed form.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tallbayes.bounds.pair_functions import angular, cubic, norm
 from tallbayes.bounds.tables import draw_row, row_rate, total_rate
 from tallbayes.compile import inlinable
 from tallbayes.engine import passes
+from tallbayes.engine.neighbourhood import Neighbourhood, third_bounds
 from tallbayes.engine.random_rows import CHUNK, AliasTable, allocate, build, draw_item
 from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
@@ -83,7 +85,9 @@ def ranged(mode: Mode, folder: Path | None) -> Ranged:
     model, n = mode.model, mode.model.data.n
     radius = math.sqrt(model.dim) + np.array([NEAR, FAR])
     weights = [allocate((n,), np.float64, folder) for _ in range(3)]
-    cubes = _scale_cubes if model.nuisances else _cubes
+    certificate = getattr(model.family, "certificate", None)
+    several = bool(model.nuisances) or model.predictors > 1
+    cubes = _cubes if not several else _vector_cubes if certificate is None else _scale_cubes
 
     def work(start: int, stop: int) -> list[int]:
         unbounded = []
@@ -102,7 +106,7 @@ def ranged(mode: Mode, folder: Path | None) -> Ranged:
     near = build(weights[0], folder=folder)
     far = near if failed[1] >= 0 else build(weights[1], folder=folder)
     globally = far if failed[2] >= 0 else build(weights[2], folder=folder)
-    return Ranged(near, far, globally, radius, failed[2] < 0, bool(model.nuisances))
+    return Ranged(near, far, globally, radius, failed[2] < 0, several)
 
 
 def _cubes(mode: Mode, start: int, stop: int, radius: np.ndarray) -> list[np.ndarray]:
@@ -127,6 +131,19 @@ def _scale_cubes(mode: Mode, start: int, stop: int, radius: np.ndarray) -> list[
     ]
     with np.errstate(invalid="ignore"):
         return [*(np.where(weight > 0.0, weight * b / 6.0, 0.0) for b in found), np.full(y.size, np.inf)]
+
+
+def _vector_cubes(mode: Mode, start: int, stop: int, radius: np.ndarray) -> list[np.ndarray]:
+    """The same of a family with several indices that has a certificate of its own."""
+    model = mode.model
+    x, y, offset, weight = passes.block(model.rows, start, stop)
+    out = []
+    for r in radius:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            bound = third_bounds(model.member, Neighbourhood(x, y, offset, mode.reference, mode.factor, float(r)))
+            bound = np.where(np.isnan(bound), np.inf, bound)
+            out.append(np.where(weight > 0.0, weight * bound / 6.0, 0.0))
+    return [*out, np.full(y.size, np.inf)]
 
 
 def _no_bound(mode: Mode, row: int, radius: float) -> str:

@@ -23,11 +23,13 @@ from tallbayes.data.design_survey import DesignSurvey
 from tallbayes.data.formula import Formula
 from tallbayes.data.group_rows import GroupLearner, GroupRows, counted_batches, effect_count, group_columns, learn_levels
 from tallbayes.data.level_index import LevelIndex
+from tallbayes.data.merge import merge_rows
 from tallbayes.data.missing import complete_rows, require_action
 from tallbayes.data.packed_store import StoreWriter, default_folder, open_store
 from tallbayes.data.packing import packed_chunks, packer_of
 from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_double, source_columns
 from tallbayes.data.read_grouped import read_grouped_to_memory, read_grouped_to_store
+from tallbayes.data.response_functions import apply_response_function, response_function
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.ipc import ipc
 from tallbayes.errors import DataError, OptionError, StoreError, unknown
@@ -49,6 +51,7 @@ def read(
     memory: str = "auto",
     dtype: str = "float64",
     na: str = "error",
+    merge: bool = False,
     progress: bool = True,
 ) -> Dataset:
     """Read rows from files, databases, packed stores and Arrow objects; never the whole source at once.
@@ -56,10 +59,12 @@ def read(
     `source` is a .parquet, .csv or .arrow file, a folder or pattern of such files, `"sqlite:path.db::table"` or
     `"sqlite:path.db::SELECT ..."`, a packed store, or any object with `__arrow_c_stream__`. Say what to read with a formula
     (`"y ~ x1 + C(group)"`, `"y ~ ."`, `"y ~ x1 + (1 | shop)"`) or with `response=` and optionally `columns=`; either way an intercept
-    is added unless the formula says `+ 0`. `offset=` and `weights=` name columns; `offset="log(Exposure)"` takes a logarithm.
+    is added unless the formula says `+ 0`. `offset=` and `weights=` name columns; `offset="log(Exposure)"` takes a logarithm. A response of
+    two columns is `"censored(time, event) ~ x1"` or `"p(successes, trials) ~ x1"`.
     `memory="auto"` keeps packed rows in memory when they fit easily and memory-maps them from a store on disk otherwise;
     `"ram"` and `"disk"` insist. A store is reused as long as its source is unchanged. `na="drop"` leaves out rows with a missing value in
-    a column that is read and counts them in `data.dropped`; otherwise they are an error.
+    a column that is read and counts them in `data.dropped`; otherwise they are an error. `merge=True` merges identical rows into one with
+    their weights added, which leaves the posterior as it is.
 
     >>> import pyarrow as pa, tallbayes as tb
     >>> table = pa.table({"y": [0, 1, 1], "x": [1.0, 2.0, 3.0], "t": [1.0, 1.0, 2.0]})
@@ -67,6 +72,17 @@ def read(
     >>> data.columns, data.has_offset
     (('Intercept', 'x'), True)
     """
+    if merge:
+        what: dict[str, Any] = {"response": response, "columns": columns, "offset": offset, "weights": weights, "na": na}
+        return merge_rows(read(source, formula, **what, store=store, memory=memory, dtype=dtype, progress=progress))
+    special = response_function(formula)
+    if special is not None:
+        if weights is not None:
+            raise OptionError(f"weights= cannot be given together with {special.name}(...) in the formula.")
+        made = read(
+            source, special.formula, offset=offset, weights=special.second, memory="ram", dtype=dtype, na=na, progress=progress
+        )
+        return apply_response_function(made, special.name)
     if memory not in ("auto", "ram", "disk"):
         raise unknown("memory", memory, ("auto", "ram", "disk"))
     require_action(na)
@@ -126,7 +142,10 @@ def from_recipe(recipe: dict[str, Any], store: str | None, progress: bool = True
     if "groups" in plan:
         indexes, rows = learn_levels(rows, plan, progress)
         return read_grouped_to_memory(rows, GroupRows(plan, indexes), kind, recipe, progress)
-    return _read_to_memory(rows, plan, kind, recipe, progress)
+    data = _read_to_memory(rows, plan, kind, recipe, progress)
+    if "response_function" in plan:
+        data = apply_response_function(data, plan["response_function"])
+    return merge_rows(data) if "merged_from" in plan else data
 
 
 def only_one(source: Any, data: Any) -> Any:

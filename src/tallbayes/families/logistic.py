@@ -201,7 +201,7 @@ def _simulate(rng: np.random.Generator, member: Logistic, eta: np.ndarray, nuisa
 
 FAMILY = Family(
     name="logistic",
-    aliases=("binomial", "bernoulli", "logit"),
+    aliases=("bernoulli", "logit"),
     latent_variance=lambda member, nuisances: math.pi**2 / 3.0,
     support="0 or 1",
     remedy="Recode the response as 0 and 1.",

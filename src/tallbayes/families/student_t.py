@@ -1,20 +1,27 @@
-"""Robust regression with Student-t errors, nu degrees of freedom and known scale s: with r = (y - eta) / s,
+"""Robust regression with Student-t errors, nu degrees of freedom and scale s, known or in theta as logarithms: with r = (y - eta) / s,
 f(eta) = -(nu + 1)/2 log(1 + r^2 / nu).
 
 Not log-concave: f'' reaches (nu + 1) / (8 nu s^2). |f'''| <= K (nu + 1) / (nu^(3/2) s^3), attained at r = (sqrt 2 - 1) sqrt nu.
+
+With tau = log s unknown it is a law of location and scale. In x = r / sqrt nu and v = x^2 its third derivatives are (nu + 1)/2 times
+
+    eta eta eta   4 x (v - 3) / (1 + v)^3 (nu s^2)^(-3/2),     eta eta tau   4 (1 - 3 v) / (1 + v)^3 / (nu s^2),
+    eta tau tau   8 x (1 - v) / (1 + v)^3 (nu s^2)^(-1/2),     tau tau tau   8 v (1 - v) / (1 + v)^3,
+
+up to signs, with turning points in closed form: a certificate for bound T10. With nu unknown too there is none.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
 
 from tallbayes.compile import SCALAR, inlinable
 from tallbayes.data.dataset import Dataset
-from tallbayes.engine.arithmetic import log1p_excess, log1p_remainder
+from tallbayes.engine.arithmetic import exp_remainder, log1p_excess, log1p_remainder
 from tallbayes.engine.family_functions import (
     curvature_supremum,
     jet1,
@@ -26,11 +33,15 @@ from tallbayes.engine.family_functions import (
     third_supremum_on,
     value,
 )
+from tallbayes.engine.gamma_functions import binet, digamma, trigamma
 from tallbayes.engine.lower_gaps import lower_gap, lower_jet, lower_slope
+from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
+from tallbayes.engine.neighbourhood import Neighbourhood, cubic_form, largest_on, third_bounds
 from tallbayes.engine.student_density import INNER, student_jet, student_third_supremum
 from tallbayes.errors import OptionError
 from tallbayes.model import Family, Model, Tangent
 from tallbayes.named_priors import PriorLike
+from tallbayes.priors import gamma
 
 _OUTER = math.sqrt(2.0) + 1.0  # with INNER the critical points of f''' in units of sqrt(nu)
 
@@ -143,18 +154,190 @@ def _lower_jet(kind: StudentTangent, family: StudentT, base: float, y: float) ->
     return f - lower_gap(kind, family, base, 0.0, y), slope - lower_slope(kind, family, base, 0.0, y), curvature
 
 
-def _log_normaliser(member: StudentT, y: np.ndarray) -> np.ndarray:
-    nu = member.nu
-    level = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * math.log(nu * math.pi) - math.log(member.scale)
+class StudentScale(NamedTuple):
+    """Errors with a Student-t law of unknown scale e^tau."""
+
+    nu: float
+
+
+class StudentFree(NamedTuple):
+    """Errors with a Student-t law of unknown scale e^tau and unknown degrees of freedom e^lambda."""
+
+
+@inlinable(options=SCALAR)
+def _location_scale(
+    nu: float, eta: float, tau: float, y: float, gradient: np.ndarray, hessian: np.ndarray
+) -> tuple[float, float, float]:
+    """f without its level, and its derivatives in eta and tau; also r^2 and nu + r^2."""
+    inverse = math.exp(-tau)
+    r = (y - eta) * inverse
+    square = r * r
+    spread, more = nu + square, nu + 1.0
+    gradient[0] = more * r * inverse / spread
+    gradient[1] = more * square / spread - 1.0
+    hessian[0, 0] = more * (square - nu) / (spread * spread) * inverse * inverse
+    hessian[0, 1] = -2.0 * nu * more * r / (spread * spread) * inverse
+    hessian[1, 0] = hessian[0, 1]
+    hessian[1, 1] = -2.0 * nu * more * square / (spread * spread)
+    return -tau - 0.5 * more * math.log1p(square / nu), square, spread
+
+
+@vector_value.register(StudentScale)
+def _scale_value(family: StudentScale, u: np.ndarray, y: float) -> float:
+    r = (y - u[0]) * math.exp(-u[1])
+    return -u[1] - 0.5 * (family.nu + 1.0) * math.log1p(r * r / family.nu)
+
+
+@vector_gradient.register(StudentScale)
+def _scale_gradient(family: StudentScale, u: np.ndarray, y: float, gradient: np.ndarray) -> float:
+    return _location_scale(family.nu, u[0], u[1], y, gradient, np.empty((2, 2)))[0]
+
+
+@vector_hessian.register(StudentScale)
+def _scale_hessian(family: StudentScale, u: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray) -> float:
+    return _location_scale(family.nu, u[0], u[1], y, gradient, hessian)[0]
+
+
+@vector_residual.register(StudentScale)
+def _scale_residual(family: StudentScale, base: np.ndarray, shift: np.ndarray, y: float) -> float:
+    """The relative change of nu + r^2 is u = u1 + u2 + u3 by order in the shifts; log(1 + u) less u1 + u2 - u1^2/2."""
+    inverse, b = math.exp(-base[1]), shift[1]
+    r, a = (y - base[0]) * inverse, shift[0] * inverse
+    weight = 1.0 / (family.nu + r * r)
+    third_order = exp_remainder(-2.0 * b)
+    second_order = third_order + 2.0 * b * b
+    first = -2.0 * weight * r * (b * r + a)
+    second = weight * (2.0 * b * b * r * r + 4.0 * r * a * b + a * a)
+    rest = weight * (r * r * third_order - 2.0 * r * a * second_order + a * a * (second_order - 2.0 * b))
+    higher = second + rest
+    return -0.5 * (family.nu + 1.0) * (rest - 0.5 * higher * (2.0 * first + higher) + log1p_remainder(first + higher))
+
+
+@inlinable(options=SCALAR)
+def _student_level(nu: float) -> tuple[float, float, float]:
+    """log Gamma((nu + 1)/2) - log Gamma(nu/2) - log(nu)/2, and two derivatives in log nu."""
+    half = 0.5 * nu
+    value = math.lgamma(half + 0.5) - math.lgamma(half) - 0.5 * math.log(nu)
+    if half > 50.0:  # where the difference would cancel: (x - 1/2) log x - x + mu(x) twice
+        value = half * math.log1p(0.5 / half) - 0.5 - 0.5 * math.log(2.0) + binet(half + 0.5)[0] - binet(half)[0]
+    slope = half * (digamma(half + 0.5) - digamma(half)) - 0.5
+    return value, slope, slope + 0.5 + half * half * (trigamma(half + 0.5) - trigamma(half))
+
+
+@vector_value.register(StudentFree)
+def _free_value(family: StudentFree, u: np.ndarray, y: float) -> float:
+    nu = math.exp(u[2])
+    r = (y - u[0]) * math.exp(-u[1])
+    return -u[1] - 0.5 * (nu + 1.0) * math.log1p(r * r / nu) + _student_level(nu)[0]
+
+
+@vector_gradient.register(StudentFree)
+def _free_gradient(family: StudentFree, u: np.ndarray, y: float, gradient: np.ndarray) -> float:
+    return _free_jet(u, y, gradient, np.empty((3, 3)))
+
+
+@vector_hessian.register(StudentFree)
+def _free_hessian(family: StudentFree, u: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray) -> float:
+    return _free_jet(u, y, gradient, hessian)
+
+
+@inlinable(options=SCALAR)
+def _free_jet(u: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray) -> float:
+    nu = math.exp(u[2])
+    level, slope, curvature = _student_level(nu)
+    f, square, spread = _location_scale(nu, u[0], u[1], y, gradient, hessian)
+    logarithm, share = math.log1p(square / nu), square / spread
+    inverse = math.exp(-u[1])
+    gradient[2] = slope - 0.5 * nu * logarithm + 0.5 * (nu + 1.0) * share
+    hessian[0, 2] = nu * (y - u[0]) * inverse * inverse * (square - 1.0) / (spread * spread)
+    hessian[1, 2] = nu * share * (square - 1.0) / spread
+    hessian[2, 0], hessian[2, 1] = hessian[0, 2], hessian[1, 2]
+    hessian[2, 2] = curvature + 0.5 * nu * (2.0 * share - logarithm) - 0.5 * (nu + 1.0) * nu * share / spread
+    return f + level
+
+
+_TURNS = tuple(
+    tuple(sign * math.sqrt(v) for v in squares for sign in (-1.0, 1.0))
+    for squares in (
+        (INNER**2, _OUTER**2),
+        (0.0, 1.0),
+        ((4.0 - math.sqrt(13.0)) / 3.0, (4.0 + math.sqrt(13.0)) / 3.0),
+        (0.0, 2.0 - math.sqrt(3.0), 2.0 + math.sqrt(3.0)),
+    )
+)
+_THIRDS = (
+    lambda x: 4.0 * x * (x * x - 3.0) / (1.0 + x * x) ** 3,
+    lambda x: 4.0 * (1.0 - 3.0 * x * x) / (1.0 + x * x) ** 3,
+    lambda x: 8.0 * x * (1.0 - x * x) / (1.0 + x * x) ** 3,
+    lambda x: 8.0 * x * x * (1.0 - x * x) / (1.0 + x * x) ** 3,
+)
+
+
+@third_bounds.register
+def _third_bounds(member: StudentScale, near: Neighbourhood) -> np.ndarray:
+    t, root = near.nuisance_speed(0), math.sqrt(member.nu)
+    smallest, largest = (math.exp(end) for end in near.between(near.nuisance(0), t))
+    ends = np.stack(
+        [end / (scale * root) for end in near.between(near.y - near.eta, near.speed) for scale in (smallest, largest)]
+    )
+    low, high = ends.min(0), ends.max(0)
+    low, high = low - 1e-12 * np.abs(low), high + 1e-12 * np.abs(high)
+    suprema = [largest_on(g, low, high, turns) for g, turns in zip(_THIRDS, _TURNS, strict=True)]
+    unit = near.speed / (smallest * root)
+    return 0.5 * (member.nu + 1.0) * cubic_form(unit, t, *suprema)
+
+
+Member = StudentT | StudentScale | StudentFree
+
+
+def _log_normaliser(member: Member, y: np.ndarray) -> np.ndarray:
+    if isinstance(member, StudentFree):
+        return np.full(np.shape(y), -0.5 * math.log(math.pi))
+    nu, scale = member.nu, member.scale if isinstance(member, StudentT) else 1.0
+    level = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * math.log(nu * math.pi) - math.log(scale)
     return np.full(np.shape(y), level)
 
 
-def _simulate(rng: np.random.Generator, member: StudentT, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
-    return eta + member.scale * rng.standard_t(member.nu, eta.shape)
+def _numbers(member: Member, nuisances: np.ndarray) -> tuple[Any, Any]:
+    """Degrees of freedom and scale, known or of each draw."""
+    if isinstance(member, StudentT):
+        return member.nu, member.scale
+    scale = np.exp(nuisances[:, 0])
+    return (member.nu if isinstance(member, StudentScale) else np.exp(nuisances[:, 1])), scale
 
 
-def _variance(member: StudentT, mean: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
-    return np.full(mean.shape, member.scale**2 * member.nu / (member.nu - 2.0) if member.nu > 2.0 else np.inf)
+def _simulate(rng: np.random.Generator, member: Member, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    nu, scale = _numbers(member, nuisances)
+    return eta + scale * rng.standard_t(nu, eta.shape)
+
+
+def _variance(member: Member, mean: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    nu, scale = _numbers(member, nuisances)
+    return np.broadcast_to(
+        np.where(np.asarray(nu) > 2.0, scale**2 * nu / np.maximum(np.asarray(nu) - 2.0, 1e-300), np.inf), mean.shape
+    )
+
+
+def _start(model: Model) -> np.ndarray | None:
+    """The scale from the spread of the middle half of the responses; nothing where it is known."""
+    if not model.nuisances:
+        return None
+    theta, data = np.zeros(model.dim), model.data
+    picked = np.asarray(data.records[:: max(1, data.n // 20_000), data.d : data.d + 2], float)
+    y = picked[:, 0] - picked[:, 1]
+    low, middle, high = np.quantile(y, (0.25, 0.5, 0.75))
+    if data.intercept is not None:
+        theta[data.intercept] = middle
+    theta[data.d] = math.log(max(0.7 * (high - low), 1e-3 * float(np.std(y)), 1e-300))
+    if len(model.nuisances) > 1:
+        theta[-1] = math.log(5.0)
+    return theta
+
+
+def _member(nu: float | None = None, scale: float | None = None) -> Member:
+    if nu is None:
+        return StudentFree()
+    return StudentScale(float(nu)) if scale is None else StudentT(float(nu), float(scale))
 
 
 FAMILY = Family(
@@ -168,27 +351,39 @@ FAMILY = Family(
     mean=lambda eta: eta,
     self_concordant=False,
     log_concave=False,
-    examples=(StudentT(4.0, 1.0), StudentT(5.0, 0.5)),
+    examples=(StudentT(4.0, 1.0), StudentT(5.0, 0.5), StudentScale(4.0), StudentFree()),
     responses=(-2.0, 0.0, 1.5),
     response_scale=True,
     link=float,
-    member_of=lambda nu, scale: StudentT(float(nu), float(scale)),
+    member_of=_member,
+    nuisance_priors={"nu": gamma(2.0, 0.1)},
+    start=_start,
     log_normaliser=_log_normaliser,
     simulate=_simulate,
     tangent=Tangent("Student-t tangent", lambda xi: StudentTangent(-1.0 if xi is None else xi), xi=0.0),
 )
 
 
-def student_t(data: Dataset, prior: PriorLike = None, *, nu: float, scale: float) -> Model:
-    """Robust regression with Student-t errors of known degrees of freedom and scale.
+def student_t(data: Dataset, prior: PriorLike = None, *, nu: float | None = None, scale: float | None = None) -> Model:
+    """Robust regression with Student-t errors. Scale and degrees of freedom that are not given are learned, as logarithms in theta.
+
+    An unknown scale has a flat prior of its logarithm; unknown degrees of freedom have a gamma prior with shape 2 and rate 0.1 (Juarez and
+    Steel 2010). There is a certificate for exact minibatch with known `nu`; with unknown `nu` the model is served by 'nuts' and 'hmc-ecs'.
 
     Neither is estimated, and both decide how wide the posterior is; `tallbayes.models.family` has a `log_scale` that is.
 
     >>> import numpy as np, tallbayes as tb
     >>> data = tb.Dataset.from_arrays(np.ones((5, 1)), [-1.0, 0.0, 1.0, 0.0, 100.0])
+    >>> tb.models.student_t(data).names, tb.models.student_t(data, nu=4.0).names
+    (('x0', 'log_scale', 'log_nu'), ('x0', 'log_scale'))
     >>> bool(abs(tb.find_mode(tb.models.student_t(data, tb.priors.flat(), nu=4.0, scale=1.0)).reference[0]) < 0.2)
     True
     """
-    if not (np.isfinite(nu) and nu > 0 and np.isfinite(scale) and scale > 0):
-        raise OptionError(f"nu and scale must be positive numbers; got nu={nu}, scale={scale}.")
-    return Model(data, FAMILY, StudentT(float(nu), float(scale)), prior, options={"nu": float(nu), "scale": float(scale)})
+    for name, number in (("nu", nu), ("scale", scale)):
+        if number is not None and not (np.isfinite(number) and number > 0):
+            raise OptionError(f"{name} must be a positive number, or None to learn it; got {number}.")
+    if nu is None and scale is not None:
+        raise OptionError("with unknown degrees of freedom the scale is learned too; give nu= as well, or leave out scale=.")
+    options = {"nu": None if nu is None else float(nu), "scale": None if scale is None else float(scale)}
+    names = () if scale is not None else ("log_scale",) if nu is not None else ("log_scale", "log_nu")
+    return Model(data, FAMILY, _member(nu, scale), prior, nuisances=names, options=options)

@@ -216,6 +216,11 @@ def _hierarchical(constructor: Callable[..., Model], data: Dataset, prior: Any, 
     named = dict(prior) if isinstance(prior, Mapping) else {}
     coefficients = named.pop(DEFAULT, None) if named or isinstance(prior, Mapping) else prior
     plain = constructor(replace(data, groups=(), order=None), None, *arguments, **options)
+    if plain.nuisances and plain.unit_scale_member is None:
+        missing = " and ".join(f"{name.removeprefix('log_')}=" for name in plain.nuisances)
+        raise ModelError(
+            f"a hierarchical {plain.family.name} model needs {missing}: it is not learned together with group effects."
+        )
     scales = tuple(
         tuple(_take(named, f"{term}|{f.name}_sigma", ScalePrior, _default_scale(plain)) for term in f.terms)
         for f in data.groups

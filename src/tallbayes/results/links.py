@@ -10,7 +10,7 @@ from tallbayes.results.row_averages import Function
 
 LINKS = {
     "logistic": "logit", "probit": "probit", "poisson": "log", "negbin": "log", "gamma": "log",
-    "gaussian": "identity", "normal": "identity", "student_t": "identity",
+    "inverse_gaussian": "log", "binomial": "logit", "beta": "logit", "gaussian": "identity", "normal": "identity", "student_t": "identity",
 }  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def _predicted(
     index, levels = _some(fit, count, seed, groups is not None), (0.5 - prob / 2, 0.5 + prob / 2)
     draws, d = _taken(fit, family.predictors(member), index), len(fit.meta["columns"])
     effects = [] if groups is None else groups.draws(index)
-    simulated = kind == "response" and family.response not in ("binary", "class")
+    simulated = kind == "response" and family.response not in ("binary", "class", "ordinal")
     if simulated and family.simulate is None:
         raise ModelError(f"responses of the family {family.name!r} cannot be simulated; use kind='mean'.")
     for k, (x, shift) in enumerate(rows):
@@ -140,7 +140,13 @@ def _predicted(
             if simulated and family.simulate is not None:
                 rng = generator(seed, Stream.RESPONSES, k)
                 values = family.simulate(rng, member, eta, draws.nuisances)
-            mean = values if simulated and not family.mean_known else family.mean(eta)
+            if family.full_mean is not None:
+                mean = family.full_mean(member, eta, draws.nuisances)
+            else:
+                mean = values if simulated and not family.mean_known else family.mean(eta)
+        if family.response == "ordinal":
+            yield _class_table(mean, draws, kind, levels)
+            continue
         center = mean @ draws.weights / draws.weights.sum()
         if kind == "response" and not simulated:
             ends = np.stack([np.asarray(1.0 - center < level, float) for level in levels])
@@ -189,7 +195,11 @@ def _classes(
     x: np.ndarray, draws: Draws, mean_of: Callable[[np.ndarray], np.ndarray], kind: str, levels: tuple[float, float]
 ) -> pd.DataFrame:
     """Probabilities of the classes of a softmax model; an offset is common to all classes and changes nothing."""
-    p = mean_of(np.einsum("nd,skd->nsk", x, draws.coefficients))
+    return _class_table(mean_of(np.einsum("nd,skd->nsk", x, draws.coefficients)), draws, kind, levels)
+
+
+def _class_table(p: np.ndarray, draws: Draws, kind: str, levels: tuple[float, float]) -> pd.DataFrame:
+    """Means and intervals of the probabilities of classes, (rows, draws, classes), or the most probable class."""
     mean = np.einsum("nsk,s->nk", p, draws.weights) / draws.weights.sum()
     if kind == "response":
         return pd.DataFrame({"class": mean.argmax(1), "probability": mean.max(1)})

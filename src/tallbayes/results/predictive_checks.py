@@ -103,7 +103,7 @@ def check(fit: Fit, rows: int, draws: int, seed: int, data: Any = None, kind: st
 def _responses(fit: Fit, x: np.ndarray, offset: np.ndarray | None, groups: Any, seed: int) -> np.ndarray:
     """One response of each row, at one draw."""
     response = family_of(fit.meta["model"]).response
-    if response not in ("binary", "class"):
+    if response not in ("binary", "class", "ordinal"):
         return fit.predict(x, kind="response", draws=1, seed=seed, offset=offset, groups=groups)["lower"].to_numpy()
     table = fit.predict(x, draws=1, seed=seed, offset=offset, groups=groups)
     uniform = generator(seed, Stream.CHECKED_RESPONSES).random((x.shape[0], 1))

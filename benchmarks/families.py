@@ -1,0 +1,332 @@
+"""Families with unknown parameters against the tools people use for them, and sparse regression under the horseshoe.
+
+    python -m benchmarks.families [--write] [--only modes|samples|horseshoe] [--rows 100000]
+
+The mode under flat priors is the maximum likelihood fit; Laplace standard deviations are its standard errors. References are statsmodels
+where it has the model, else SciPy's densities maximised by BFGS with standard errors from differences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import optimize, stats
+
+import tallbayes as tb
+from benchmarks.report import show
+
+COEFFICIENTS = np.array([0.5, 0.4, -0.3, 0.2])
+Reference = Callable[[np.ndarray, Any], tuple[np.ndarray, np.ndarray]]  # estimates and standard errors
+
+
+def design(n: int) -> tuple[np.random.Generator, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(17)
+    X = np.column_stack([np.ones(n), rng.standard_normal((n, 3))])
+    return rng, X, X @ COEFFICIENTS
+
+
+def by_density(log_density: Callable[[np.ndarray], float], start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The maximum of a log-likelihood, and standard errors from central differences of it."""
+    loss = lambda v: -log_density(v)  # noqa: E731
+    found = optimize.minimize(loss, start, method="BFGS", options={"gtol": 1e-3}).x
+    step, hessian = 1e-4, np.empty((start.size, start.size))
+    unit = step * np.eye(start.size)
+    for i in range(start.size):
+        for j in range(i + 1):
+            ends = [loss(found + a * unit[i] + b * unit[j]) for a, b in ((1, 1), (1, -1), (-1, 1), (-1, -1))]
+            hessian[i, j] = hessian[j, i] = (ends[0] - ends[1] - ends[2] + ends[3]) / (4.0 * step**2)
+    return found, np.sqrt(np.diag(np.linalg.inv(hessian)))
+
+
+def negbin(n: int) -> tuple[tb.models.Model, str, Any]:
+    import statsmodels.api as sm
+
+    rng, X, eta = design(n)
+    y = rng.poisson(np.exp(eta) * rng.standard_gamma(2.0, n) / 2.0)
+    model = tb.models.negbin(tb.Dataset.from_arrays(X, y), {"default": tb.priors.flat(), "log_size": tb.priors.flat()})
+
+    def reference() -> tuple[np.ndarray, np.ndarray]:
+        fit = sm.NegativeBinomial(y, X).fit(disp=0, gtol=1e-8, maxiter=300)
+        alpha = fit.params[-1]
+        return np.append(fit.params[:-1], -np.log(alpha)), np.append(fit.bse[:-1], fit.bse[-1] / alpha)
+
+    return model, "statsmodels", reference
+
+
+def gamma(n: int) -> tuple[tb.models.Model, str, Any]:
+    rng, X, eta = design(n)
+    y = np.exp(eta) * rng.standard_gamma(3.0, n) / 3.0
+    model = tb.models.gamma(tb.Dataset.from_arrays(X, y), tb.priors.flat())
+    log_density = lambda v: stats.gamma(np.exp(v[4]), scale=np.exp(X @ v[:4] - v[4])).logpdf(y).sum()  # noqa: E731
+    return model, "SciPy", lambda: by_density(log_density, np.append(COEFFICIENTS, 1.0))
+
+
+def student(n: int) -> tuple[tb.models.Model, str, Any]:
+    rng, X, eta = design(n)
+    y = eta + 0.8 * rng.standard_t(5.0, n)
+    prior = {"default": tb.priors.flat(), "log_nu": tb.priors.flat()}
+    model = tb.models.student_t(tb.Dataset.from_arrays(X, y), prior)
+    log_density = lambda v: stats.t(np.exp(v[5]), X @ v[:4], np.exp(v[4])).logpdf(y).sum()  # noqa: E731
+    return model, "SciPy", lambda: by_density(log_density, np.append(COEFFICIENTS, [-0.2, 1.5]))
+
+
+def inverse_gaussian(n: int) -> tuple[tb.models.Model, str, Any]:
+    import statsmodels.api as sm
+
+    rng, X, eta = design(n)
+    y = rng.wald(np.exp(eta), 3.0)
+    model = tb.models.inverse_gaussian(tb.Dataset.from_arrays(X, y), tb.priors.flat())
+
+    def reference() -> tuple[np.ndarray, np.ndarray]:
+        family = sm.families.InverseGaussian(sm.families.links.Log())
+        fit = sm.GLM(y, X, family=family).fit(tol=1e-12)
+        mean = fit.fittedvalues
+        shape = n / np.sum((y - mean) ** 2 / (mean**2 * y))
+        log_density = lambda v: stats.invgauss(np.exp(X @ v[:4] - v[4]), scale=np.exp(v[4])).logpdf(y).sum()  # noqa: E731
+        _, error = by_density(log_density, np.append(fit.params, np.log(shape)))
+        return np.append(fit.params, np.log(shape)), error
+
+    return model, "statsmodels (errors SciPy)", reference
+
+
+def beta(n: int) -> tuple[tb.models.Model, str, Any]:
+    from statsmodels.othermod.betareg import BetaModel
+
+    rng, X, eta = design(n)
+    m = 1.0 / (1.0 + np.exp(-eta))
+    y = np.clip(rng.beta(6.0 * m, 6.0 * (1.0 - m)), 1e-9, 1.0 - 1e-9)
+    model = tb.models.beta(tb.Dataset.from_arrays(X, y), tb.priors.flat())
+
+    def reference() -> tuple[np.ndarray, np.ndarray]:
+        fit = BetaModel(y, X).fit(disp=0)
+        return np.asarray(fit.params), np.asarray(fit.bse)
+
+    return model, "statsmodels", reference
+
+
+def binomial(n: int) -> tuple[tb.models.Model, str, Any]:
+    import statsmodels.api as sm
+
+    rng, X, eta = design(n)
+    trials = rng.integers(1, 10, n)
+    successes = rng.binomial(trials, 1.0 / (1.0 + np.exp(-eta)))
+    y, weights = tb.data.proportion(successes, trials)
+    model = tb.models.binomial(tb.Dataset.from_arrays(X, y, weights=weights), tb.priors.flat())
+
+    def reference() -> tuple[np.ndarray, np.ndarray]:
+        fit = sm.GLM(np.column_stack([successes, trials - successes]), X, family=sm.families.Binomial()).fit(tol=1e-12)
+        return fit.params, fit.bse
+
+    return model, "statsmodels", reference
+
+
+def ordinal(n: int, link: str = "logit") -> tuple[tb.models.Model, str, Any]:
+    from statsmodels.miscmodels.ordinal_model import OrderedModel
+
+    rng, X, eta = design(n)
+    noise = rng.logistic(size=n) if link == "logit" else rng.standard_normal(n)
+    y = np.digitize(eta - 0.5 + noise, [-1.0, 0.2, 1.4])
+    model = tb.models.ordinal(tb.Dataset.from_arrays(X[:, 1:], y), tb.priors.flat(), link=link)
+
+    def reference() -> tuple[np.ndarray, np.ndarray]:
+        fit = OrderedModel(y, X[:, 1:], distr=link).fit(method="bfgs", disp=0, gtol=1e-6)
+        cuts = fit.model.transform_threshold_params(fit.params)[1:-1]
+        jacobian = np.eye(6)  # cut points are the first one plus exponentials of the others
+        for i in range(1, 3):
+            jacobian[3 + i, 3] = 1.0
+            for j in range(1, i + 1):
+                jacobian[3 + i, 3 + j] = np.exp(fit.params[3 + j])
+        covariance = jacobian @ np.asarray(fit.cov_params()) @ jacobian.T
+        return np.append(fit.params[:3], cuts), np.sqrt(np.diag(covariance))
+
+    return model, "statsmodels", reference
+
+
+def survival(name: str, n: int) -> tuple[tb.models.Model, str, Any]:
+    rng, X, eta = design(n)
+    noises = {
+        "weibull": lambda: np.log(rng.standard_exponential(n)),
+        "loglogistic": lambda: rng.logistic(size=n),
+        "lognormal": lambda: rng.standard_normal(n),
+    }
+    times, limit = np.exp(eta + 0.6 * noises[name]()), rng.exponential(5.0, n)
+    event, seen = times <= limit, np.minimum(times, limit)
+    model = getattr(tb.models, name)(tb.Dataset.from_arrays(X, tb.data.censored(seen, event)), tb.priors.flat())
+    laws = {
+        "weibull": lambda v: stats.weibull_min(np.exp(-v[4]), scale=np.exp(X @ v[:4])),
+        "loglogistic": lambda v: stats.fisk(np.exp(-v[4]), scale=np.exp(X @ v[:4])),
+        "lognormal": lambda v: stats.lognorm(np.exp(v[4]), scale=np.exp(X @ v[:4])),
+    }
+
+    def log_density(v: np.ndarray) -> float:
+        law = laws[name](v)
+        return float(np.where(event, law.logpdf(seen), law.logsf(seen)).sum())
+
+    return model, "SciPy", lambda: by_density(log_density, np.append(COEFFICIENTS, -0.5))
+
+
+FAMILIES: dict[str, Callable[[int], tuple[tb.models.Model, str, Any]]] = {
+    "negbin, size unknown": negbin,
+    "gamma, shape unknown": gamma,
+    "student_t, scale and nu unknown": student,
+    "inverse_gaussian": inverse_gaussian,
+    "beta": beta,
+    "binomial": binomial,
+    "ordinal, logit": ordinal,
+    "ordinal, probit": lambda n: ordinal(n, "probit"),
+    "weibull, 30 % censored": lambda n: survival("weibull", n),
+    "loglogistic, censored": lambda n: survival("loglogistic", n),
+    "lognormal, censored": lambda n: survival("lognormal", n),
+}
+
+
+def modes(n: int) -> list[dict[str, Any]]:
+    rows = []
+    for label, make in FAMILIES.items():
+        model, tool, reference = make(n)
+        mode = tb.find_mode(model, progress=False)  # compiled
+        start = time.perf_counter()
+        mode = tb.find_mode(model, progress=False)
+        ours = time.perf_counter() - start
+        start = time.perf_counter()
+        estimate, error = reference()
+        theirs = time.perf_counter() - start
+        rows.append(
+            {
+                "family": label,
+                "reference": tool,
+                "largest difference of estimates, in standard errors": float(np.abs((mode.reference - estimate) / error).max()),
+                "largest relative difference of standard errors": float(np.abs(mode.laplace().sd / error - 1.0).max()),
+                "seconds": ours,
+                "seconds of the reference": theirs,
+            }
+        )
+        print(rows[-1], flush=True)
+    return rows
+
+
+def samples(n: int) -> list[dict[str, Any]]:
+    rows = []
+    for label, make in FAMILIES.items():
+        model, _, _ = make(n)
+        mode = tb.find_mode(model, progress=False)
+        try:
+            tb.samplers.ExactMinibatch().setup(model, mode, 1, False)
+        except tb.ModelError:
+            continue
+        fit = tb.sample(model, "exact-minibatch", draws=5000, warmup=500, chains=2, seed=1, mode=mode, progress=False)
+        flat, sd = fit.theta.reshape(-1, model.dim), mode.laplace().sd
+        rows.append(
+            {
+                "family": label,
+                "bound": fit.why.rpartition("bound ")[2].split(";")[0],
+                "acceptance": float(fit.stats["acceptance_rate"].mean()),
+                "rows per iteration": float(fit.stats["rows"].mean()),
+                "smallest ESS per iteration": float(fit.ess.min()) / flat.shape[0],
+                "largest |mean - mode| / sd": float(np.abs((flat.mean(0) - mode.reference) / sd).max()),
+                "largest |sd / Laplace sd - 1|": float(np.abs(flat.std(0) / sd - 1.0).max()),
+            }
+        )
+        print(rows[-1], flush=True)
+    return rows
+
+
+def sparse(n: int, d: int = 100, relevant: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((n, d))
+    beta = np.append(np.array([1.0, -0.8, 0.6, -0.4, 0.2])[:relevant], np.zeros(d - relevant))
+    return X, (rng.random(n) < 1.0 / (1.0 + np.exp(-X @ beta))).astype(float)
+
+
+def horseshoe(n: int, d: int, scale: float = 0.01, nuts: int = 100) -> list[dict[str, Any]]:
+    """Ours and NumPyro's NUTS, non-centred, on one data set."""
+    X, y = sparse(n, d)
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.horseshoe(scale))
+    tb.sample(model, draws=10, warmup=10, chains=1, seed=0, progress=False)  # compiled
+    start = time.perf_counter()
+    fit = tb.sample(model, draws=4000, warmup=500, chains=2, seed=1, progress=False)
+    seconds = time.perf_counter() - start
+    rows = [
+        {
+            "sampler": "surrogate-transition, with its mode and set-up",
+            "evaluations per iteration": float(fit.evals.mean()),
+            "acceptance": float(fit.stats["acceptance_rate"].mean()),
+            "smallest ESS": float(fit.ess.min()),
+            "smallest ESS per second": float(fit.ess.min()) / seconds,
+            "seconds": seconds,
+        }
+    ]
+    print(rows[-1], flush=True)
+    theirs, sizes, passes, seconds = numpyro_horseshoe(X, y, scale, nuts)
+    rows.append(
+        {
+            "sampler": "NumPyro NUTS, non-centred",
+            "evaluations per iteration": passes * n,
+            "acceptance": float("nan"),
+            "smallest ESS": float(sizes.min()),
+            "smallest ESS per second": float(sizes.min()) / seconds,
+            "seconds": seconds,
+        }
+    )
+    ours = fit.theta.reshape(-1, d + 1)[:, :d]
+    spread = np.maximum(ours.std(0), 1e-12)
+    error = np.sqrt(1.0 / fit.ess[:d] + 1.0 / sizes)
+    z = (ours.mean(0) - theirs.mean(0)) / spread / error
+    print(rows[-1], f"largest |z| of {d} means: {np.abs(z).max():.2f}", flush=True)
+    rows[0]["largest |z| of means against the other"] = float(np.abs(z).max())
+    return rows
+
+
+def numpyro_horseshoe(X: np.ndarray, y: np.ndarray, scale: float, draws: int) -> tuple[np.ndarray, np.ndarray, float, float]:
+    import jax
+    import jax.numpy as jnp
+    import numpyro
+    import numpyro.distributions as dist
+    from numpyro.infer import MCMC, NUTS
+
+    unit = jnp.asarray(1.0 / X.std(0))
+
+    def program(X: Any, y: Any) -> None:
+        tau = numpyro.sample("tau", dist.HalfCauchy(scale))
+        local = numpyro.sample("local", dist.HalfCauchy(jnp.ones(X.shape[1])))
+        noise = numpyro.sample("noise", dist.Normal(jnp.zeros(X.shape[1]), 1.0))
+        beta = numpyro.deterministic("beta", tau * local * noise * unit)
+        numpyro.sample("y", dist.Bernoulli(logits=X @ beta), obs=y)
+
+    chain = MCMC(NUTS(program, target_accept_prob=0.9), num_warmup=draws, num_samples=draws, num_chains=1, progress_bar=False)
+    start = time.perf_counter()
+    chain.run(jax.random.key(0), jnp.asarray(X), jnp.asarray(y), extra_fields=("num_steps",))
+    beta = np.asarray(chain.get_samples()["beta"], float)
+    seconds = time.perf_counter() - start
+    from tallbayes.results.cost import effective_sizes
+
+    steps = float(np.mean(np.asarray(chain.get_extra_fields()["num_steps"])))
+    return beta, np.asarray(effective_sizes(beta[None])), steps, seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/results.md")
+    parser.add_argument("--only", choices=("modes", "samples", "horseshoe"))
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--columns", type=int, default=100, help="of the sparse regression")
+    parser.add_argument("--nuts", type=int, default=100, help="draws and warm-up of NUTS")
+    options = parser.parse_args()
+    n = options.rows
+    if options.only in (None, "modes"):
+        note = f"n = {n:,}, three columns and an intercept; flat priors. Seconds of find_mode after compilation."
+        show("Modes against other tools", modes(n), note, "family-modes" if options.write else None)
+    if options.only in (None, "samples"):
+        note = f"n = {n:,}; exact minibatch, two chains of 5,000 draws. Families without a certificate are left out."
+        show("Exact minibatch with unknown parameters", samples(n), note, "family-samples" if options.write else None)
+    if options.only in (None, "horseshoe"):
+        note = f"Logistic regression, n = {n:,}, d = {options.columns}, five of the coefficients not zero; one run each on this machine."
+        show("Horseshoe", horseshoe(n, options.columns, nuts=options.nuts), note, "horseshoe" if options.write else None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Binomial regression with logit link: y = successes / trials with weight trials, f(eta) = y eta - log(1 + e^eta) times the weight.
+
+The functions and certificates are those of logistic regression, whose third derivatives do not depend on y.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln
+
+from tallbayes.data.dataset import CHUNK, Dataset
+from tallbayes.errors import DataError
+from tallbayes.families.logistic import FAMILY as LOGISTIC
+from tallbayes.families.logistic import Logistic
+from tallbayes.model import Family, Model, no_terms
+from tallbayes.named_priors import PriorLike
+
+
+@dataclass(eq=False, repr=False)
+class BinomialModel(Model):
+    """Proportions of successes, the numbers of trials as weights."""
+
+    def log_normaliser(self, index: np.ndarray) -> np.ndarray:
+        """Log of the binomial coefficients, divided by the weights that multiply them elsewhere."""
+        d = self.data.d
+        y, trials = (np.asarray(self.data.records[index, k], float) for k in (d, d + 2))
+        successes = y * trials
+        return (gammaln(trials + 1.0) - gammaln(successes + 1.0) - gammaln(trials - successes + 1.0)) / trials
+
+
+FAMILY = Family(
+    name="binomial",
+    support="a proportion from 0 to 1, with the number of trials as weight",
+    remedy="Make response and weights with tallbayes.data.proportion(successes, trials).",
+    admits=lambda y: (y >= 0) & (y <= 1),
+    mean=LOGISTIC.mean,
+    self_concordant=True,
+    log_concave=True,
+    examples=(Logistic(),),
+    responses=(0.0, 1.0, 0.25),
+    response="proportion",
+    link=LOGISTIC.link,
+    link_name="logit",
+    member_of=Logistic,
+    log_normaliser=no_terms,
+    fourth_supremum=LOGISTIC.fourth_supremum,
+    fourth_ratio=LOGISTIC.fourth_ratio,
+    ratio="odds_ratio",
+)
+
+
+def binomial(data: Dataset, prior: PriorLike = None) -> Model:
+    """Binomial regression with logit link: the response is a proportion, the weights are numbers of trials.
+
+    Predictions are of the probability; a number of successes cannot be simulated without its number of trials.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> y, trials = tb.data.proportion(successes=[1, 3, 0, 9], trials=[5, 5, 2, 10])
+    >>> tb.models.binomial(tb.Dataset.from_arrays(np.ones((4, 1)), y, weights=trials))
+    Model(binomial, 4 rows, 1 parameters, prior weakly_informative)
+    """
+    model = BinomialModel(data, FAMILY, Logistic(), prior)
+    d = data.d
+    for start in range(0, data.n, CHUNK):
+        y, trials = (np.asarray(data.records[start : start + CHUNK, k], float) for k in (d, d + 2))
+        successes = y * trials
+        whole = (trials >= 1) & (np.abs(trials - np.round(trials)) < 1e-6)
+        good = whole & (np.abs(successes - np.round(successes)) < 1e-6 * np.maximum(trials, 1.0))
+        if not good.all():
+            row = int(np.argmin(good))
+            raise DataError(
+                f"row {start + row}: a proportion of {y[row]:g} in {trials[row]:g} trials is no whole number of successes. {FAMILY.remedy}"
+            )
+    return model

@@ -1,0 +1,468 @@
+"""Families with unknown parameters: residuals without cancellation, third derivatives under their certificate, exact posteriors."""
+
+import importlib
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import optimize, special, stats
+
+import tallbayes as tb
+from tallbayes.engine.gamma_functions import binet, digamma, gamma_level, rising, trigamma
+from tallbayes.engine.multi_index import vector_hessian, vector_residual, vector_value
+from tallbayes.engine.neighbourhood import Neighbourhood, has_third_bounds, third_bounds
+from tallbayes.families.beta import Beta
+from tallbayes.families.gamma import GammaShape
+from tallbayes.families.inverse_gaussian import InverseGaussian
+from tallbayes.families.loglogistic import LogLogistic
+from tallbayes.families.lognormal import LogNormal
+from tallbayes.families.negbin import NegativeBinomialSize
+from tallbayes.families.ordinal import CumulativeLogit, CumulativeProbit
+from tallbayes.families.student_t import StudentFree, StudentScale
+from tallbayes.families.weibull import Weibull
+from tallbayes.results.cost import effective_sizes
+from tallbayes.testing import THRESHOLD, exact_posterior
+
+# Of each member: responses, and the law of one row as mpmath writes it, up to terms without parameters.
+
+
+def mp_negbin(y, eta, kappa):
+    k = mpmath.exp(kappa)
+    return mpmath.loggamma(y + k) - mpmath.loggamma(k) + y * (eta - kappa) - (y + k) * mpmath.log1p(mpmath.exp(eta - kappa))
+
+
+def mp_gamma(y, eta, a):
+    k = mpmath.exp(a)
+    return k * (a + mpmath.log(y) - eta - y * mpmath.exp(-eta)) - mpmath.loggamma(k)
+
+
+def mp_student(nu):
+    return lambda y, eta, tau: -tau - mpmath.mpf(nu + 1) / 2 * mpmath.log(1 + ((y - eta) * mpmath.exp(-tau)) ** 2 / nu)
+
+
+def mp_inverse_gaussian(y, eta, ell):
+    return ell / 2 - mpmath.exp(ell) * (y - mpmath.exp(eta)) ** 2 / (2 * mpmath.exp(2 * eta) * y)
+
+
+def mp_failures(density, survival):
+    def law(y, eta, tau):
+        z = (mpmath.log(abs(y)) - eta) * mpmath.exp(-tau)
+        return density(z) - tau if y > 0 else survival(z)
+
+    return law
+
+
+def mp_soft(z):
+    return mpmath.log1p(mpmath.exp(z))
+
+
+TIMES = (0.3, 4.0, -1.7)
+LAWS = {
+    "negbin": (NegativeBinomialSize(), (0.0, 1.0, 7.0, 60.0), mp_negbin),
+    "gamma": (GammaShape(), (0.2, 1.0, 5.0), mp_gamma),
+    "student_t": (StudentScale(4.0), (-2.0, 0.3, 9.0), mp_student(4)),
+    "inverse_gaussian": (InverseGaussian(), (0.2, 1.0, 5.0), mp_inverse_gaussian),
+    "weibull": (Weibull(), TIMES, mp_failures(lambda z: z - mpmath.exp(z), lambda z: -mpmath.exp(z))),
+    "loglogistic": (LogLogistic(), TIMES, mp_failures(lambda z: z - 2 * mp_soft(z), lambda z: -mp_soft(z))),
+    "lognormal": (LogNormal(), TIMES, mp_failures(lambda z: -z * z / 2, lambda z: mpmath.log(mpmath.ncdf(-z)))),
+}
+BY_DIFFERENCE = ("weibull", "loglogistic", "lognormal")  # residuals as differences, right to rounding
+LOOSE = ("loglogistic", "lognormal")  # certificates by the triangle inequality
+every_law = pytest.mark.parametrize("name", LAWS)
+
+
+def test_gamma_functions():
+    for x in (0.003, 0.4, 1.0, 3.7, 11.9, 12.1, 150.0, 3e5):
+        assert digamma(x) == pytest.approx(special.digamma(x), rel=1e-13, abs=1e-14)
+        assert trigamma(x) == pytest.approx(special.polygamma(1, x), rel=1e-13)
+        with mpmath.workdps(40):
+            mu = [
+                mpmath.diff(lambda t: mpmath.loggamma(t) - (t - 0.5) * mpmath.log(t) + t - mpmath.log(2 * mpmath.pi) / 2, x, m)
+                for m in range(4)
+            ]
+        assert list(binet(x)) == pytest.approx([float(v) for v in mu], rel=1e-9)
+        for y in (0.0, 1.0, 5.0, 23.0, 24.0, 400.0):
+            value, slope, curvature = rising(x, y)
+            with mpmath.workdps(40):
+                f = [
+                    mpmath.diff(
+                        lambda t, y=y: mpmath.loggamma(y + mpmath.exp(t)) - mpmath.loggamma(mpmath.exp(t)), mpmath.log(x), m
+                    )
+                    for m in range(3)
+                ]
+            assert [value, slope, curvature] == pytest.approx([float(v) for v in f], rel=1e-10, abs=1e-12)
+        with mpmath.workdps(40):
+            level = [
+                mpmath.diff(lambda t: mpmath.exp(t) * (t - 1) - mpmath.loggamma(mpmath.exp(t)), mpmath.log(x), m)
+                for m in range(4)
+            ]
+        assert list(gamma_level(math.log(x))) == pytest.approx([float(v) for v in level], rel=1e-9, abs=1e-13)
+
+
+@every_law
+def test_the_value_is_the_law(name):
+    member, responses, law = LAWS[name]
+    for y in responses:
+        gaps = [
+            vector_value(member, np.array(u), y) - float(law(mpmath.mpf(y), *map(mpmath.mpf, u)))
+            for u in ((0.3, -0.7), (1.1, 1.6), (-0.4, 0.2))
+        ]
+        assert np.ptp(gaps) < 1e-12 * (1 + abs(gaps[0]))
+
+
+@every_law
+def test_residuals_keep_their_digits(name):
+    member, responses, law = LAWS[name]
+    with mpmath.workdps(60):
+        for y in responses:
+            for base in ((0.4, -0.3), (-1.2, 1.5)):
+                at = [mpmath.mpf(v) for v in base]
+                f = lambda *u, y=y: law(mpmath.mpf(y), *u)  # noqa: E731
+                g = {o: mpmath.diff(f, at, o) for o in ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2))}
+                for shift in ([1e-5, 2e-5], [-3e-3, 1e-3], [0.0, 1e-4], [0.02, -0.01], [0.4, 0.3], [-1.5, 1.2], [0.2, -0.9]):
+                    a, b = (mpmath.mpf(v) for v in shift)
+                    taylor = f(*at) + g[1, 0] * a + g[0, 1] * b + (g[2, 0] * a * a + 2 * g[1, 1] * a * b + g[0, 2] * b * b) / 2
+                    exact = float(f(at[0] + a, at[1] + b) - taylor)
+                    found = vector_residual(member, np.array(base), np.array(shift), y)
+                    size = max(map(abs, shift)) ** 3
+                    rounding = 1e-14 if name in BY_DIFFERENCE else 1e-10 * size
+                    assert found == pytest.approx(exact, rel=1e-8, abs=rounding)
+
+
+def neighbourhood(y, rng, radius, cuts=()):
+    """One row, a random reference and a random whitening; with cut points, that they stay in order."""
+    d, width = 2, 2 + max(len(cuts), 1)
+    factor = np.tril(rng.standard_normal((width, width))) * rng.exponential(0.5)
+    x, reference = rng.standard_normal((1, d)), 0.7 * rng.standard_normal(width)
+    if len(cuts):
+        reference[d:] = cuts
+        factor[d:] *= 0.1
+    return Neighbourhood(x, np.array([y]), 0.1 * rng.standard_normal(1), reference, factor, radius)
+
+
+def largest_share(member, near, rng, count=60, step=1e-4):
+    """The largest |third derivative| over its bound, along lines of unit speed within the radius."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        bound, width, y = third_bounds(member, near)[0], near.reference.size, float(near.y[0])
+    if not bound < 1e12:  # nothing to check by differences
+        return 0.0
+    d, worst = near.x.shape[1], 0.0
+    jacobian = np.vstack([near.x[0] @ near.factor[:d], near.factor[d:]])
+    start = np.concatenate([near.eta, near.reference[d:]])
+    gradient, hessian = np.empty(start.size), np.empty((start.size, start.size))
+    for k in range(count):
+        w, v = rng.standard_normal((2, width))
+        w *= near.radius * (1.0 if k % 2 else rng.random()) / np.linalg.norm(w)
+        v = jacobian @ (v / np.linalg.norm(v)) if k % 3 else jacobian @ (w / max(np.linalg.norm(w), 1e-300))
+        ends = []
+        for sign in (1.0, -1.0):
+            vector_hessian(member, start + jacobian @ w + sign * step * v, y, gradient, hessian)
+            ends.append(v @ hessian @ v)
+        noise = 1e-9 * (1.0 + abs(ends[0])) / step
+        worst = max(worst, (abs(ends[0] - ends[1]) / (2 * step) - noise) / bound)
+    return worst
+
+
+def shares(name, count=150):
+    member, responses, _ = LAWS[name]
+    rng = np.random.default_rng(4)
+    return [largest_share(member, neighbourhood(y, rng, rng.exponential(0.7)), rng) for y in responses for _ in range(count)]
+
+
+@every_law
+def test_no_line_exceeds_the_certificate(name):
+    assert (0.1 if name in LOOSE else 0.3) < max(shares(name)) <= 1.0  # a bound of a third of the size would be violated
+
+
+@pytest.mark.parametrize("fixed", [0, 1])
+def test_ordered_classes_are_under_their_certificate(fixed):
+    rng, member, cuts = np.random.default_rng(5), CumulativeLogit(4, fixed), np.array([-0.9, 0.4, 1.3])
+    cuts = (cuts - cuts[0])[1:] if fixed else cuts
+    found = [
+        largest_share(member, neighbourhood(float(k), rng, rng.exponential(0.3), cuts), rng)
+        for k in range(4)
+        for _ in range(100)
+    ]
+    assert 0.3 < max(found) <= 1.0
+    far = neighbourhood(1.0, rng, 1e3, cuts)
+    with np.errstate(over="ignore"):
+        assert np.isinf(third_bounds(member, far)).all()  # cut points may cross
+
+
+@pytest.mark.parametrize("fixed", [0, 1])
+def test_residuals_of_ordered_classes(fixed):
+    member, base = CumulativeLogit(4, fixed), np.array([0.3, -0.8, 0.5, 1.4])[: 4 - fixed]
+    base = base if not fixed else np.array([0.3, 0.6, 1.4])
+    rng = np.random.default_rng(6)
+
+    def law(u, k):
+        cuts = [mpmath.mpf(0)] * fixed + list(u[1:])
+        ends = [mpmath.mpf(0), *(1 / (1 + mpmath.exp(u[0] - c)) for c in cuts), mpmath.mpf(1)]
+        return mpmath.log(ends[k + 1] - ends[k])
+
+    with mpmath.workdps(60):
+        for k in range(4):
+            gradient, hessian = np.empty(base.size), np.empty((base.size, base.size))
+            assert vector_hessian(member, base, float(k), gradient, hessian) == pytest.approx(
+                float(law(list(map(mpmath.mpf, base)), k)), rel=1e-13
+            )
+            for size in (1e-5, 1e-2, 0.2):
+                shift = size * rng.standard_normal(base.size)
+
+                def line(t, k=k, shift=shift):
+                    return law([mpmath.mpf(b) + t * mpmath.mpf(s) for b, s in zip(base, shift, strict=True)], k)
+
+                series = mpmath.taylor(line, 0, 2)
+                exact = float(line(mpmath.mpf(1)) - sum(series))
+                assert vector_residual(member, base, shift, float(k)) == pytest.approx(exact, rel=1e-7, abs=1e-10 * size**3)
+
+
+@pytest.mark.parametrize("name", ["negbin", "gamma", "student_t", "inverse_gaussian", "weibull"])
+def test_a_certificate_that_lacks_a_mixed_term_is_found(name, monkeypatch):
+    module = importlib.import_module("tallbayes.engine.failure_times" if name == "weibull" else f"tallbayes.families.{name}")
+    whole = module.cubic_form
+    monkeypatch.setattr(module, "cubic_form", lambda s, t, sss, sst, stt, ttt: whole(s, t, sss, 0.0, stt, 0.0))
+    assert max(shares(name, 60)) > 1.0
+
+
+def test_unknown_degrees_of_freedom_have_no_certificate():
+    assert not any(has_third_bounds(member) for member in (StudentFree(), CumulativeProbit(3, 0), Beta()))
+    data = tb.Dataset.from_arrays(np.ones((30, 1)), np.random.default_rng(1).standard_t(4, 30))
+    model = tb.models.student_t(data)
+    with pytest.raises(tb.ModelError, match=r"no certified bound for this student_t model; .*'nuts' or 'hmc-ecs'"):
+        tb.samplers.ExactMinibatch().setup(model, tb.find_mode(model, progress=False), 0, False)
+    with pytest.raises(tb.OptionError, match="the scale is learned too"):
+        tb.models.student_t(data, scale=1.0)
+
+
+def design(n, seed=1):
+    rng = np.random.default_rng(seed)
+    return rng, np.column_stack([np.ones(n), rng.standard_normal((n, 2))])
+
+
+def rows_of(name, n, seed=1):
+    rng, X = design(n, seed)
+    eta = X @ [0.6, 0.4, -0.3]
+    if name == "negbin":
+        y = rng.poisson(np.exp(eta) * rng.standard_gamma(2.5, n) / 2.5)
+    elif name == "gamma":
+        y = np.exp(eta) * rng.standard_gamma(3.0, n) / 3.0
+    elif name == "inverse_gaussian":
+        y = rng.wald(np.exp(eta), 3.0)
+    elif name in FAILURES:
+        times, limit = np.exp(eta + 0.6 * np.log(rng.standard_exponential(n))), rng.exponential(6.0, n)
+        y = tb.data.censored(np.minimum(times, limit), times <= limit)
+    elif name == "ordinal":
+        y = (X[:, 1] + rng.logistic(size=n) > 0.3).astype(float)
+    else:
+        y = eta + 0.7 * rng.standard_t(4.0, n)
+    return X, y.astype(float)
+
+
+def test_the_mode_is_the_fit_of_statsmodels():
+    import statsmodels.api as sm
+
+    X, y = rows_of("negbin", 3000)
+    prior = {"default": tb.priors.flat(), "log_size": tb.priors.flat()}
+    mode = tb.find_mode(tb.models.negbin(tb.Dataset.from_arrays(X, y), prior), progress=False)
+    found = sm.NegativeBinomial(y, X).fit(disp=0, gtol=1e-10, maxiter=500)
+    assert mode.reference[:3] == pytest.approx(found.params[:3], abs=2e-4)
+    assert math.exp(-mode.reference[3]) == pytest.approx(found.params[3], rel=1e-3)
+    sd = mode.laplace().sd
+    assert sd[:3] == pytest.approx(found.bse[:3], rel=5e-3)
+    assert sd[3] == pytest.approx(found.bse[3] / found.params[3], rel=1e-2)  # by the delta method
+
+
+@pytest.mark.parametrize("name", ["gamma", "student_t", "student_free"])
+def test_the_mode_is_that_of_a_general_optimiser(name):
+    X, y = rows_of(name.partition("_free")[0], 2000)
+    data = tb.Dataset.from_arrays(X, y)
+    if name == "gamma":
+        model = tb.models.gamma(data, tb.priors.flat())
+        law = lambda v: -stats.gamma(np.exp(v[3]), scale=np.exp(X @ v[:3] - v[3])).logpdf(y).sum()  # noqa: E731
+    elif name == "student_t":
+        model = tb.models.student_t(data, tb.priors.flat(), nu=4.0)
+        law = lambda v: -stats.t(4.0, X @ v[:3], np.exp(v[3])).logpdf(y).sum()  # noqa: E731
+    else:
+        model = tb.models.student_t(data, {"default": tb.priors.flat(), "log_nu": tb.priors.flat()})
+        law = lambda v: -stats.t(np.exp(v[4]), X @ v[:3], np.exp(v[3])).logpdf(y).sum()  # noqa: E731
+    mode = tb.find_mode(model, progress=False)
+    rng = np.random.default_rng(0)
+    best = optimize.minimize(law, mode.reference + 0.05 * rng.standard_normal(model.dim), method="BFGS")
+    assert mode.reference == pytest.approx(best.x, abs=2e-4)
+    normalised = model.log_posterior(mode.reference) + model.family.log_normaliser(model.member, y).sum()
+    assert normalised == pytest.approx(-law(mode.reference), rel=1e-10)
+
+
+def survival_rows(n=3000, seed=7):
+    rng, X = design(n, seed)
+    times = np.exp(X @ [0.5, 0.4, -0.3] + 0.6 * np.log(rng.standard_exponential(n)))
+    limit = rng.exponential(4.0, n)
+    return X, np.minimum(times, limit), times <= limit
+
+
+FAILURES = {
+    "weibull": lambda sigma, eta: stats.weibull_min(1 / sigma, scale=np.exp(eta)),
+    "loglogistic": lambda sigma, eta: stats.fisk(1 / sigma, scale=np.exp(eta)),
+    "lognormal": lambda sigma, eta: stats.lognorm(sigma, scale=np.exp(eta)),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_survival_models_are_those_of_scipy(name):
+    """Density of events, survival function of censored rows; with the indicator swapped the mode is elsewhere."""
+    X, times, event = survival_rows()
+    model = getattr(tb.models, name)(tb.Dataset.from_arrays(X, tb.data.censored(times, event)), tb.priors.flat())
+
+    def loss(v):
+        law = FAILURES[name](np.exp(v[3]), X @ v[:3])
+        return -(law.logpdf(times)[event].sum() + law.logsf(times)[~event].sum())
+
+    mode = tb.find_mode(model, progress=False)
+    best = optimize.minimize(loss, mode.reference + 0.03, method="BFGS")
+    assert mode.reference == pytest.approx(best.x, abs=5e-4)
+    whole = model.log_posterior(mode.reference) + model.log_normaliser(np.arange(times.size)).sum()
+    assert whole == pytest.approx(-loss(mode.reference), rel=1e-9)
+    swapped = getattr(tb.models, name)(tb.Dataset.from_arrays(X, tb.data.censored(times, ~event)), tb.priors.flat())
+    assert np.abs(tb.find_mode(swapped, progress=False).reference - best.x).max() > 0.2
+
+
+def test_times_and_trials_are_checked():
+    with pytest.raises(tb.DataError, match="row 1: the time is 0"):
+        tb.data.censored([1.0, 0.0], [1, 1])
+    with pytest.raises(tb.DataError, match="event must be True or 1"):
+        tb.data.censored([1.0, 2.0], [1, 2])
+    with pytest.raises(tb.DataError, match="row 0: 3 successes in 2 trials"):
+        tb.data.proportion([3], [2])
+    with pytest.raises(tb.DataError, match=r"row 1: a proportion of 0.3 in 5 trials is no whole number"):
+        tb.models.binomial(tb.Dataset.from_arrays(np.ones((2, 1)), [0.2, 0.3], weights=[5, 5]))
+    with pytest.raises(tb.DataError, match="weibull needs a time"):
+        tb.models.weibull(tb.Dataset.from_arrays(np.ones((2, 1)), [0.0, 0.3]))
+
+
+def test_binomial_counts_are_logistic_regression_of_their_trials():
+    import statsmodels.api as sm
+
+    rng, X = design(400, 3)
+    trials = rng.integers(1, 9, 400)
+    successes = rng.binomial(trials, 1 / (1 + np.exp(-X @ [0.2, 0.7, -0.4])))
+    y, weights = tb.data.proportion(successes, trials)
+    model = tb.models.binomial(tb.Dataset.from_arrays(X, y, weights=weights), tb.priors.flat())
+    mode = tb.find_mode(model, progress=False)
+    found = sm.GLM(np.column_stack([successes, trials - successes]), X, family=sm.families.Binomial()).fit(tol=1e-12)
+    assert mode.reference == pytest.approx(found.params, abs=1e-5)
+    assert mode.laplace().sd == pytest.approx(found.bse, rel=1e-5)
+    index = np.arange(400)
+    whole = model.log_posterior(mode.reference) + (weights * model.log_normaliser(index)).sum()
+    assert whole == pytest.approx(stats.binom(trials, 1 / (1 + np.exp(-X @ mode.reference))).logpmf(successes).sum(), rel=1e-10)
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_ordered_classes_against_statsmodels(link, intercept):
+    from statsmodels.miscmodels.ordinal_model import OrderedModel
+
+    rng, X = design(2000, 4)
+    latent = X @ [0.0, 0.8, -0.5] + (rng.logistic(size=2000) if link == "logit" else rng.standard_normal(2000))
+    y = np.digitize(latent, [-1.0, 0.2, 1.5])
+    data = tb.Dataset.from_arrays(X if intercept else X[:, 1:], y)
+    model = tb.models.ordinal(data, tb.priors.flat(), link=link)
+    mode = tb.find_mode(model, progress=False)
+    found = OrderedModel(y, X[:, 1:], distr=link).fit(method="bfgs", disp=0, gtol=1e-8)
+    cuts = found.model.transform_threshold_params(found.params)[1:-1]
+    slopes, ours = (mode.reference[1:3], mode.reference[3:]) if intercept else (mode.reference[:2], mode.reference[2:])
+    assert slopes == pytest.approx(found.params[:2], abs=2e-4)
+    assert ours == pytest.approx(cuts[1:] - cuts[0] if intercept else cuts, abs=4e-4)
+    assert intercept is False or mode.reference[0] == pytest.approx(-cuts[0], abs=2e-4)
+    assert model.log_posterior(mode.reference) == pytest.approx(found.llf, abs=1e-4)
+    crossed = mode.reference.copy()
+    crossed[-2:] = crossed[:-3:-1]
+    assert model.admits(mode.reference) and not model.admits(crossed)
+    p = model.family.full_mean(
+        model.member, (X if intercept else X[:, 1:])[:5] @ mode.reference[None, : data.d].T, mode.reference[None, data.d :]
+    )
+    assert p.sum(2) == pytest.approx(np.ones((5, 1))) and p[:, 0] == pytest.approx(found.predict(X[:5, 1:]), abs=2e-4)
+
+
+def test_classes_without_rows_are_refused():
+    data = tb.Dataset.from_arrays(np.arange(4.0)[:, None], [0, 2, 2, 0])
+    with pytest.raises(tb.OptionError, match=r"every one of the 3 classes needs rows; the counts are \[2, 0, 2\]"):
+        tb.models.ordinal(data)
+    with pytest.raises(tb.OptionError, match="did you mean 'logit'"):
+        tb.models.ordinal(data, link="logt")
+
+
+def test_beta_and_inverse_gaussian_against_scipy():
+    rng, X = design(1500, 5)
+    m = 1 / (1 + np.exp(-X @ [0.3, 0.5, -0.2]))
+    y = np.clip(rng.beta(8 * m, 8 * (1 - m)), 1e-6, 1 - 1e-6)
+    positive = rng.wald(np.exp(X @ [0.4, 0.3, -0.2]), 3.0)
+
+    def beta_loss(v):
+        m, p = 1 / (1 + np.exp(-X @ v[:3])), np.exp(v[3])
+        return -stats.beta(m * p, (1 - m) * p).logpdf(y).sum()
+
+    def wald_loss(v):
+        return -stats.invgauss(np.exp(X @ v[:3] - v[3]), scale=np.exp(v[3])).logpdf(positive).sum()
+
+    for name, response, loss in (("beta", y, beta_loss), ("inverse_gaussian", positive, wald_loss)):
+        model = getattr(tb.models, name)(tb.Dataset.from_arrays(X, response), tb.priors.flat())
+        mode = tb.find_mode(model, progress=False)
+        best = optimize.minimize(loss, mode.reference + 0.02, method="BFGS")
+        assert mode.reference == pytest.approx(best.x, abs=5e-4)
+        whole = model.log_posterior(mode.reference) + model.family.log_normaliser(model.member, response).sum()
+        assert whole == pytest.approx(-loss(mode.reference), rel=1e-9)
+
+
+SMALL = {
+    "negbin": lambda data: tb.models.negbin(data, {"default": tb.priors.normal(2.0), "size": tb.priors.gamma(2.0, 1.0)}),
+    "gamma": lambda data: tb.models.gamma(data, tb.priors.normal(2.0)),
+    "student_t": lambda data: tb.models.student_t(data, tb.priors.normal(2.0), nu=4.0),
+    "inverse_gaussian": lambda data: tb.models.inverse_gaussian(data, tb.priors.normal(2.0)),
+    "weibull": lambda data: tb.models.weibull(data, tb.priors.normal(2.0)),
+    "loglogistic": lambda data: tb.models.loglogistic(data, tb.priors.normal(2.0)),
+    "lognormal": lambda data: tb.models.lognormal(data, tb.priors.normal(2.0)),
+    "ordinal": lambda data: tb.models.ordinal(data, tb.priors.normal(2.0)),
+}
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in list(SMALL)[1:]]
+
+
+@pytest.mark.parametrize("name", ["negbin", *SLOW])
+def test_exact_minibatch_has_the_exact_posterior(name):
+    X, y = rows_of(name, 2000)
+    model = SMALL[name](tb.Dataset.from_arrays(X[:, 1:2] if name == "ordinal" else X[:, :1], y))
+    posterior = exact_posterior(model)
+    fit = tb.sample(model, "exact-minibatch", draws=4000, warmup=300, chains=2, seed=2, progress=False)
+    assert "T10" in fit.why and fit.guarantee.kind == "EXACT" and fit.evals.mean() < 400
+    for power in (1, 2):
+        centred = (fit.theta - posterior.mean) ** power
+        wanted = np.zeros(2) if power == 1 else np.diag(posterior.covariance)
+        z = (centred.mean((0, 1)) - wanted) / (centred.std((0, 1)) / np.sqrt(effective_sizes(centred)))
+        assert np.abs(z).max() < THRESHOLD
+    assert set(fit.derived()) == {name.removeprefix("log_") for name in model.nuisances if name.startswith("log_")}
+
+
+@pytest.mark.slow
+def test_a_certificate_that_is_too_small_is_a_hard_error(monkeypatch):
+    import tallbayes.bounds.interval as interval
+
+    X, y = rows_of("gamma", 2000)
+    model = SMALL["gamma"](tb.Dataset.from_arrays(X[:, :1], y))
+    whole = interval.third_bounds
+    monkeypatch.setattr(interval, "third_bounds", lambda member, near: 0.02 * whole(member, near))
+    with pytest.raises(tb.errors.CertificateError):
+        tb.sample(model, "exact-minibatch", draws=5000, chains=1, seed=1, progress=False)
+
+
+def test_unknown_parameters_in_predictions_and_groups():
+    X, y = rows_of("negbin", 800)
+    model = tb.models.negbin(tb.Dataset.from_arrays(X, y))
+    assert model.prior.describe() == "size: inverse_gamma(0.4, 0.3), others: weakly_informative" and model.default_prior
+    fit = tb.sample(model, "exact-minibatch", draws=300, chains=2, seed=3, progress=False)
+    assert "size: inverse_gamma" in str(fit.summary()) and "size" in fit.summary().index
+    table = fit.predict(X[:50], kind="response", seed=1)
+    assert (table["upper"] >= table["mean"]).all()
+    assert np.isfinite(fit.loo().elpd)
+    with pytest.raises(tb.ModelError, match="a hierarchical negbin model needs size="):
+        tb.models.negbin(tb.Dataset.from_arrays(X, y, groups={"g": np.arange(800) % 7}))
