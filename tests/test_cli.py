@@ -26,7 +26,7 @@ SMALL = ("--sampler", "mh", "--draws", "40", "--warmup", "30", "--chains", "2", 
 def rows(tmp_path):
     X, y = logistic_arrays(300)
     path = tmp_path / "rows.parquet"
-    pq.write_table(pa.table({"x": X[:, 1], "y": y, "w": np.full(300, 2.0)}), path)
+    pq.write_table(pa.table({"x": X[:, 1], "y": y, "w": np.full(300, 2.0), "t": 1.0 + np.arange(300) % 3}), path)
     return path
 
 
@@ -246,7 +246,7 @@ def test_the_version_is_printed(monkeypatch, capsys):
 
 
 def test_options_of_a_family(rows, tmp_path):
-    invoke("fit", rows, "-f", "w ~ x", "--family", "gamma", "--option", "shape=2.5", *SMALL, "-o", tmp_path / "fit.nc")
+    invoke("fit", rows, "-f", "t ~ x", "--family", "gamma", "--option", "shape=2.5", *SMALL, "-o", tmp_path / "fit.nc")
     fit = tb.load(tmp_path / "fit.nc")
     assert fit.meta["model"]["options"] == {"shape": 2.5}
     assert "gamma(shape=2.5) model of 300 rows" in repr(fit.summary())

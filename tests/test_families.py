@@ -441,6 +441,8 @@ def test_tangents_touch_the_likelihood_and_are_below_it(family):
                 if type(member) in value.registry:
                     gaps = [lower_gap(kind, member, b, s, y) for b, s in 2.0 * rng.standard_normal((50, 2))]
                     touch = lower_gap(kind, member, 0.7, 0.0, y)
+                elif type(kind) not in vector_lower_gap.registry:  # unknown parameters of the family have no lower bound
+                    continue
                 else:
                     pairs = 2.0 * rng.standard_normal((50, 2, family.predictors(member)))
                     gaps = [vector_lower_gap(kind, member, b, s, y) for b, s in pairs]

@@ -466,3 +466,17 @@ def test_unknown_parameters_in_predictions_and_groups():
     assert np.isfinite(fit.loo().elpd)
     with pytest.raises(tb.ModelError, match="a hierarchical negbin model needs size="):
         tb.models.negbin(tb.Dataset.from_arrays(X, y, groups={"g": np.arange(800) % 7}))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::tallbayes.TallbayesWarning")
+@pytest.mark.parametrize("sampler", ["nuts", "hmc-ecs"])
+def test_models_without_a_certificate_are_served_by_other_samplers(sampler):
+    """Student-t with unknown degrees of freedom: posterior means within a few Monte Carlo errors of the mode, all parameters."""
+    X, y = rows_of("student_t", 4000)
+    model = tb.models.student_t(tb.Dataset.from_arrays(X, y))
+    fit = tb.sample(model, sampler, draws=400, warmup=300, chains=2, seed=1, progress=False)
+    mode = tb.find_mode(model, progress=False)
+    assert np.abs((fit.theta.mean((0, 1)) - mode.reference) / mode.laplace().sd).max() < 0.5
+    assert np.abs(fit.theta.std((0, 1)) / mode.laplace().sd - 1.0).max() < 0.3
+    assert set(fit.derived()) == {"scale", "nu"}

@@ -184,7 +184,8 @@ def lower_bound(mode: Mode, name: str = "tuned", xi: float | None = None) -> tup
     """
     if name not in NAMES:
         raise unknown("bound", name, NAMES)
-    model, tangent = mode.model, mode.model.family.tangent
+    model = mode.model
+    tangent = None if model.nuisances else model.family.tangent  # tangents are in the linear predictor alone
     if xi is not None and (name != "untuned" or tangent is None or tangent.xi is None):
         raise OptionError("xi belongs to bound='untuned' of logistic and Student-t models.")
     if xi is not None and not (xi >= 0.0 and math.isfinite(xi)):
