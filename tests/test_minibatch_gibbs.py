@@ -30,6 +30,9 @@ SIGMA = np.array([0.9, 0.7])
 PARTIAL = np.array([0.3])
 
 
+OPTIONS = {"student_t": {"nu": 4.0, "scale": 1.0}, "negbin": {"size": 1.0}}
+
+
 def tiny(family="logistic", slopes=False, rows=9, weight=8.0, carried=True, prior=None, idle=0):
     """A few rows in three levels, the last of them empty, with weights, offsets and a column that varies within levels.
 
@@ -50,7 +53,7 @@ def tiny(family="logistic", slopes=False, rows=9, weight=8.0, carried=True, prio
         grouping = pd.Categorical.from_codes(codes, categories=["a", "b", "none"])
         groups = {"g": (grouping, ["1", "x1"]) if slopes else grouping}
     data = tb.Dataset.from_arrays(X, y.astype(float), 0.3 * rng.standard_normal(rows), weights, groups=groups)
-    return getattr(tb.models, family)(data, tb.priors.normal(2.0) if prior is None else prior)
+    return tb.models.build(family, data, tb.priors.normal(2.0) if prior is None else prior, **OPTIONS.get(family, {}))
 
 
 class Case(NamedTuple):
@@ -609,7 +612,7 @@ def test_residuals_are_within_their_bounds(family, slopes):
 
 @pytest.mark.parametrize("family", ["logistic", "probit", "negbin", "student_t"])
 def test_suprema_of_fourth_derivatives(family):
-    model = getattr(tb.models, family)(tb.Dataset.from_arrays(np.ones((2, 1)), [0.0, 1.0]))
+    model = tb.models.build(family, tb.Dataset.from_arrays(np.ones((2, 1)), [0.0, 1.0]), **OPTIONS.get(family, {}))
     family, member = model.family, model.member
     for y in (0.0, 1.0):
         eta = np.linspace(-8.0, 8.0, 4001)
