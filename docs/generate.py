@@ -32,9 +32,9 @@ WRITTEN = ("family", "from_jax", "from_numpyro", "real", "positive", "interval",
 
 
 def sampler_table(folder: str = "docs/samplers") -> str:
-    """The samplers in Markdown: name, class call, guarantee, rows an iteration, page; `folder` holds the pages."""
+    """The samplers in Markdown: name, class call, guarantee, rows per iteration, page; `folder` holds the pages."""
     objects = {name: make() for name, make in SAMPLERS.items()}
-    lines = ["| name | object | guarantee | rows read an iteration | page |", "|---|---|---|---|---|"]
+    lines = ["| name | object | guarantee | rows read per iteration | page |", "|---|---|---|---|---|"]
     for name, sampler in objects.items():
         module = type(sampler).__module__.rpartition(".")[2]
         page = f"[{module.replace('_', ' ')}]({folder}/{module.replace('_', '-')}.md)"

@@ -87,7 +87,7 @@ def test_subsampled_hmc_is_taken_where_bounds_are_loose_unless_exactness_is_aske
     monkeypatch.setattr(auto.Weighing, "_pilot", lambda self, candidate: replace(candidate, tried=True))
     sampler, setup, why, _ = auto.choose(model, mode, None, 0, False)
     assert sampler.name == "hmc-ecs" and setup is not None
-    assert "ASYMPTOTIC, not exact" in why and "pass guarantee='exact' for" in why
+    assert "ASYMPTOTIC, not exact" in why and "pass guarantee='exact' to get" in why
     assert auto.choose(model, mode, "asymptotic", 0, False)[0].name == "hmc-ecs"
     exact, _, why, _ = auto.choose(model, mode, "exact", 0, False)
     assert exact.guarantee.kind == "EXACT" and "hmc-ecs" not in why

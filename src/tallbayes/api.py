@@ -139,7 +139,7 @@ def sample(
         with limited(limit):
             mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
     elif not _same(mode.model, model):
-        raise OptionError("mode= is that of another model; give tallbayes.find_mode(model), or leave it out.")
+        raise OptionError("mode= belongs to another model; pass tallbayes.find_mode(model), or omit it.")
     predictions: list[auto.Prediction] = []
     setup, why, spent = None, "", 0
     if fixed is None:
@@ -207,12 +207,12 @@ def resume(
     chosen = recorded_sampler(description["sampler"], description["user_sampler"], sampler, f"the run in {folder}")
     model = _rebuild(description, folder, progress) if model is None else model
     if model.data.fingerprint != description["data"]["fingerprint"]:
-        raise StoreError(f"the rows differ from those of the run in {folder}; resume it with the same data.")
+        raise StoreError(f"these are not the rows of the run in {folder}; resume it with the same data.")
     if model.describe() != description["model"]:
-        raise StoreError(f"the model differs from that of the run in {folder}: it was {description['model']}.")
+        raise StoreError(f"this is not the model of the run in {folder}, which was {description['model']}.")
     if draws is not None:
         if not is_whole(draws) or draws < description["draws"]:
-            raise OptionError(f"the run in {folder} has {description['draws']} draws a chain; draws= can only extend it.")
+            raise OptionError(f"the run in {folder} has {description['draws']} draws per chain; draws= can only extend it.")
         description = saver.change(draws=int(draws), until_ess=None)
     mode = mode_from_dict(model, description["mode"])
     return execute(model, chosen, mode, None, description, saver, False, cores, limit, progress, begun)
@@ -228,7 +228,7 @@ def _divided(family: str, family_options: Any, options: dict[str, Any]) -> tuple
         if name not in run and name not in valid:
             raise unknown("option", name, [*run, *valid])
         if name in valid and name in (family_options or {}):
-            raise OptionError(f"{name} is given twice, by itself and in family_options=.")
+            raise OptionError(f"{name} is given twice: as an argument and in family_options=.")
     described = {**(family_options or {}), **{k: v for k, v in options.items() if k in valid}}
     models.check_family(family, described)
     return described, {k: v for k, v in options.items() if k not in valid}

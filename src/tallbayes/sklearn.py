@@ -65,7 +65,7 @@ class _BayesEstimator(BaseEstimator):
     def _sample(self, X: np.ndarray, y: np.ndarray, sample_weight: Any, family: str, options: dict[str, Any]) -> None:
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
         if weights is not None and (weights < 0).any():
-            raise OptionError("sample_weight must not be negative: a weight is the power of the likelihood of a row.")
+            raise OptionError("sample_weight must not be negative: each weight is a power of the likelihood of its row.")
         data = Dataset.from_arrays(self._design(X), y, weights=weights, columns=self._names())
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         model = models.build(family, data, self.prior, **options)
@@ -231,7 +231,7 @@ class BayesRegressor(RegressorMixin, _BayesEstimator):
         if freedom > 0 and np.sqrt((left**2).sum() / freedom) > _INTERPOLATED * spread:
             return None
         warnings.warn(
-            "the columns explain y without error, so that its noise cannot be learned; sigma is set to a thousandth of the spread "
+            "the columns explain y without error, so its noise cannot be estimated; sigma is set to a thousandth of the spread "
             "of y. Use fewer columns or more rows.",
             TallbayesWarning,
             stacklevel=3,

@@ -1,4 +1,5 @@
-"""The reference of a linear model with levels and unknown error: the mode of (log sigma, log tau) with everything else integrated out."""
+"""The reference of a linear model with levels and unknown error: the mode of (log sigma, log tau) with everything else "
+"integrated out."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def find_linear_mode(model: HierarchicalModel, cores: int | None = None) -> Line
     factor, d = model.factors[0], model.data.d
     if len(model.factors) > 1 or factor.first >= 0:
         raise ModelError(
-            "a hierarchical gaussian model with unknown sigma serves one factor with a random intercept. Give sigma=, such as the standard "
+            "a hierarchical gaussian model with unknown sigma supports a single factor with a random intercept. Give "
+            "sigma=, such as the standard "
             "deviation of the residuals, for slopes or several factors."
         )
     rows = FactorRows(model.unit_scale_member, model.data.records, d, factor.first, 1, factor.offsets, factor.members)
@@ -55,7 +57,8 @@ def find_linear_mode(model: HierarchicalModel, cores: int | None = None) -> Line
     )
     if not np.isfinite(found.fun):
         raise ModelError(
-            "columns of X are collinear, and the prior does not separate them. Drop a column, or use a proper prior such as "
+            "columns of X are collinear, and the prior does not separate them. Drop one of the columns, or use a proper "
+            "prior such as "
             "tallbayes.priors.normal(10.0)."
         )
     mode = found.x

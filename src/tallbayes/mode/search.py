@@ -238,8 +238,8 @@ def collinear_sentences(mode: Mode) -> tuple[str, ...]:
     direction = theta_direction(direction, None if frame is None else frame.centring)
     names = [repr(n) for n in sorted(direction_names(model, direction))]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    what = f"the rows cannot tell {shown} apart" if len(names) > 1 else f"the rows say nothing about {shown}"
-    return (f"{what}: along that combination the posterior is the prior. Drop a column unless that is meant.",)
+    what = f"{shown} are collinear" if len(names) > 1 else f"the rows carry no information about {shown}"
+    return (f"{what}; only the prior determines this combination. Drop one of the columns unless this is intentional.",)
 
 
 def _widest(mode: Mode) -> tuple[float, str]:

@@ -171,7 +171,7 @@ class HeavyTailedMove(ProposalMove):
 
     def __post_init__(self) -> None:
         if self.rho != 0.0:
-            raise OptionError(f"draws of Student's t are independent, so rho must be 0; got {self.rho}.")
+            raise OptionError(f"Student-t draws are independent, so rho must be 0; got {self.rho}.")
 
     def kernel(self, covariance: np.ndarray, step: float) -> Any:
         """The kernel in whitened coordinates."""
@@ -195,7 +195,7 @@ def independence(share: float = 0.8, df: float | None = None) -> ProposalMove:
     if df is None:
         return ProposalMove(0.0, share)
     if not 0.0 < df < math.inf:
-        raise OptionError(f"df, the degrees of freedom, must be positive and finite; got {df}. Leave it out for normal draws.")
+        raise OptionError(f"df, the degrees of freedom, must be positive and finite; got {df}. Omit it for normal draws.")
     return HeavyTailedMove(0.0, share, df=float(df))
 
 

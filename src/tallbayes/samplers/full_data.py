@@ -1,4 +1,4 @@
-"""Full-data MCMC: any move on log p(theta) + sum_i l_i(theta), which it leaves invariant. EXACT, n evaluations or more a step.
+"""Full-data MCMC: any move on log p(theta) + sum_i l_i(theta), which it leaves invariant. EXACT, n evaluations or more per step.
 
 The baseline of every comparison, and the fallback where subsampling does not pay.
 """
@@ -70,7 +70,8 @@ class NonCentredOptions(NamedTuple):
 
 
 class NonCentredState(NamedTuple):
-    """theta in the parameters of the model and the effects of its levels; the point in unconstrained, non-centred coordinates."""
+    """theta in the parameters of the model and the effects of its levels; the point in unconstrained, non-centred "
+    "coordinates."""
 
     theta: np.ndarray
     point: Point
@@ -199,7 +200,7 @@ class FullData(Sampler):
         "slice": {"move": slice_move()},
     }
     Info: ClassVar[type] = MoveInfo
-    cost: ClassVar[str] = "n a density evaluation"
+    cost: ClassVar[str] = "all n rows per density evaluation"
     any_rows: ClassVar[bool] = True
 
     @property
@@ -218,15 +219,16 @@ class FullData(Sampler):
             assert isinstance(mode, HierarchicalMode) and isinstance(model, HierarchicalModel)
             if model.nuisances:
                 raise ModelError(
-                    "nuts does not serve a hierarchical gaussian model with unknown sigma; use 'minibatch-gibbs', or give sigma=."
+                    "nuts does not support a hierarchical gaussian model with unknown sigma; use 'minibatch-gibbs', or "
+                    "give sigma=."
                 )
             total = model.dim + model.level_count
             if total > MOST_PARAMETERS:
                 raise ModelError(
-                    f"nuts holds a matrix over all parameters and levels, and this model has {total:,} of them, more than "
+                    f"nuts stores a matrix over all parameters and levels, and this model has {total:,} of them, more than "
                     f"{MOST_PARAMETERS:,}. Use 'minibatch-gibbs', or a coarser factor."
                 )
             return Setup(
-                model, NonCentredPolicy(self.move, mode), why=f"full-data {self.name} in non-centred coordinates, as asked"
+                model, NonCentredPolicy(self.move, mode), why=f"full-data {self.name} in non-centred coordinates, as requested"
             )
-        return Setup(model, MovePolicy(self.move, mode), why=f"full-data {self.name}, as asked")
+        return Setup(model, MovePolicy(self.move, mode), why=f"full-data {self.name}, as requested")

@@ -103,13 +103,13 @@ def sample_shards(
         if not isinstance(value, int | np.integer) or value < least:
             raise OptionError(f"{name} must be a whole number of at least {least}; got {value!r}.")
     if seed is not None and (not isinstance(seed, int | np.integer) or seed < 0):
-        raise OptionError(f"seed must be a whole number >= 0, or None for a fresh one; got {seed!r}.")
+        raise OptionError(f"seed must be a whole number >= 0, or None for a random one; got {seed!r}.")
     sampler_options: dict[str, Any] | str = "auto"
     if sampler != "auto":
         fixed = samplers.resolve(sampler)
         if fixed.guarantee.kind == "EXACT-SIGNED":
             raise OptionError(
-                f"draws of {fixed.name} have signs, which combinations cannot use; take another sampler for the shards."
+                f"draws of {fixed.name} have signs, which combinations cannot use; choose another sampler for the shards."
             )
         sampler_options = fixed.as_dict()
     settings = {
@@ -294,7 +294,8 @@ def _split_model(model: Model, shards: Any, entropy: int, client: Any) -> Split:
     fewest = min(p.size for p in parts)
     if fewest <= model.dim:
         raise OptionError(
-            f"{len(parts)} shards leave {fewest} rows to one of them, with {model.dim} parameters; use fewer, with many times as many rows."
+            f"{len(parts)} shards leave {fewest} rows to one of them, with {model.dim} parameters; use fewer, with many "
+            f"times as many rows."
         )
     weight = model.data.records[:, model.data.d + 2]
     sums = (
@@ -325,7 +326,8 @@ def _natural(prior: Prior, terms: PriorTerms) -> Natural:
         return Natural(terms.dense @ terms.location, terms.dense)
     if not np.isin(terms.kind, (FLAT, NORMAL)).all():
         raise OptionError(
-            f"moment sharing needs a normal or a flat prior, not {prior.describe()}; use tallbayes.priors.normal(10.0), or another "
+            f"moment sharing needs a normal or a flat prior, not {prior.describe()}; use tallbayes.priors.normal(10.0), "
+            f"or another "
             "combination."
         )
     precision = np.where(terms.kind == NORMAL, 1.0 / terms.scale**2, 0.0)
@@ -338,7 +340,8 @@ def _sub_posteriors(fits: list[Fit], convention: Convention) -> SubPosteriors:
     for number, fit in enumerate(fits):
         if "weight" in fit.stats:
             raise OptionError(
-                f"shard {number} was sampled by {fit.meta['sampler_name']}, whose draws have weights; combinations need plain draws. "
+                f"shard {number} was sampled by {fit.meta['sampler_name']}, whose draws have weights; combinations need "
+                f"plain draws. "
                 "Use another sampler for the shards."
             )
     return SubPosteriors(np.stack([p[:shortest] for p in parts]), convention, np.array([effective_size(f) for f in fits]))
