@@ -111,7 +111,15 @@ def family_table() -> str:
     for name in tb.models.FAMILIES:
         family = tb.models.family_of({"family": name, "options": {"expression": "y*eta"}})
         if not family.examples and name == "expression":
-            cells = ["as `support=` says", "any", "made by machine", "made by machine", "a number, computed", "yes", ""]
+            cells = [
+                "as `support=` says",
+                "any",
+                "derived automatically",
+                "derived automatically",
+                "a number, computed",
+                "yes",
+                "",
+            ]
         else:
             factor = _normaliser(family)
             tangent = "" if family.tangent is None else family.tangent.name

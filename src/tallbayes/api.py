@@ -180,7 +180,7 @@ def resume(
     max_seconds: float | None = None,
     progress: bool = True,
 ) -> Fit:
-    """Continue a run from its checkpoint; a finished run is extended to `draws` draws for each chain.
+    """Continue a run from its checkpoint; a finished run is extended to `draws` draws per chain.
 
     The draws are bit for bit those of a run that was never interrupted. The rows are read again from where they came; give
     the model if they were only in memory, and the sampler if it is not part of the package. Changed rows, a sampler with other

@@ -23,11 +23,11 @@ class OptionError(TallbayesError, ValueError):
 
 
 class StoreError(TallbayesError, OSError):
-    """A file of ours is missing, truncated, foreign or belongs to something else."""
+    """A file written by tallbayes is missing, truncated, damaged, or belongs to something else."""
 
 
 class CertificateError(TallbayesError, ArithmeticError):
-    """A residual exceeded its proven bound: the run is void, and the bound or its implementation is wrong."""
+    """A residual exceeded its proven bound: the run is invalid, and the bound or its implementation is wrong."""
 
 
 class TallbayesWarning(UserWarning):

@@ -66,8 +66,8 @@ def full_data(sampler: Sampler, setup: Setup) -> Prediction:
 
 
 def subsampled_hmc(sampler: Sampler, setup: Setup) -> Prediction | None:
-    """HMC-ECS with the rows its own pilot chose: trajectories of length 1.2 in steps of about 1.4 d^(-1/4), three iterations for
-    an effective draw (measured), more where the estimate is noisy. None if an estimate would read a quarter of the rows."""
+    """HMC-ECS with the rows its own pilot chose: trajectories of length 1.2 in steps of about 1.4 d^(-1/4), three iterations per
+    effective draw (measured), more where the estimate is noisy. None if an estimate would read a quarter of the rows."""
     m, variance = setup.notes["subsample"], setup.notes["variance_predicted"]
     if 4 * m > setup.model.data.n or setup.notes["bias_guard"] > 1.0:
         return None

@@ -169,7 +169,7 @@ class NoUTurnMove(Move):
 
 
 def nuts(acceptance: float = 0.8, mass: str = "dense", max_depth: int = 10) -> NoUTurnMove:
-    """The no-U-turn sampler: trajectory lengths chosen by themselves.
+    """The no-U-turn sampler: trajectory lengths are chosen automatically.
 
     >>> nuts(max_depth=8)
     NoUTurnMove(acceptance=0.8, mass='dense', max_depth=8)

@@ -1,6 +1,6 @@
 """Checkpoints: a folder with a description of the run and, for each chain, its state and its draws.
 
-Draws are appended and synced before the state that counts them is written aside, synced and renamed; so after a kill at any
+Draws are appended and synced before the state that counts them is written to a temporary file, synced and renamed; after a kill at any
 moment the state names a number of draws that are on disk, and what follows them is cut off on resuming. The state ends in its
 digest and holds that of the draws; the description holds its own. All are checked before anything is used.
 """

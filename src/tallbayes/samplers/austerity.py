@@ -7,7 +7,7 @@ s_l the standard deviation of Delta_i, and
 
 F the law of Student; otherwise read more rows, all n at last (Korattikara, Chen and Welling 2014; Bardenet, Doucet and Holmes
 2017, 6.2.2). The p-value is one-sided and not corrected for repeated looks. With skewed Delta_i the test is wrong however
-small epsilon is: setup checks the normality of the first look and a run that fails the check is warned of.
+small epsilon is: setup checks the normality of the first look, and a warning is issued if the check fails.
 """
 
 from __future__ import annotations

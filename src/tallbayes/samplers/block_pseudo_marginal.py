@@ -5,7 +5,7 @@ The law on parameters and row numbers u that every transition leaves invariant i
     L-hat(theta; u) p(theta) p(u),   log L-hat = l-hat - s^2/2,
 
 the penalty estimator of a difference estimator with Taylor control variates. theta' comes from a proposal and u' from u with one
-of G blocks drawn anew; both are accepted with probability min{1, L-hat(theta'; u') p(theta') q / (L-hat(theta; u) p(theta))}.
+of G blocks redrawn; both are accepted with probability min{1, L-hat(theta'; u') p(theta') q / (L-hat(theta; u) p(theta))}.
 Estimates at successive states then have a correlation of 1 - 1/G, and their variance may be larger than without blocks. The
 estimate at the current state is kept, never made anew. Tran et al. (2016); Quiroz, Kohn, Villani and Tran (2019). ASYMPTOTIC.
 """

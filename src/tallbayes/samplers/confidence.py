@@ -6,7 +6,7 @@ At theta with proposal theta' and u ~ U(0, 1), the full-data decision is to acce
 
 Delta_i(theta, theta') the change of l_i - q_i, certified to be in a known range. Rows are drawn until a test decides on
 which side of psi the mean is. Acceptance probabilities then differ by delta at most for every pair, so if the full-data kernel is
-uniformly ergodic, |P^k(theta, .) - pi| <= A rho^k, the invariant law is within A delta / (1 - rho) of pi in total variation.
+uniformly ergodic, |P^k(theta, .) - pi| <= A rho^k, the stationary distribution is within A delta / (1 - rho) of pi in total variation.
 
 Rows are drawn without replacement (range: the largest bound of a row), or with replacement in proportion to their own bounds
 lambda_i: then Delta_i / lambda_i is in [-1, 1], its mean is sum Delta_i / sum lambda_i, and the mean bound replaces the largest.

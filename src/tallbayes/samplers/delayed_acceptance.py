@@ -11,7 +11,7 @@ the whole ratio of q in every factor: wrong for asymmetric q.)
 Surrogate (Christen and Fox 2005; Quiroz, Tran, Villani and Kohn 2018): accept with probability
 
     min(1, e^(a)) min(1, e^(r - a)),    r the log ratio on all rows, a that of a surrogate: the Taylor proxy, plus, with
-    `subsample`, n times the mean of its residual gaps over rows drawn anew in every iteration, independently of theta.
+    `subsample`, n times the mean of its residual gaps over rows redrawn in every iteration, independently of theta.
 
 Accepted proposals have been read on all rows: at least the acceptance rate times n evaluations per iteration.
 """

@@ -9,7 +9,7 @@ O(d^2); L_i is needed where z_i = 1 only. Any move of theta given z alternates w
 
 * implicit (their Algorithm 2, whose line 10 must read L~/q > u): dark rows are proposed to brighten at rate q_i and accepted with
   probability min(1, L~_i / q_i), bright ones darken with probability min(1, q_i / L~_i), L~ = L/B - 1;
-* explicit: a share of the z drawn anew, at random with or without replacement, or in order (a sweep).
+* explicit: a share of the z redrawn, at random with or without replacement, or in order (a sweep).
 
 Bounds and rates are frozen before warm-up. EXACT.
 """

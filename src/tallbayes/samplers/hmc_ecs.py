@@ -232,7 +232,7 @@ class HMCECS(Sampler):
     `estimator` is "perturbed" or "signed", `move` hmc() or nuts(), `order` that of the control variates, `rows` "uniform" or
     "weighted" (drawn by their whitened norms), `mass` "full" (Hessian of all rows) or "conditional" (of the rows in use; differs
     for order below 2). The perturbed estimator draws `subsample` rows, by default so many that Var log L-hat is about `variance` (1),
-    in `blocks` blocks (100). The signed one has `products` of minibatches of `batch` rows (30), of which `refreshed` are drawn anew in an
+    in `blocks` blocks (100). The signed one has `products` of minibatches of `batch` rows (30), of which `refreshed` are redrawn in an
     iteration, `pilot` rows (200) that centre it, and `shift` (1); sizes left out are chosen by a pilot at the least cost.
     `recentre` moves the reference to the mean of a pilot chain so many times: for a reference that is not the mode of all rows.
 

@@ -84,7 +84,7 @@ def _decide(rng: np.random.Generator, target: Any, rule: Barker, pair: Pair, inf
 
 @dataclass(frozen=True)
 class MinibatchBarker(SubsampledAcceptance):
-    """Barker's rule with subsampling noise: `batch` rows at first, `growth` times as many a look until the noise is below one.
+    """Barker's rule with subsampling noise: `batch` rows at first, `growth` times as many at each look until the noise is below one.
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)

@@ -102,7 +102,7 @@ def _step(rng: np.random.Generator, target: Target, options: NaiveOptions, state
 
 @dataclass(frozen=True)
 class NaiveSubsampling(Sampler):
-    """Metropolis-Hastings on a random `share` of the rows, drawn anew for every proposal; `estimator` "unbiased" or "biased".
+    """Metropolis-Hastings on a random `share` of the rows, redrawn for every proposal; `estimator` "unbiased" or "biased".
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)

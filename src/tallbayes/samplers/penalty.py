@@ -67,7 +67,7 @@ def _decide(rng: np.random.Generator, target: Any, rule: Penalty, pair: Pair, in
 
 @dataclass(frozen=True)
 class PenaltyMH(SubsampledAcceptance):
-    """The penalty method: read from `batch` rows on, `growth` times as many a look, until the noise has at most `variance`.
+    """The penalty method: read from `batch` rows on, `growth` times as many at each look, until the noise has at most `variance`.
 
     `variance=inf` keeps to `batch` rows. Without a proxy (`order=0`) nearly all rows are needed.
 

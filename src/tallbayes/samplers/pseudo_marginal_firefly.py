@@ -139,7 +139,7 @@ def log_variance(gap: np.ndarray, chance: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class PseudoMarginalFirefly(Sampler):
-    """Pseudo-marginal Firefly: a sampler to compare with; it needs bounds so tight that hardly a row is ever bright.
+    """Pseudo-marginal Firefly: included for comparison; it needs bounds so tight that almost no row is ever bright.
 
     `bound` as for `Firefly`; `move` any with a known proposal ratio.
 

@@ -108,9 +108,9 @@ def _step(rng: np.random.Generator, target: Target, options: SeriesOptions, stat
 
 @dataclass(frozen=True)
 class RheeGlynn(Sampler):
-    """Rhee and Glynn's estimate in pseudo-marginal Metropolis-Hastings: exact, impractical, refused where it is hopeless.
+    """Rhee and Glynn's estimate in pseudo-marginal Metropolis-Hastings: exact but impractical, and refused where it cannot work.
 
-    `order` 0, 1 or 2 uses residuals of Taylor proxies, None the log-likelihoods as in the paper. `batch` rows a term (None: so
+    `order` 0, 1 or 2 uses residuals of Taylor proxies, None the log-likelihoods as in the paper. `batch` rows per term (None: so
     many that the variance of a term is 1, at least 10), `epsilon` of the law of the number of terms (None: so that both its cost and its
     variance stay small).
 

@@ -195,7 +195,7 @@ def first_rows(rng: np.random.Generator, target: Target[HasDifference], estimato
 def renewed_rows(
     rng: np.random.Generator, target: Target[HasDifference], estimator: Any, rows: Rows, theta: np.ndarray
 ) -> Rows:
-    """u with a part drawn anew: only that part is evaluated, at the same theta."""
+    """u with a part redrawn: only that part is evaluated, at the same theta."""
     index, scale, counts, origin = refreshed_rows(rng, estimator, target.proxy.scheme, rows.indices, rows.scale, rows.counts)
     values, slopes, place = _kept(rows, origin)
     fresh_values, fresh_slopes = np.empty(place.size), np.empty((place.size, slopes.shape[1]))

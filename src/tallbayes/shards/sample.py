@@ -80,7 +80,7 @@ def sample_shards(
     checkpoint: str | Path | None = None,
     progress: bool = True,
 ) -> ShardFit:
-    """Divide and conquer: sample every shard of the rows by itself and combine the draws.
+    """Divide and conquer: sample every shard of the rows separately and combine the draws.
 
     `source` is a model, whose rows are assigned to `shards` parts at random (or by an array of labels, one for each row), or a
     folder, pattern or list of files with `formula`, `family` and `prior`, each file a shard unless `shards` groups them.
