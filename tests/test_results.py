@@ -94,7 +94,7 @@ def test_summary_refuses_what_is_no_probability(fit, prob):
 def test_the_header_states_prior_guarantee_and_cost(fit, scale_fit):
     text = repr(fit.summary())
     assert f"logistic model of {ROWS} rows, prior weakly_informative (the default)" in text
-    assert f"mh: {fit.guarantee}" in text and "EXACT: every transition leaves the posterior invariant" in text
+    assert f"mh: {fit.guarantee}" in text and "EXACT: targets the full-data posterior exactly" in text
     assert f"{CHAINS} chains x {DRAWS} draws, complete; {ROWS} evaluations per iteration" in text
     assert text in str(fit.summary()) and "weakly_informative (the default)" in fit.summary()._repr_html_()
     other = repr(scale_fit.summary())

@@ -56,9 +56,9 @@ def fit(
     progress: bool = True,
     **options: Any,
 ) -> Fit:
-    """Read, model and sample in one line; the remaining options are those of `sample` and of the family.
+    """Read rows, build a model and draw from its posterior; further options are passed to `sample` and to the family.
 
-    Options of the family, such as `sigma=1.0` or `expression="..."`, may also be collected in `family_options`.
+    Options of the family, such as `sigma=1.0` or `expression="..."`, can also be passed as a dictionary in `family_options`.
 
     >>> import pyarrow as pa, numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -105,12 +105,13 @@ def sample(
 ) -> Fit:
     """Draw from the posterior of a model.
 
-    `sampler` is a name, an object of `tallbayes.samplers`, or "auto". Chains run in parallel threads; the draws depend on
-    the seed alone, not on cores, progress or interruptions. `init` is "laplace" (dispersed around the mode), "prior", or an
-    array of one or `chains` starting points. `until_ess` goes on in blocks of `draws` until the smallest bulk effective
-    sample size is reached. `max_seconds` ends the run after a time, whatever it is doing: the search for the mode, pilots, warm-up or an
-    iteration that takes long; compiling does not count, and chains have at least half of it. `guarantee="exact"` refuses weaker methods.
-    `checkpoint` names a folder from which `tallbayes.resume` continues after a kill. Ctrl-C returns the draws so far.
+    `sampler` is a name, an object of `tallbayes.samplers`, or "auto". Chains run in parallel threads; the same seed gives the
+    same draws, regardless of cores, progress bars and interruptions. `init` is "laplace" (dispersed around the mode), "prior",
+    or an array of one or `chains` starting points. With `until_ess` the run continues in blocks of `draws` until every
+    parameter reaches this bulk effective sample size. `max_seconds` limits the time of the whole run, including the search for
+    the mode, pilots and warm-up; compilation does not count, and chains get at least half of the time. `guarantee="exact"`
+    refuses weaker methods. `checkpoint` is a folder from which `tallbayes.resume` continues an interrupted run. Ctrl-C returns
+    the draws so far.
 
     >>> import numpy as np, tallbayes as tb
     >>> X = np.column_stack([np.ones(100), np.linspace(-1, 1, 100)])
@@ -182,9 +183,9 @@ def resume(
 ) -> Fit:
     """Continue a run from its checkpoint; a finished run is extended to `draws` draws per chain.
 
-    The draws are bit for bit those of a run that was never interrupted. The rows are read again from where they came; give
-    the model if they were only in memory, and the sampler if it is not part of the package. Changed rows, a sampler with other
-    options or another version of the package are refused.
+    The draws are bit for bit those of a run that was never interrupted. The rows are read again from their source; pass the
+    model if they were only in memory, and the sampler if it is not part of the package. Changed rows, other sampler options or
+    another version of the package raise an error.
 
     >>> import numpy as np, tallbayes as tb, tempfile
     >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))

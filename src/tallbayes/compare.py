@@ -90,12 +90,12 @@ def compare(
 ) -> Comparison:
     """Run samplers on one model; compare their cost, and their draws with a long run of an exact sampler.
 
-    `samplers` are names or objects; by default every name that accepts the model. The reference has `reference_draws` draws per
-    chain (five times `draws` if not given) of the exact sampler that `auto` chooses, or is a fit of yours. The Laplace fit is
-    one more row: where it is as close as the draws, sampling adds nothing that this comparison can see.
+    `samplers` are names or objects; by default, all samplers that support the model. The reference has `reference_draws` draws
+    per chain (five times `draws` if not given) of the exact sampler that `auto` chooses; or pass your own fit. The Laplace fit
+    is an additional row: if it is as close as the draws, this comparison shows no benefit of sampling.
 
-    Costs: evaluations and seconds, in all and per effective draw; IF iterations per effective draw, CT = IF x evaluations per
-    iteration, RCT = CT relative to the first sampler. Distances W1 (each marginal) and W2 (normal laws with the same moments)
+    Costs: evaluations and seconds, in total and per effective draw; IF iterations per effective draw, CT = IF x evaluations per
+    iteration, RCT = CT relative to the first sampler. Distances W1 (each marginal) and W2 (normal distributions with the same moments)
     are in posterior standard deviations, each with its noise floor.
 
     >>> import numpy as np, tallbayes as tb

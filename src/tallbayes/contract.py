@@ -237,8 +237,8 @@ class Sampler(ABC):
         if model.row_limitation and not self.any_rows:
             raise ModelError(
                 f"{self.name} reads single rows with a linear predictor, but the rows of {model.family.name} "
-                f"{model.row_limitation}. "
-                "Use a full-data sampler such as 'nuts', or 'informed', which reads subsets or contiguous windows."
+                f"{model.row_limitation}. Use a full-data sampler such as 'nuts', or 'informed', which reads subsets or "
+                "contiguous windows."
             )
         if self.needs_groups and not model.grouped:
             raise ModelError(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class TallbayesError(Exception):
-    """Base of all errors raised on purpose by this package."""
+    """Base class of all errors that this package raises."""
 
 
 class DataError(TallbayesError, ValueError):
@@ -31,7 +31,7 @@ class CertificateError(TallbayesError, ArithmeticError):
 
 
 class TallbayesWarning(UserWarning):
-    """Something the user should know about a result that was nevertheless returned."""
+    """A problem that the user should know about; the result is returned nevertheless."""
 
 
 def unknown(kind: str, name: object, valid: Iterable[str]) -> OptionError:

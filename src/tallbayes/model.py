@@ -158,9 +158,8 @@ class Model:
         """
         if isinstance(data, Dataset) and data.columns != self.data.columns:
             raise DataError(
-                f"the model has the columns {', '.join(self.data.columns)}, the new rows have {', '.join(data.columns)}; "
-                f"read them "
-                "with the same formula."
+                f"the model has the columns {', '.join(self.data.columns)}, the new rows have {', '.join(data.columns)}; read "
+                "them with the same formula."
             )
         model = replace(self, data=data)
         model.default_prior = self.default_prior
@@ -171,9 +170,8 @@ class Model:
         """Log of the factors that the likelihoods of the indexed rows leave out, of weight one."""
         if self.family.log_normaliser is None:
             raise ModelError(
-                f"the densities of the {self.family.name} model are known up to a factor only, so leave-one-out cannot "
-                f"compare them: "
-                "give its Family a log_normaliser, or tallbayes.models.from_jax a log_normaliser=."
+                f"the densities of the {self.family.name} model are known up to a factor only, so leave-one-out cannot compare "
+                "them: give its Family a log_normaliser, or tallbayes.models.from_jax a log_normaliser=."
             )
         y = np.asarray(self.data.records[index, self.data.d], float)
         return self.family.log_normaliser(self.member, y)

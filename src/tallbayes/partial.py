@@ -80,8 +80,8 @@ def partial_posteriors(
         )
     if not isinstance(first, int | np.integer) or first < 2 * (model.dim + 1):
         raise OptionError(
-            f"first is the number of rows in the smallest part and must be at least 2 (d + 1) = {2 * (model.dim + 1)}; "
-            f"got {first!r}."
+            f"first is the number of rows in the smallest part and must be at least 2 (d + 1) = {2 * (model.dim + 1)}; got "
+            f"{first!r}."
         )
     if not isinstance(replications, int | np.integer) or replications < 2:
         raise OptionError(f"replications must be a whole number of at least 2; got {replications!r}.")

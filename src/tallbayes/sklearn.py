@@ -134,7 +134,7 @@ class BayesClassifier(ClassifierMixin, _BayesEstimator):
         super().__init__(family, prior, sampler, draws, warmup, chains, fit_intercept, family_options, random_state)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Draw from the posterior; `sample_weight` are powers of the likelihoods of rows."""
+        """Draw from the posterior; `sample_weight` is the power of the likelihood of each row."""
         if self.family not in BINARY:
             raise unknown("family of a classifier", self.family, BINARY)
         X, y = validate_data(self, X, y, dtype=np.float64)
@@ -165,7 +165,7 @@ class BayesClassifier(ClassifierMixin, _BayesEstimator):
         return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class of each row."""
+        """The most likely class of each row."""
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(1)]
 
@@ -177,7 +177,7 @@ class BayesRegressor(RegressorMixin, _BayesEstimator):
     ----------
     family : str, default "gaussian"
     family_options : dict, optional
-        Such as {"nu": 4.0, "scale": 1.0} of student_t; sigma of "gaussian" is learned unless given.
+        Such as {"nu": 4.0, "scale": 1.0} of student_t; sigma of "gaussian" is estimated by default.
     prior, sampler, draws, warmup, chains, fit_intercept, random_state
         As in `BayesClassifier`.
 
@@ -212,7 +212,7 @@ class BayesRegressor(RegressorMixin, _BayesEstimator):
         super().__init__(family, prior, sampler, draws, warmup, chains, fit_intercept, family_options, random_state)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Draw from the posterior; `sample_weight` are powers of the likelihoods of rows."""
+        """Draw from the posterior; `sample_weight` is the power of the likelihood of each row."""
         if self.family not in NUMERIC:
             raise unknown("family of a regressor", self.family, NUMERIC)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)

@@ -128,9 +128,8 @@ class Weighing:
             heavy = ExactMinibatch(rate="tuna", chi=_CHI, move=move, two_stage=False)
             sampler, setup = heavy, replace(setup, policy=heavy.policy(d))
             reason = (
-                f", with Student-t proposals and a single decision stage, because {self.heavy.distance:g} standard "
-                f"deviations from the mode the posterior density is {math.exp(min(self.heavy.log_ratio, 100.0)):.2g} "
-                f"times the Laplace fit"
+                f", with Student-t proposals and a single decision stage, because {self.heavy.distance:g} standard deviations "
+                f"from the mode the posterior density is {math.exp(min(self.heavy.log_ratio, 100.0)):.2g} times the Laplace fit"
             )
         law = sampler.policy(d).fixed.rate
         rate = float(np.mean([min(dominating(law, total_rate(bound, a, b, rates)), n) for a, b in pairs]))
@@ -198,7 +197,7 @@ class Weighing:
             least = "" if other.tried else "at least "
             if isinstance(other.sampler, FullData):
                 least = ""
-            why += f"; {other.sampler.name} would take {least or 'about '}{times:,.3g} times as long ({other.facts})"
+            why += f"; {other.sampler.name} would be {least or 'about '}{times:,.3g} times slower ({other.facts})"
         for name, reason in self.refused.items():
             why += f"; {name} was skipped: {reason.rstrip('.')}"
         return why + turning_point(best)

@@ -97,8 +97,7 @@ def _require_supremum(mode: Mode, name: str, supremum: np.ndarray) -> None:
     if not np.isfinite(supremum).all():
         raise ModelError(
             f"bound {name} needs a bounded third derivative, which {mode.model.family.name} is not known to have; use "
-            f"bound='T9' or "
-            "'T10'."
+            "bound='T9' or 'T10'."
         )
 
 

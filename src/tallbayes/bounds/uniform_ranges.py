@@ -88,7 +88,7 @@ def lipschitz(mode: Mode, order: int, euclidean: bool = False) -> Lipschitz:
     if not all(passes.over_chunks(n, CHUNK, work)):
         raise ModelError(
             f"a proxy of order {order} needs a bounded {name}, which the {model.family.name} family does not have; use "
-            f"order=2, or bound='oracle' for experiments."
+            "order=2, or bound='oracle' for experiments."
         )
     return Lipschitz(build(weight, folder=folder), order, euclidean, np.ascontiguousarray(mode.factor))
 
@@ -160,8 +160,7 @@ def gap_range(
 
 @inlinable
 def _residual_polynomial(alpha: float, b: float, order: int) -> tuple[float, float, float]:
-    """Coefficients in z = (y - mu*)/sigma* of the residual of a normal row, alpha = (mu - mu*)/sigma*, b = log sigma / "
-    "sigma*."""
+    """Coefficients in z = (y - mu*)/sigma* of the residual of a normal row, alpha = (mu - mu*)/sigma*, b = log sigma / sigma*."""
     e = math.expm1(-2.0 * b)
     square, linear, constant = -0.5 * e, alpha + alpha * e, -b - 0.5 * alpha * alpha * (1.0 + e)
     if order >= 1:

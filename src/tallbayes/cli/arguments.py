@@ -1,5 +1,4 @@
-"""Options of the command line that describe a model, and what they mean: a family, or an expression in its place, and a "
-"prior."""
+"""Options of the command line that describe a model, and what they mean: a family, or an expression in its place, and a prior."""
 
 from __future__ import annotations
 

@@ -180,8 +180,7 @@ def require_proxies(model: Model) -> None:
     if type(model.rows) not in residual_slopes.registry:
         raise ModelError(
             f"the rows of the {model.family.name} model have no Taylor control variates, which this sampler needs; use a "
-            f"full-data "
-            "sampler such as 'nuts'."
+            "full-data sampler such as 'nuts'."
         )
 
 
@@ -199,15 +198,14 @@ def prepare(mode: Mode, order: int, rows: str, rng: np.random.Generator) -> tupl
 def choose_size(
     samples: list[Sample], guards: list[Sample], dim: int, n: int, variance: float, fixed: int | None, blocks: int
 ) -> tuple[int, int, dict[str, Any]]:
-    """Rows m and blocks G: Var log L-hat at most `variance` on 95 % of pilot draws, the bias nearly constant, the guard "
-    "kept."""
+    """Rows m and blocks G: Var log L-hat at most `variance` on 95 % of pilot draws, the bias nearly constant, the guard kept."""
     least = 2 * (dim + 1)
     gamma = float(np.quantile([s.cumulants()[0] for s in samples], 0.95))
     if fixed is not None:
         if fixed < least:
             raise OptionError(
-                f"subsample={fixed} is below 2 (d + 1) = {least}: with so few rows the target is improper and the chain "
-                f"would diverge. Use at least {least}, or None to choose it automatically."
+                f"subsample={fixed} is below 2 (d + 1) = {least}: with so few rows the target is improper and the chain would "
+                f"diverge. Use at least {least}, or None to choose it automatically."
             )
         m = fixed
     else:
@@ -234,11 +232,9 @@ def require_hope(m: int, n: int) -> None:
     """Refuse an estimate of the likelihood from many times the rows there are."""
     if m > HOPELESS * max(n, MANY):
         raise ModelError(
-            f"an estimate of the likelihood would need about {m:,.3g} rows, {m / n:,.3g} times the {n:,} there are: its "
-            f"Taylor proxies are inaccurate around this reference. Use the mode of all rows as the reference, order=2, or "
-            f"a full-data "
-            "sampler such as "
-            "'nuts'."
+            f"an estimate of the likelihood would need about {m:,.3g} rows, {m / n:,.3g} times the {n:,} there are: its Taylor "
+            "proxies are inaccurate around this reference. Use the mode of all rows as the reference, order=2, or a full-data "
+            "sampler such as 'nuts'."
         )
 
 

@@ -53,9 +53,8 @@ def find_joint_mode(model: HierarchicalModel, *, progress: bool = True, cores: i
             settled = settled or (number >= 3 and change < _SETTLED) or number >= _ROUNDS // 2
         else:
             raise ModelError(
-                f"the search for the mode of the group effects did not converge in {_ROUNDS} rounds. Rescale columns with "
-                f"very large or very small "
-                "values, or give a narrower prior."
+                f"the search for the mode of the group effects did not converge in {_ROUNDS} rounds. Rescale columns with very "
+                "large or very small values, or give a narrower prior."
             )
     mode = search.mode()
     _warn(model, mode, search)
@@ -78,8 +77,7 @@ class _Search:
         self.reached: LevelSums | None = None  # sums at the present point, if known
 
     def round(self, settled: bool) -> tuple[float, float]:
-        """One step of every factor with the coefficients; returns the length of the longest and the change of the "
-        "covariances."""
+        """One step of every factor with the coefficients; returns the length of the longest and the change of the covariances."""
         distance, change = 0.0, 0.0
         for k in range(len(self.rows)):
             before = np.sqrt(np.diag(self.covariances[k]))
@@ -134,9 +132,8 @@ class _Search:
             size *= 0.5
             if size < 1e-6:
                 raise ModelError(
-                    "the search for the joint mode stalled: no Newton step increases the log posterior. "
-                    "Rescale columns "
-                    "with very large or very small values."
+                    "the search for the joint mode stalled: no Newton step increases the log posterior. Rescale columns with "
+                    "very large or very small values."
                 )
         self.beta = self.beta + size * step
         self.effects[k] = self.effects[k] + size * moves
@@ -161,8 +158,8 @@ class _Search:
                 direction = np.abs(vectors[:, 0])
                 names = [repr(self.model.data.columns[j]) for j in np.flatnonzero(direction > 0.1 * direction.max())]
                 raise ModelError(
-                    f"{', '.join(names)} are collinear with each other or with the levels, and the prior is flat. Drop "
-                    f"one of the columns, or use a proper prior such as tallbayes.priors.normal(10.0)."
+                    f"{', '.join(names)} are collinear with each other or with the levels, and the prior is flat. Drop one of "
+                    "the columns, or use a proper prior such as tallbayes.priors.normal(10.0)."
                 )
             inner = (vectors * np.maximum(values, _COLLINEAR)) @ vectors.T
             return inner / np.outer(scale, scale)
@@ -226,8 +223,8 @@ def _warn(model: HierarchicalModel, mode: HierarchicalMode, search: _Search) -> 
                 f" and {silent.size - 5:,} more" if silent.size > 5 else ""
             )
             warnings.warn(
-                f"the rows say nothing about {silent.size:,} of {factor.levels:,} levels of factor {factor.name!r} "
-                f"({shown}): their effects follow the population distribution. Drop unused levels unless this is intentional.",
+                f"the rows say nothing about {silent.size:,} of {factor.levels:,} levels of factor {factor.name!r} ({shown}): "
+                "their effects follow the population distribution. Drop unused levels unless this is intentional.",
                 TallbayesWarning,
                 stacklevel=3,
             )

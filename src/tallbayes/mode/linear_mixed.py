@@ -1,5 +1,4 @@
-"""The reference of a linear model with levels and unknown error: the mode of (log sigma, log tau) with everything else "
-"integrated out."""
+"""The reference of a linear model with levels and unknown error: the mode of (log sigma, log tau) with everything else integrated out."""
 
 from __future__ import annotations
 
@@ -35,9 +34,8 @@ def find_linear_mode(model: HierarchicalModel, cores: int | None = None) -> Line
     factor, d = model.factors[0], model.data.d
     if len(model.factors) > 1 or factor.first >= 0:
         raise ModelError(
-            "a hierarchical gaussian model with unknown sigma supports a single factor with a random intercept. Give "
-            "sigma=, such as the standard "
-            "deviation of the residuals, for slopes or several factors."
+            "a hierarchical gaussian model with unknown sigma supports a single factor with a random intercept. Give sigma=, "
+            "such as the standard deviation of the residuals, for slopes or several factors."
         )
     rows = FactorRows(model.unit_scale_member, model.data.records, d, factor.first, 1, factor.offsets, factor.members)
     sums = linear_sums(rows, factor.levels, cores)
@@ -57,9 +55,8 @@ def find_linear_mode(model: HierarchicalModel, cores: int | None = None) -> Line
     )
     if not np.isfinite(found.fun):
         raise ModelError(
-            "columns of X are collinear, and the prior does not separate them. Drop one of the columns, or use a proper "
-            "prior such as "
-            "tallbayes.priors.normal(10.0)."
+            "columns of X are collinear, and the prior does not separate them. Drop one of the columns, or use a proper prior "
+            "such as tallbayes.priors.normal(10.0)."
         )
     mode = found.x
     step = 1e-3 * np.eye(2)

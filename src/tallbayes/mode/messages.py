@@ -16,7 +16,7 @@ def name_flat_direction(model: Model, direction: np.ndarray) -> NoReturn:
         names = [n for n, size in zip(model.names, np.abs(direction), strict=True) if size > 1e-3 * np.abs(direction).max()]
         raise ModelError(
             f"the posterior is flat, or has no maximum, along {', '.join(names)} near the last point of the search. Give "
-            f"start= closer to the mode, or a prior that separates these parameters."
+            "start= closer to the mode, or a prior that separates these parameters."
         )
     moments, names = model.data.moments, direction_names(model, direction)
     constant = [

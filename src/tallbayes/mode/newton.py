@@ -1,5 +1,4 @@
-"""Newton's method for the log posterior, its steps shortened where they fail; kinks of Laplace priors and centred "
-"columns included."""
+"""Newton's method for the log posterior, its steps shortened where they fail; kinks of Laplace priors and centred columns included."""
 
 from __future__ import annotations
 

@@ -33,14 +33,14 @@ def sentences_on_responses(model: Model) -> tuple[str, ...]:
         if empty:
             said.append(
                 f"no row has the response {', '.join(empty)}: only the prior determines the coefficients of such a class. "
-                f"Recode the response without it unless this is intentional."
+                "Recode the response without it unless this is intentional."
             )
     column = separating_column(model, classes)
     if column is not None:
         said.append(
-            f"column {column!r} separates the response: all its values for one class are above those for another, so only "
-            f"the prior limits its coefficient. Drop the column if it is a copy or a consequence of the response; "
-            f"otherwise choose the prior of its coefficient with care."
+            f"column {column!r} separates the response: all its values for one class are above those for another, so only the "
+            "prior limits its coefficient. Drop the column if it is a copy or a consequence of the response; otherwise choose "
+            "the prior of its coefficient with care."
         )
     return tuple(said)
 

@@ -60,8 +60,7 @@ def one_mode_proven(model: Model, mode: Mode) -> bool:
 
 
 def _convexity(model: Model) -> np.ndarray:
-    """Lines b with log prior'' <= sum b b' everywhere: a t density is convex by at most (df + 1) / (8 df scale^2) in its "
-    "tails."""
+    """Lines b with log prior'' <= sum b b' everywhere: a t density is convex by at most (df + 1) / (8 df scale^2) in its tails."""
     terms, d = model.prior_terms, model.dim
     heavy = np.flatnonzero(terms.kind == STUDENT)
     size = np.sqrt((terms.df[heavy] + 1.0) / (8.0 * terms.df[heavy])) / terms.scale[heavy]
@@ -172,10 +171,9 @@ def warning(mode: Mode) -> str | None:
         return None
     places = [f"{_place(m)} ({100.0 * s:.3g} % of the mass)" for m, s in zip(modes[:4], shares(modes), strict=False)]
     return (
-        f"the posterior has {len(modes)} separate modes: {'; '.join(places)}. Chains start in each of them and rarely "
-        f"cross, so the draws do not weight the modes correctly and a summary over all chains is misleading. Use "
-        f"'mode-jumping', which crosses between modes, inspect the chains one by one, or use a model or prior that "
-        f"separates the modes."
+        f"the posterior has {len(modes)} separate modes: {'; '.join(places)}. Chains start in each of them and rarely cross, "
+        "so the draws do not weight the modes correctly and a summary over all chains is misleading. Use 'mode-jumping', "
+        "which crosses between modes, inspect the chains one by one, or use a model or prior that separates the modes."
     )
 
 

@@ -140,8 +140,7 @@ def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTable
 
 
 def typical_rate(surrogate: Surrogate, shares: RowShares, sizes: np.ndarray, covariance: np.ndarray) -> float:
-    """Rows that a sweep would read if all effects moved by one posterior standard deviation and the coefficients to a "
-    "typical point."""
+    """Rows that a sweep would read if all effects moved by one posterior standard deviation and the coefficients to a typical point."""
     f, total = surrogate.free.size, 0.0
     spread = np.linalg.inv(_clipped(surrogate.curvatures) + np.linalg.inv(covariance))
     sds = np.sqrt(np.einsum("gaa->ga", spread))
@@ -155,8 +154,7 @@ def typical_rate(surrogate: Surrogate, shares: RowShares, sizes: np.ndarray, cov
 
 
 def _carriers(model: HierarchicalModel) -> tuple[np.ndarray, np.ndarray]:
-    """B of every level, and the columns that the levels carry: constant within levels, or random slopes too; never "
-    "dependent ones."""
+    """B of every level, and the columns that the levels carry: constant within levels, or random slopes too; never dependent ones."""
     factor, data = model.factors[0], model.data
     q, levels = len(factor.terms), factor.levels
     filled = np.flatnonzero(np.diff(factor.offsets))
@@ -196,9 +194,8 @@ def _whitening(
     values = np.linalg.eigvalsh(total * np.outer(scale, scale))
     if values[0] < 1e-10:
         raise ModelError(
-            "columns of X are collinear, and the prior does not separate them. Drop one of the columns, or use a proper "
-            "prior such as "
-            "tallbayes.priors.normal(10.0)."
+            "columns of X are collinear, and the prior does not separate them. Drop one of the columns, or use a proper prior "
+            "such as tallbayes.priors.normal(10.0)."
         )
     factor = np.linalg.cholesky(np.linalg.inv(total))
     return np.ascontiguousarray(factor), np.ascontiguousarray(np.linalg.inv(factor))

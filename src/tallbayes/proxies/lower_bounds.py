@@ -213,9 +213,8 @@ def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:
     model = mode.model
     if not model.linear:
         raise ModelError(
-            "Firefly sums its bounds through the columns of a linear predictor, which a model written in JAX does not "
-            "have; use "
-            "'exact-minibatch' with a bound, or 'hmc-ecs'."
+            "Firefly sums its bounds through the columns of a linear predictor, which a model written in JAX does not have; "
+            "use 'exact-minibatch' with a bound, or 'hmc-ecs'."
         )
     if model.unit_scale_member is not None:
         penalty: Any = _scale_penalty(mode)
@@ -224,8 +223,8 @@ def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:
             coefficient = certify(mode, "T6")[0].table.weight
         except ModelError as error:
             raise ModelError(
-                f"Firefly needs a lower bound of each likelihood, and {model.family.name} has no bounded third derivative "
-                f"from which to build one; use 'exact-minibatch' or a full-data sampler such as 'nuts'."
+                f"Firefly needs a lower bound of each likelihood, and {model.family.name} has no bounded third derivative from "
+                "which to build one; use 'exact-minibatch' or a full-data sampler such as 'nuts'."
             ) from error
         factor = np.ascontiguousarray(mode.factor)
         penalty = CubicPenalty(factor, coefficient.reshape(-1, 1), np.array([math.fsum(coefficient)]))

@@ -39,8 +39,7 @@ class Checkpoint:
         if (self.folder / "run.json").exists():
             raise StoreError(
                 f"{self.folder} already holds a run; continue it with tallbayes.resume({str(self.folder)!r}), or choose "
-                f"another "
-                "folder or delete it."
+                "another folder or delete it."
             )
 
     def create(self, description: dict[str, Any]) -> None:
@@ -69,9 +68,8 @@ class Checkpoint:
         if (description["version"], description["sources"]) != (__version__, source_stamp()):
             raise StoreError(
                 f"the run in {self.folder} was started by tallbayes {description['version']} (sources "
-                f"{description['sources'][:8]}), "
-                f"this is {__version__} (sources {source_stamp()[:8]}); draws from two versions cannot be mixed. Install "
-                f"the version that started the run, or start a new run."
+                f"{description['sources'][:8]}), this is {__version__} (sources {source_stamp()[:8]}); draws from two versions "
+                "cannot be mixed. Install the version that started the run, or start a new run."
             )
         return description
 
@@ -122,7 +120,7 @@ class Checkpoint:
         if digest.hexdigest() != str(saved["digest"]):
             raise StoreError(
                 f"{self._draws(chain.number)} is damaged: its draws have changed since they were saved. The run cannot be "
-                f"resumed."
+                "resumed."
             )
         table = np.frombuffer(content, np.float64).reshape(draws, d + k)
         chain.restore(saved, table[:, :d].copy(), table[:, d:].copy())

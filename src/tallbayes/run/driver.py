@@ -143,14 +143,13 @@ def _check(chain: Chain) -> None:
     if counters[STATUS] == BOUND_EXCEEDED:
         raise CertificateError(
             f"chain {chain.number}: the residual of row {int(counters[ROW])} exceeds its certified bound, so the run is "
-            f"invalid. Please report this with the family, the row and the versions; meanwhile, use a full-data sampler "
-            f"such as 'nuts'."
+            "invalid. Please report this with the family, the row and the versions; meanwhile, use a full-data sampler such "
+            "as 'nuts'."
         )
     if counters[STATUS] == DIVERGED:
         raise ModelError(
             f"chain {chain.number}: the chain diverged, more than 1e8 posterior standard deviations from the mode. Give a "
-            f"smaller step= or "
-            "tolerance=, a larger subsample=, or use an exact sampler such as 'nuts'."
+            "smaller step= or tolerance=, a larger subsample=, or use an exact sampler such as 'nuts'."
         )
     if chain.failed:
         raise ModelError(f"chain {chain.number}: the log posterior is not finite at its starting point; pass another init=.")

@@ -61,7 +61,7 @@ class Confidence(SubsampledAcceptance):
     """Confidence sampler with a Taylor proxy of `order` 0 (none), 1 or 2.
 
     `delta` bounds the probability of a wrong decision. `bound` is "auto" or one of T1 to T9 (order 2), "lipschitz" (orders 0 and
-    1), "extremes" (normal samples), "oracle" (the true range, for studies: its passes are listed apart in
+    1), "extremes" (normal samples), "oracle" (the true range, for experiments: its passes are listed separately in
     `fit.meta["notes"]`) or "published" (that of the paper, logistic and gamma). `test` is one of
     `tallbayes.schemes.sequential_tests.NAMES`; `first` rows are drawn at first and `growth` times as many at each look; `power`
     is p of the levels of looks, 0 for delta / (j (j + 1)). `rows` are "weighted" (with replacement), "uniform" (without) or
@@ -212,8 +212,8 @@ class Confidence(SubsampledAcceptance):
         if self.bound == "extremes" or (self.bound == "auto" and model.unit_scale_member is not None):
             if not model.family.plain_sample:
                 raise ModelError(
-                    f"{model.family.name} with unknown sigma has no certified bound here; use sampler='exact-minibatch', "
-                    f"which uses sufficient statistics, or give sigma=."
+                    f"{model.family.name} with unknown sigma has no certified bound here; use sampler='exact-minibatch', which "
+                    "uses sufficient statistics, or give sigma=."
                 )
             return extremes(mode), "extremes"
         if self.bound == "published":

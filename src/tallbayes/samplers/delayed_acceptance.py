@@ -67,8 +67,7 @@ class State(NamedTuple):
 
 
 class ProductOptions(NamedTuple):
-    """Compiled options: rows in a frozen random order, where batches begin and end, and the power of prior and proposal "
-    "ratios."""
+    """Compiled options: rows in a frozen random order, where batches begin and end, and the power of prior and proposal ratios."""
 
     kernel: Any
     order: np.ndarray
@@ -180,7 +179,7 @@ class DelayedAcceptance(Sampler):
     move: Move = field(default_factory=random_walk)
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
-        "every transition leaves the posterior invariant; accepted proposals are evaluated on all rows",
+        "targets the full-data posterior exactly; accepted proposals are evaluated on all rows",
         checked=("warm-up frozen",),
     )
     cost: ClassVar[str] = "all n rows for proposals that pass the first stage"
@@ -200,7 +199,8 @@ class DelayedAcceptance(Sampler):
             raise OptionError("batches applies only to form='product'; the surrogate has order= and subsample=. Omit it.")
         if self.subsample < 0:
             raise OptionError(
-                f"subsample is the number of rows in the surrogate and must be a whole number, 0 for none; got {self.subsample!r}."
+                "subsample is the number of rows in the surrogate and must be a whole number, 0 for none; got "
+                f"{self.subsample!r}."
             )
         if self.subsample and self.form == "product":
             raise OptionError("subsample applies only to form='surrogate'; the product form has batches=.")
@@ -240,6 +240,6 @@ class DelayedAcceptance(Sampler):
             if share < STAGE_TWO:
                 warnings.append(
                     f"the second stage rejected {1 - share:.0%} of the proposals that the surrogate had accepted, after "
-                    f"reading all rows for each. Raise order or subsample."
+                    "reading all rows for each. Raise order or subsample."
                 )
         return Diagnosis(warnings=tuple(warnings))

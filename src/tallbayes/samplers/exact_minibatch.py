@@ -108,7 +108,7 @@ class ExactMinibatch(Sampler):
     chi: float | None = None
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
-        "every transition leaves the posterior invariant; rows are drawn at random under certified bounds",
+        "targets the full-data posterior exactly; rows are drawn at random under certified bounds",
         assumed=("the proven bound on the third derivative of the family", "arithmetic in double precision"),
         checked=("every residual read is within its bound",),
     )

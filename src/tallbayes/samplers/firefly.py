@@ -178,7 +178,7 @@ class Firefly(Sampler):
     fraction: float | None = None
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
-        "every transition leaves the posterior invariant; only bright rows are read, under proven lower bounds",
+        "targets the full-data posterior exactly; only bright rows are read, under proven lower bounds",
         assumed=("the proven lower bound of the family", "arithmetic in double precision"),
         checked=("no row read lies below its bound",),
     )
@@ -255,7 +255,7 @@ class Firefly(Sampler):
             warnings.append(
                 f"a bright row stays bright for {stays:.0f} iterations on average, and the bright count has an inefficiency of "
                 f"{factor:.0f}: theta moves slowly because the set of bright rows changes slowly. Raise {remedy}, or use "
-                f"'exact-minibatch' or 'nuts'."
+                "'exact-minibatch' or 'nuts'."
             )
         return Diagnosis(notes, tuple(warnings)) + light_mixing(self.move, theta, outcome.thin, remedy)
 

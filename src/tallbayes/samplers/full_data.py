@@ -70,8 +70,7 @@ class NonCentredOptions(NamedTuple):
 
 
 class NonCentredState(NamedTuple):
-    """theta in the parameters of the model and the effects of its levels; the point in unconstrained, non-centred "
-    "coordinates."""
+    """theta in the parameters of the model and the effects of its levels; the point in unconstrained, non-centred coordinates."""
 
     theta: np.ndarray
     point: Point
@@ -190,7 +189,7 @@ class FullData(Sampler):
 
     move: Move = field(default_factory=nuts)
     guarantee: ClassVar[Guarantee] = Guarantee(
-        "EXACT", "every transition leaves the posterior invariant; all rows are read", checked=("warm-up frozen",)
+        "EXACT", "targets the full-data posterior exactly; all rows are read", checked=("warm-up frozen",)
     )
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "mh": {"move": random_walk()},
@@ -219,8 +218,8 @@ class FullData(Sampler):
             assert isinstance(mode, HierarchicalMode) and isinstance(model, HierarchicalModel)
             if model.nuisances:
                 raise ModelError(
-                    "nuts does not support a hierarchical gaussian model with unknown sigma; use 'minibatch-gibbs', or "
-                    "give sigma=."
+                    "nuts does not support a hierarchical gaussian model with unknown sigma; use 'minibatch-gibbs', or give "
+                    "sigma=."
                 )
             total = model.dim + model.level_count
             if total > MOST_PARAMETERS:

@@ -173,9 +173,8 @@ def require_near(mode: Mode, radius: float) -> None:
         distance > radius and not kinks_of(mode.model.prior_terms).where.size
     ):  # at a kink the gradient is not that of the posterior
         raise ModelError(
-            f"the reference is about {distance:,.3g} posterior standard deviations from the mode, and HMC-ECS stays "
-            f"within {radius:.3g} "
-            "of it. Leave out mode=, use recentre=2, or a full-data sampler such as 'nuts'."
+            f"the reference is about {distance:,.3g} posterior standard deviations from the mode, and HMC-ECS stays within "
+            f"{radius:.3g} of it. Leave out mode=, use recentre=2, or a full-data sampler such as 'nuts'."
         )
 
 
@@ -203,16 +202,14 @@ class SubsamplingPolicy(Policy):
             if positive < likelihood_estimates.LEAST_POSITIVE:
                 raise ModelError(
                     f"only {100 * positive:.0f} % of the likelihood estimates are positive at the end of warm-up, below "
-                    f"{100 * likelihood_estimates.LEAST_POSITIVE:.0f} %: signed averages would be too noisy. Raise "
-                    f"products= or batch=, or use 'hmc-ecs'."
+                    f"{100 * likelihood_estimates.LEAST_POSITIVE:.0f} %: signed averages would be too noisy. Raise products= "
+                    "or batch=, or use 'hmc-ecs'."
                 )
         wall = float((info["wall"] > 0).mean())
         if 2 * end > warmup and draws.shape[0] >= 10 and wall > _ABORT:
             raise ModelError(
-                f"{100 * wall:.0f} % of the iterations of a warm-up window met the wall around the reference: the "
-                f"estimated posterior lies far from it. Use recentre=2, more rows (subsample=, products=), or a full-data "
-                f"sampler such "
-                "as 'nuts'."
+                f"{100 * wall:.0f} % of the iterations of a warm-up window met the wall around the reference: the estimated "
+                "posterior lies far from it. Use recentre=2, more rows (subsample=, products=), or 'nuts'."
             )
         return tuning.update_step(self.move, state, info["acceptance_rate"])
 
@@ -269,8 +266,7 @@ class HMCECS(Sampler):
     )
     EXACT_SIGNED: ClassVar[Guarantee] = Guarantee(
         "EXACT-SIGNED",
-        "averages weighted by the sign of the likelihood estimate are consistent for the posterior within a wall far from "
-        "the mode",
+        "averages weighted by the sign of the estimate are consistent for the posterior within a wall far from the mode",
         assumed=("most signs are positive, so averages have a finite variance in practice",),
         checked=("share of positive signs",),
     )
@@ -296,9 +292,7 @@ class HMCECS(Sampler):
         for name in ("subsample", "products", "refreshed", "blocks", "batch", "pilot"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise OptionError(
-                    f"{name} must be a whole number of at least 1, or None to choose it automatically; got {value!r}."
-                )
+                raise OptionError(f"{name} must be a whole number of at least 1, or None (automatic); got {value!r}.")
         if self.recentre < 0:
             raise OptionError(f"recentre must be a whole number of at least 0; got {self.recentre!r}.")
         for name in ("variance", "shift"):

@@ -175,12 +175,8 @@ class Informed(Sampler):
     move: Move = field(default_factory=random_walk)
     guarantee: ClassVar[Guarantee] = Guarantee(
         "HEURISTIC",
-        "draws follow sub-posteriors of subsets that resemble all rows in some statistics; no distance to the posterior "
-        "is known",
-        assumed=(
-            "the statistics tell how a subset shifts the posterior",
-            "theta adapts to a subset faster than the subset changes",
-        ),
+        "draws follow sub-posteriors of subsets that resemble all rows in some statistics; their error is unknown",
+        assumed=("statistics predict how a subset shifts the posterior", "theta adapts faster than the subset changes"),
         checked=("refresh rate", "variances against the Laplace fit"),
     )
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"informed": {"scaled": True}, "lwa": {"scaled": False}}
@@ -278,9 +274,7 @@ class Informed(Sampler):
         if self.statistics == "score":
             return subset_statistics.score_features(mode)
         if isinstance(self.statistics, str):
-            raise OptionError(
-                f"statistics={self.statistics!r} apply only to a series; for independent rows use 'score' or a function f(x, y)."
-            )
+            raise OptionError(f"statistics={self.statistics!r} apply only to a series; for independent rows use f(x, y).")
         return subset_statistics.row_features(model, self.statistics)
 
     def _windows(self, model: Model, mode: Mode, first: int, m: int) -> subset_statistics.WindowDistances:
@@ -318,8 +312,8 @@ class Informed(Sampler):
             )
         if setup.notes.get("startup", 0.0) > _STARTUP:
             warnings.append(
-                f"{100 * setup.notes['startup']:.2g} % of the initial value of a window's recursion remains at the "
-                f"window; give the model a longer lead=."
+                f"{100 * setup.notes['startup']:.2g} % of the initial value of a window's recursion remains at the window; "
+                "give the model a longer lead=."
             )
         if ratio > _WIDE:
             m, n = setup.notes["subsample"], setup.model.data.n
@@ -327,8 +321,7 @@ class Informed(Sampler):
             if not self.scaled:
                 reason = (
                     f"LWA draws from the posterior of {m:,} rows, not of all {n:,}. Use 'informed', which scales "
-                    f"sub-posteriors to all "
-                    "rows, or an exact sampler."
+                    "sub-posteriors to all rows, or an exact sampler."
                 )
             warnings.append(f"the draws have up to {ratio:.3g} times the variance of the Laplace fit: {reason}")
         return Diagnosis(notes, tuple(warnings))
@@ -387,8 +380,8 @@ class MissingStatistics:
     def __call__(self, *arguments: Any) -> Any:
         """A checkpoint cannot hold a function."""
         raise ModelError(
-            f"the statistics of this run were the function {self.name!r}, which cannot be stored in a file, so the run "
-            f"cannot be resumed; call tallbayes.sample again with the function."
+            f"the statistics of this run were the function {self.name!r}, which cannot be stored in a file, so the run cannot "
+            "be resumed; call tallbayes.sample again with the function."
         )
 
 

@@ -132,7 +132,7 @@ class MinibatchBarker(SubsampledAcceptance):
         return shared + Diagnosis(
             warnings=(
                 f"in {share:.0%} of decisions the noise may be far from normal (Berry-Esseen distance "
-                f"{float(np.median(stats['berry_esseen'][doubtful])):.2f} in the median of them): the log ratios have "
-                f"heavy tails. Use 'exact-minibatch' or 'confidence', or a larger batch.",
+                f"{float(np.median(stats['berry_esseen'][doubtful])):.2f} in the median of them): the log ratios have heavy "
+                "tails. Use 'exact-minibatch' or 'confidence', or a larger batch.",
             )
         )

@@ -205,8 +205,8 @@ class ModeJumping(Sampler):
     name: ClassVar[str] = "mode-jumping"
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
-        "every transition leaves the posterior invariant, also between modes; rows are drawn at random under certified "
-        "bounds, or all read",
+        "targets the full-data posterior exactly, also between modes; rows are drawn at random under certified bounds, or all "
+        "read",
         assumed=("the proven bound on the third derivative of the family", "arithmetic in double precision"),
         checked=("every residual read is within its bound",),
     )
@@ -228,8 +228,8 @@ class ModeJumping(Sampler):
         if count == 1 or changes >= FEW:
             return Diagnosis(notes)
         sentence = (
-            f"chains changed between the {count} modes {changes:,} times in total, so the estimated shares of the modes "
-            f"are rough. Take more draws, raise jump=, or inspect the modes one by one."
+            f"chains changed between the {count} modes {changes:,} times in total, so the estimated shares of the modes are "
+            "rough. Take more draws, raise jump=, or inspect the modes one by one."
         )
         return Diagnosis(notes, (sentence,))
 

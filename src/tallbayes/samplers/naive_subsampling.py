@@ -119,8 +119,8 @@ class NaiveSubsampling(Sampler):
     move: Move = field(default_factory=random_walk)
     guarantee: ClassVar[Guarantee] = Guarantee(
         "HEURISTIC",
-        "the draws follow p(theta) prod [w p_i^(1/w) + 1 - w], a mixture of the likelihoods of all subsets of rows, not "
-        "the posterior",
+        "the draws follow p(theta) prod [w p_i^(1/w) + 1 - w], a mixture of the likelihoods of all subsets of rows, not the "
+        "posterior",
     )
     cost: ClassVar[str] = "a fixed share of the rows"
     name: ClassVar[str] = "naive-subsampling"
@@ -160,8 +160,7 @@ class NaiveSubsampling(Sampler):
         if variance > 3.0:
             warnings.append(
                 f"the log-likelihood is estimated with a variance of {variance:.3g} at the mode, where 1 to 3 would be "
-                f"efficient; "
-                f"{accepted:.2%} of proposals were accepted. The draws cannot be trusted; use 'exact-minibatch'."
+                f"efficient; {accepted:.2%} of proposals were accepted. The draws cannot be trusted; use 'exact-minibatch'."
             )
         return Diagnosis(warnings=tuple(warnings))
 

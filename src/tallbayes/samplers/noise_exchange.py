@@ -133,9 +133,8 @@ def require_hope(n: int, subsample: int) -> int:
     """The subsample, unless it is many times what a decision on all rows reads."""
     if subsample > HOPELESS * n:
         raise ModelError(
-            f"noise exchange would read about {subsample:,} rows in every decision, {subsample / n:.0f} times the {n:,} "
-            f"there are, "
-            "because the log ratios of proposals vary too much from row to row. Use sampler='mh', which reads each row "
+            f"noise exchange would read about {subsample:,} rows in every decision, {subsample / n:.0f} times the {n:,} there "
+            "are, because the log ratios of proposals vary too much from row to row. Use sampler='mh', which reads each row "
             "once, order=2, or subsample= for a tempered posterior."
         )
     return subsample
@@ -145,7 +144,7 @@ def require_hope(n: int, subsample: int) -> int:
 class NoiseExchange(SubsampledAcceptance):
     """Subsampling noise in place of the uniform number of the decision; warm-up chooses `subsample` so that beta is about one.
 
-    Impractical, as its authors say: about n rows per iteration.
+    Impractical, as its authors note: it reads about n rows per iteration.
 
     >>> import tallbayes as tb
     >>> tb.samplers.NoiseExchange(subsample=300).guarantee.kind
@@ -171,7 +170,8 @@ class NoiseExchange(SubsampledAcceptance):
         super().check()
         if self.subsample is not None and (not isinstance(self.subsample, int) or self.subsample < 2):
             raise OptionError(
-                f"subsample is the number of rows per decision and must be a whole number of at least 2; got {self.subsample!r}."
+                "subsample is the number of rows per decision and must be a whole number of at least 2; got "
+                f"{self.subsample!r}."
             )
 
     def rule(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str, dict[str, Any]]:

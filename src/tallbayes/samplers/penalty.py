@@ -69,7 +69,7 @@ def _decide(rng: np.random.Generator, target: Any, rule: Penalty, pair: Pair, in
 class PenaltyMH(SubsampledAcceptance):
     """The penalty method: read from `batch` rows on, `growth` times as many at each look, until the noise has at most `variance`.
 
-    `variance=inf` keeps to `batch` rows. Without a proxy (`order=0`) nearly all rows are needed.
+    `variance=inf` always reads `batch` rows. Without a proxy (`order=0`) nearly all rows are needed.
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)

@@ -158,7 +158,7 @@ class PseudoMarginalFirefly(Sampler):
     xi: float | None = None
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
-        "every transition leaves the posterior invariant; the likelihood is replaced by an unbiased positive estimate",
+        "targets the full-data posterior exactly; the likelihood is replaced by an unbiased positive estimate",
         assumed=("the proven lower bound of the family", "arithmetic in double precision"),
         checked=("variance of the log estimate below 10 at draws of the Laplace fit", "no row read lies below its bound"),
     )

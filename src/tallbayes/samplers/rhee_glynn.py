@@ -129,7 +129,7 @@ class RheeGlynn(Sampler):
     move: Move = field(default_factory=independence)
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
-        "every transition leaves the posterior invariant; the likelihood is estimated without bias and never negative",
+        "targets the full-data posterior exactly; the likelihood is estimated without bias and never negative",
         checked=("variance of a term of the series",),
     )
     name: ClassVar[str] = "rhee-glynn"
@@ -159,11 +159,9 @@ class RheeGlynn(Sampler):
         batch = max(10, math.ceil(gamma)) if self.batch is None else int(self.batch)
         if gamma / batch > LARGEST_VARIANCE or batch > MOST_BATCH * n:
             raise ModelError(
-                f"Rhee and Glynn's estimate is impractical here: n^2 sigma^2 is {gamma / batch:.3g} with {batch:,} rows "
-                f"per term (at most "
-                f"{LARGEST_VARIANCE:g} with {MOST_BATCH * n:,} is accepted), and its relative variance grows "
-                f"exponentially in it. Use "
-                "'exact-minibatch', 'hmc-ecs' or a full-data sampler such as 'nuts'."
+                f"Rhee and Glynn's estimate is impractical here: n^2 sigma^2 is {gamma / batch:.3g} with {batch:,} rows per "
+                f"term (at most {LARGEST_VARIANCE:g} with {MOST_BATCH * n:,} is accepted), and its relative variance grows "
+                "exponentially in it. Use 'exact-minibatch', 'hmc-ecs' or a full-data sampler such as 'nuts'."
             )
         room = float(np.quantile([n * (d.mean() - d.min()) for d in samples], 0.95))
         epsilon = 0.5 / max(room, 1.0) if self.epsilon is None else float(self.epsilon)

@@ -121,7 +121,7 @@ class SGHMC(StochasticGradient):
     """Stochastic-gradient Hamiltonian Monte Carlo with friction.
 
     Options as for `SGLD`; a `step` is in posterior standard deviations. An iteration makes `steps` of them, by default those that
-    take a `time` of 1.2 (at most 200), and goes on with the momentum it has unless `refresh` is set.
+    take a `time` of 1.2 (at most 200), and keeps its momentum unless `refresh` is set.
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)

@@ -124,8 +124,7 @@ def noise_variance(sums: np.ndarray, n: int) -> float:
 def read_until(
     rng: np.random.Generator, target: Target, pair: Pair, sizes: np.ndarray, limit: float, sums: np.ndarray
 ) -> tuple[int, float]:
-    """Look by look, until the estimated noise of the log ratio has at most the variance `limit`; rows read, and that "
-    "variance."""
+    """Look by look, until the estimated noise of the log ratio has at most the variance `limit`; rows read, and that variance."""
     start, variance = 0, 0.0
     for look in range(sizes.size):
         read_more(rng, target, pair, start, sizes[look], 0.0, sums)
@@ -153,8 +152,7 @@ def check_looks(batch: int, growth: float, least: int) -> None:
     if not isinstance(batch, int) or batch < least:
         raise OptionError(
             f"batch is the number of rows of the first look and must be a whole number of at least {least} for the normal "
-            f"approximation to hold; "
-            f"got {batch!r}."
+            f"approximation to hold; got {batch!r}."
         )
     if not (1.0 < growth < np.inf):
         raise OptionError(f"growth is the factor between looks and must be above 1; got {growth}.")
@@ -290,8 +288,8 @@ def costs_more(outcome: Outcome) -> list[str]:
     if share <= 1.0:
         return []
     return [
-        f"the run took {share:.2f} n evaluations per iteration on average, more than the n of plain Metropolis-Hastings "
-        f"(n = {n:,}). Use sampler='mh', or a proxy of higher order."
+        f"the run took {share:.2f} n evaluations per iteration on average, more than the n of plain Metropolis-Hastings (n = "
+        f"{n:,}). Use sampler='mh', or a proxy of higher order."
     ]
 
 

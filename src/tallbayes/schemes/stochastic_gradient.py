@@ -132,8 +132,8 @@ class StochasticGradient(Sampler):
             )
         if self.step is not None and not 0.0 < self.step <= 1.0:
             raise OptionError(
-                f"step must be in (0, 1], in units of the posterior standard deviation, or None to set it from the "
-                f"gradient noise; got {self.step}."
+                "step must be in (0, 1], in units of the posterior standard deviation, or None to set it from the gradient "
+                f"noise; got {self.step}."
             )
         if not 0.0 < self.tolerance < 1.0:
             raise OptionError(f"tolerance must be in (0, 1): the relative error of variances allowed; got {self.tolerance}.")
@@ -197,8 +197,7 @@ class StochasticGradient(Sampler):
         why = (
             f"{self.name} with control variates of order {self.order}, {subsample} rows per gradient; gradient noise up to "
             f"{noise.values[-1]:.3g} in units of the posterior: step {step:.3g}, predicted error of variances "
-            f"{100 * error:.2g} %, "
-            f"about {cost:,.0f} evaluations per effective draw"
+            f"{100 * error:.2g} %, about {cost:,.0f} evaluations per effective draw"
         )
         return Setup(model, policy, controls, why, notes)
 
@@ -221,26 +220,22 @@ class StochasticGradient(Sampler):
         warnings = []
         if error > 1.25 * self.tolerance:
             warnings.append(
-                f"the predicted error of variances is {100 * error:.2g} %, above the tolerance of "
-                f"{100 * self.tolerance:.2g} %: the "
-                f"noise of the gradient is {noise[-1]:.3g} at step {step:.3g}. Use step={self.step_within(noise):.2g} or "
-                f"a larger "
-                "subsample."
+                f"the predicted error of variances is {100 * error:.2g} %, above the tolerance of {100 * self.tolerance:.2g} "
+                f"%: the noise of the gradient is {noise[-1]:.3g} at step {step:.3g}. Use step={self.step_within(noise):.2g} "
+                "or a larger subsample."
             )
         parts = min(BLOCKS, max(1, theta.shape[1] * theta.shape[2] // BLOCK))
         blocks = np.array([b.mean() for chain in stats["noise"] for b in np.array_split(chain, parts)])
         low, high = float(blocks.min()), float(blocks.max())
         if high > VARIATION * low and self.error(noise * (high / level), step) > 1.25 * self.tolerance:
             warnings.append(
-                f"the noise of the gradient varies from {low:.3g} to {high:.3g} along the run: it depends on theta, and "
-                f"the predicted "
-                "error of variances is an average. Use a larger subsample, a smaller tolerance, or an exact sampler."
+                f"the noise of the gradient varies from {low:.3g} to {high:.3g} along the run: it depends on theta, and the "
+                "predicted error of variances is an average. Use a larger subsample, a smaller tolerance, or an exact sampler."
             )
         if cost > FULL_DATA * n and noise[-1] > 1.0:
             warnings.append(
                 f"each effective draw takes about {cost:,.0f} evaluations, {cost / n:.3g} passes over the data: noise of "
-                f"{noise[-1]:.3g} "
-                f"leaves no gain over full-data samplers at any subsample size. Use order=2, or 'nuts'."
+                f"{noise[-1]:.3g} leaves no gain over full-data samplers at any subsample size. Use order=2, or 'nuts'."
             )
         return Diagnosis(notes, tuple(warnings))
 

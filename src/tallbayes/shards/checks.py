@@ -65,7 +65,7 @@ def diagnose(
     combiner: Combiner,
     laplace: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Numbers in JSON types, and sentences for what a user must know.
+    """Diagnostics of a combination as JSON types, and warnings for the user.
 
     `laplace` is mean and covariance of the fit to all rows; `sub` is None for moment sharing, which has no sub-posteriors.
     """
@@ -91,10 +91,8 @@ def diagnose(
         if distance > FAR * mean.size:
             sentences.append(
                 f"the combination is {distance:.3g} nats from the Laplace fit to all rows, its mean "
-                f"{notes['mean_from_laplace']:.2g} "
-                "standard deviations per parameter. Either the posterior is strongly non-Gaussian or the combination "
-                "failed. Compare with "
-                "tallbayes.sample on all rows."
+                f"{notes['mean_from_laplace']:.2g} standard deviations per parameter. Either the posterior is strongly "
+                "non-Gaussian or the combination failed. Compare with tallbayes.sample on all rows."
             )
     return {**notes, **combined.notes}, sentences
 
@@ -111,14 +109,14 @@ def _overlap(sub: SubPosteriors, combiner: Combiner, notes: dict[str, Any], sent
     if gap.max() > bound:
         sentences.append(
             f"two sub-posteriors are {gap.max():.3g} whitened standard deviations apart, where random shards stay below "
-            f"{bound:.3g}: the shards are not random parts of the rows, or contain too few rows. Assign rows at random, "
-            f"or use fewer shards."
+            f"{bound:.3g}: the shards are not random parts of the rows, or contain too few rows. Assign rows at random, or use "
+            "fewer shards."
         )
     if combiner.overlap and np.median(overlap) < DISJOINT:
         sentences.append(
             f"sub-posteriors barely overlap (Bhattacharyya coefficient {np.median(overlap):.1g} for a typical pair): "
-            f"{combiner.name} "
-            "multiplies their tails, which draws represent poorly. Use fewer shards, or combine='gaussian' or 'consensus'."
+            f"{combiner.name} multiplies their tails, which draws represent poorly. Use fewer shards, or combine='gaussian' or "
+            "'consensus'."
         )
 
 
@@ -127,18 +125,18 @@ def _count_contributions(
 ) -> None:
     if combiner.name != "median" and notes["effective_shards"] < 0.5 * count:
         sentences.append(
-            f"the combination depends on {notes['effective_shards']:.1f} of {count} shards; the others have few rows or "
-            f"wide sub-posteriors. Balance the shards."
+            f"the combination depends on {notes['effective_shards']:.1f} of {count} shards; the others have few rows or wide "
+            "sub-posteriors. Balance the shards."
         )
     if combiner.name == "median" and notes["effective_shards"] < 0.5 * count:
         sentences.append(
-            f"the median rests on {notes['effective_shards']:.1f} of {count} shards: the information of the others is "
-            f"lost, whether they are wrong or only unusual."
+            f"the median rests on {notes['effective_shards']:.1f} of {count} shards: the information of the others is lost, "
+            "whether they are wrong or only unusual."
         )
     if notes["effective_draws"] < min(FEWEST, 0.5 * combined.theta.shape[0]) and not combined.warnings:
         sentences.append(
-            f"only about {notes['effective_draws']:.0f} of {combined.theta.shape[0]:,} combined draws are effective; take "
-            f"more draws per shard, or use fewer shards."
+            f"only about {notes['effective_draws']:.0f} of {combined.theta.shape[0]:,} combined draws are effective; take more "
+            "draws per shard, or use fewer shards."
         )
 
 
@@ -156,9 +154,7 @@ def _skew(sub: SubPosteriors, combiner: Combiner, width: float, notes: dict[str,
     smoothed = combiner.name in ("semiparametric", "weierstrass") and width > SMOOTHED
     if bias.max() > BIASED + noise and (combiner.name in ("consensus", "gaussian") or smoothed):
         sentences.append(
-            f"sub-posteriors of {sub.shards} shards are skewed: {combiner.name} treats them as "
-            f"{'nearly ' * smoothed}normal, which moves "
-            f"the mean by about {bias.max():.2g} posterior standard deviations (coordinate {int(np.argmax(bias))}). Use "
-            f"fewer shards or "
-            "'importance'."
+            f"sub-posteriors of {sub.shards} shards are skewed: {combiner.name} treats them as {'nearly ' * smoothed}normal, "
+            f"which moves the mean by about {bias.max():.2g} posterior standard deviations (coordinate "
+            f"{int(np.argmax(bias))}). Use fewer shards or 'importance'."
         )

@@ -1,5 +1,4 @@
-"""What a worker does for one shard: build its model and sample it, evaluate its density, or fit its site. All travel to "
-"other processes."""
+"""What a worker does for one shard: build its model and sample it, evaluate its density, or fit its site. All travel to other processes."""
 
 from __future__ import annotations
 
@@ -115,8 +114,7 @@ def shard_densities(job: Job, theta: np.ndarray) -> np.ndarray:
 
 
 def shard_site(job: Job) -> tuple[np.ndarray, np.ndarray, int]:
-    """Second-order expansion of the log-likelihood of a shard at the mode of its sub-posterior, as r and Q, and the "
-    "evaluations it took."""
+    """Second-order expansion of the log-likelihood of a shard at the mode of its sub-posterior, as r and Q, and the evaluations it took."""
     model = job.model()
     mode = mode_of_part(model, _cores(), 1e-3)
     _, gradient = passes.total_gradient(model.rows, mode.reference, _cores())
@@ -128,7 +126,7 @@ def portable_spec(model: Model) -> ModelSpec:
     name = model.family.name
     if models.FAMILIES.get(name) is None:
         raise OptionError(
-            f"the family {name!r} is user-defined and cannot be built by name on a worker; omit client= to sample its "
-            f"shards on threads, or use a family of tallbayes.models."
+            f"the family {name!r} is user-defined and cannot be built by name on a worker; omit client= to sample its shards "
+            "on threads, or use a family of tallbayes.models."
         )
     return ModelSpec(model.data.recipe.get("plan", {}), model.data.records.dtype.name, name, dict(model.options))

@@ -126,8 +126,7 @@ def _remote(
                 if isinstance(error, KilledWorker):
                     raise WorkerLost(
                         f"shard {number} terminated several workers, most likely for lack of memory; use more shards, "
-                        f"dtype='float32', or "
-                        "workers with fewer threads each."
+                        "dtype='float32', or workers with fewer threads each."
                     ) from error
                 raise WorkerLost(f"shard {number} failed on the cluster {RETRIES + 1} times: {error!r}") from error
             result = future.result()

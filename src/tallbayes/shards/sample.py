@@ -87,7 +87,7 @@ def sample_shards(
     `sampler` is any of the package, run with `draws`, `warmup` and `chains` on every shard. `combine` is a name or an object of
     `tallbayes.shards`; it also decides whether shards see prior^(1/B) x likelihood or prior x likelihood^B. `client` is a
     `dask.distributed.Client` or the address of a scheduler; without one, `workers` threads of this process are used.
-    `checkpoint` names a folder (shared by all workers) from which an interrupted shard, or the whole run, goes on.
+    `checkpoint` names a folder (shared by all workers) from which an interrupted shard, or the whole run, is resumed.
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -294,8 +294,8 @@ def _split_model(model: Model, shards: Any, entropy: int, client: Any) -> Split:
     fewest = min(p.size for p in parts)
     if fewest <= model.dim:
         raise OptionError(
-            f"{len(parts)} shards leave {fewest} rows to one of them, with {model.dim} parameters; use fewer, with many "
-            f"times as many rows."
+            f"{len(parts)} shards leave {fewest} rows to one of them, with {model.dim} parameters; use fewer, with many times "
+            "as many rows."
         )
     weight = model.data.records[:, model.data.d + 2]
     sums = (
@@ -326,9 +326,8 @@ def _natural(prior: Prior, terms: PriorTerms) -> Natural:
         return Natural(terms.dense @ terms.location, terms.dense)
     if not np.isin(terms.kind, (FLAT, NORMAL)).all():
         raise OptionError(
-            f"moment sharing needs a normal or a flat prior, not {prior.describe()}; use tallbayes.priors.normal(10.0), "
-            f"or another "
-            "combination."
+            f"moment sharing needs a normal or a flat prior, not {prior.describe()}; use tallbayes.priors.normal(10.0), or "
+            "another combination."
         )
     precision = np.where(terms.kind == NORMAL, 1.0 / terms.scale**2, 0.0)
     return Natural(precision * terms.location, np.diag(precision))
@@ -340,8 +339,7 @@ def _sub_posteriors(fits: list[Fit], convention: Convention) -> SubPosteriors:
     for number, fit in enumerate(fits):
         if "weight" in fit.stats:
             raise OptionError(
-                f"shard {number} was sampled by {fit.meta['sampler_name']}, whose draws have weights; combinations need "
-                f"plain draws. "
-                "Use another sampler for the shards."
+                f"shard {number} was sampled by {fit.meta['sampler_name']}, whose draws have weights; combinations need plain "
+                "draws. Use another sampler for the shards."
             )
     return SubPosteriors(np.stack([p[:shortest] for p in parts]), convention, np.array([effective_size(f) for f in fits]))

@@ -63,8 +63,8 @@ class Importance(Combiner):
     convention: ClassVar[Convention] = Convention.PRODUCT
     name: ClassVar[str] = "importance"
     statement: ClassVar[str] = (
-        "draws around the product of normal fits, weighted by the posterior density: right as far as the effective size "
-        "of the weights"
+        "draws around the product of normal fits, weighted by the posterior density: right as far as the effective size of the "
+        "weights"
     )
 
     def __post_init__(self) -> None:
@@ -97,8 +97,8 @@ class Importance(Combiner):
         out = Combination(theta, weights, shares_of(sub.precisions), effective, {"effective_share": effective / theta.shape[0]})
         if effective < FEWEST * theta.shape[0]:
             out.warnings.append(
-                f"after re-weighting only {effective:.0f} of {theta.shape[0]:,} draws are effective: the product of "
-                f"normal fits is far from the posterior. Use fewer shards, or sample the whole data with 'auto'."
+                f"after re-weighting only {effective:.0f} of {theta.shape[0]:,} draws are effective: the product of normal "
+                "fits is far from the posterior. Use fewer shards, or sample the whole data with 'auto'."
             )
         return out
 

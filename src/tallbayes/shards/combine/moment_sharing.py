@@ -73,8 +73,8 @@ class MomentSharing(Combiner):
         """Refuse: moments must be shared while sampling."""
         raise OptionError(
             "moment sharing samples the shards again in every round, so it cannot combine finished draws; use "
-            "combine='moment-sharing' "
-            "in tallbayes.sample_shards, MomentSharing().run(...) with your own sampler, or combine='gaussian'."
+            "combine='moment-sharing' in tallbayes.sample_shards, MomentSharing().run(...) with your own sampler, or "
+            "combine='gaussian'."
         )
 
     def run(
@@ -116,8 +116,8 @@ class MomentSharing(Combiner):
         out.notes = {"rounds": number, "moves": history, "refused_updates": refused}
         if moved >= self.tolerance:
             out.warnings.append(
-                f"moment sharing still moved by {moved:.2g} posterior standard deviations in round {number}, the last "
-                f"one; raise rounds=, or take more draws per shard so that moments are less noisy."
+                f"moment sharing still moved by {moved:.2g} posterior standard deviations in round {number}, the last one; "
+                "raise rounds=, or take more draws per shard so that moments are less noisy."
             )
         if refused:
             out.warnings.append(f"{refused} site updates were skipped because the precision would not have been positive.")

@@ -101,8 +101,7 @@ class SubPosteriors:
 
     @cached_property
     def precisions(self) -> np.ndarray:
-        """Unbiased precision of each shard: the inverse covariance times Hartlap's (T - d - 2) / (T - 1), T the "
-        "effective size."""
+        """Unbiased precision of each shard: the inverse covariance times Hartlap's (T - d - 2) / (T - 1), T the effective size."""
         pairs = zip(self.sizes, self.covariances, strict=True)
         return np.stack([hartlap(size, self.dim) * symmetric(np.linalg.inv(c)) for size, c in pairs])
 
@@ -153,8 +152,7 @@ class Combiner(ABC):
             )
             raise OptionError(
                 f"{self.name} combines sub-posteriors {self.convention.value}, but these are {sub.convention.value}: the "
-                f"spread "
-                f"would be wrong by a factor of sqrt({sub.shards}). Sample the shards again in the other convention, or "
+                f"spread would be wrong by a factor of sqrt({sub.shards}). Sample the shards again in the other convention, or "
                 f"use {others}."
             )
 
@@ -252,9 +250,7 @@ def compare_with_normal_product(out: Combination, sub: SubPosteriors) -> None:
     out.notes |= {"spread_to_normal_product": worst, "mean_from_normal_product": gap}
     if (abs(worst - 1.0) > NORMAL_SPREAD or gap > NORMAL_MEAN) and looks_normal(sub):
         out.warnings.append(
-            f"the sub-posteriors look normal, but the standard deviations of the combination are up to {worst:.2f} times "
-            f"those of their "
-            f"normal product and its mean is {gap:.2f} standard deviations per parameter away. Use combine='gaussian' or "
-            f"'consensus', fewer "
-            "shards, or more draws for each."
+            f"the sub-posteriors look normal, but the standard deviations of the combination are up to {worst:.2f} times those "
+            f"of their normal product and its mean is {gap:.2f} standard deviations per parameter away. Use combine='gaussian' "
+            "or 'consensus', fewer shards, or more draws for each."
         )

@@ -144,9 +144,8 @@ class Weierstrass(Combiner):
                 break
         else:
             raise DataError(
-                f"two sub-posteriors do not overlap: {index.shape[0]} of {_BATCHES * size:,} pairs were accepted at "
-                f"bandwidth {h:.3g}. "
-                "Give a larger bandwidth=, use fewer shards, or combine='gaussian'."
+                f"two sub-posteriors do not overlap: {index.shape[0]} of {_BATCHES * size:,} pairs were accepted at bandwidth "
+                f"{h:.3g}. Give a larger bandwidth=, use fewer shards, or combine='gaussian'."
             )
         theta = law.components(a[index[:, 0]] + b[index[:, 1]], rng)
         kernels = min(_effective(np.bincount(column)) for column in index.T)
@@ -170,8 +169,8 @@ class Weierstrass(Combiner):
             warn_of_inflation(out, inflation, h, "Use correct=True, fewer shards or combine='gaussian'.")
         elif h > WIDE:
             out.warnings.append(
-                f"the Weierstrass bandwidth is {h:.2g} standard deviations of a factor: the result depends on little more "
-                f"than the normal fits of the sub-posteriors. Use fewer shards if they are not normal."
+                f"the Weierstrass bandwidth is {h:.2g} standard deviations of a factor: the result depends on little more than "
+                "the normal fits of the sub-posteriors. Use fewer shards if they are not normal."
             )
         if "spread_to_normal_product" not in out.notes:
             compare_with_normal_product(out, sub)
@@ -228,8 +227,7 @@ def refine(
 
 
 class FactorPair(NamedTuple):
-    """Draws of the product of two factors, h, the rate of acceptance, and how many draws of a factor they effectively "
-    "rest on."""
+    """Draws of the product of two factors, h, the rate of acceptance, and how many draws of a factor they effectively rest on."""
 
     theta: np.ndarray
     bandwidth: float
