@@ -35,14 +35,13 @@ WRITTEN = ("family", "from_jax", "from_numpyro", "real", "positive", "interval",
 
 
 def sampler_table(folder: str = "docs/samplers") -> str:
-    """The samplers in Markdown: name, class call, guarantee, rows per iteration, page; `folder` holds the pages."""
+    """The samplers in Markdown: name with its page, class call, guarantee, rows per iteration; `folder` holds the pages."""
     objects = {name: make() for name, make in SAMPLERS.items()}
-    lines = ["| name | object | guarantee | rows read per iteration | page |", "|---|---|---|---|---|"]
+    lines = ["| name | object | guarantee | rows read per iteration |", "|---|---|---|---|"]
     for name, sampler in objects.items():
-        module = type(sampler).__module__.rpartition(".")[2]
-        page = f"[{module.replace('_', ' ')}]({folder}/{module.replace('_', '-')}.md)"
+        page = type(sampler).__module__.rpartition(".")[2].replace("_", "-")
         call = _call(sampler, [other for other in objects.values() if type(other) is type(sampler)])
-        lines.append(f'| `"{name}"` | `{call}` | {sampler.guarantee.kind} | {sampler.cost} | {page} |')
+        lines.append(f'| [`"{name}"`]({folder}/{page}.md) | `{call}` | {sampler.guarantee.kind} | {sampler.cost} |')
     return "\n".join(lines)
 
 
