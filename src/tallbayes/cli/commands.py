@@ -155,7 +155,7 @@ def shards(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Divide and conquer: sample every file as a shard, on threads or a Dask cluster, and combine."""
+    """Sample every file separately, on threads or a Dask cluster, and combine the draws."""
     from tallbayes.shards import sample_shards
 
     name, options = family_of(family, None, option, expression, constant, mean, support)
@@ -191,7 +191,7 @@ def resume(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Continue a run that was killed, or extend a finished one."""
+    """Continue an interrupted run, or extend a finished one."""
     from tallbayes import api
 
     _show(api.resume(folder, draws=draws, progress=not quiet), out, plots, as_json)
@@ -242,7 +242,7 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write one self-contained HTML page about a saved fit."""
+    """Write a self-contained HTML report of a saved fit."""
     from tallbayes.results import load
     from tallbayes.results.report import warnings_of
 
@@ -284,7 +284,7 @@ def compare(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare what samplers cost on a file, and how far their draws are from a long exact run."""
+    """Compare the cost of samplers on a file, and the distance of their draws from a long exact run."""
     import tallbayes as tb
 
     name, options = family_of(family, sigma, option, expression, constant, mean, support)
@@ -314,7 +314,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Random seed of the data and of the draws.")] = 1,
     quiet: Quiet = False,
 ) -> None:
-    """Make a file of a million rows, fit it from the file, and show what came out and what it cost."""
+    """Simulate a file with a million rows, fit a model to it, and show the result and its cost."""
     from tallbayes.cli.demo import run
 
     run(folder, rows, seed, not quiet)
