@@ -40,7 +40,7 @@ def main() -> None:
     for n in SIZES:
         model = model_of(n)
         for name, costs in cost.items():
-            draws, seed = (2500, 1) if name == "exact-minibatch" else (500, 2)
+            draws, seed = (2500, 1) if name == "exact-minibatch" else (300, 2)
             fits[name] = tb.sample(model, name, draws=draws, warmup=200, seed=seed, progress=False)
             costs.append(fits[name].cost()["evals_per_ess"])
             print(f"{name}, n = {n:,}: {costs[-1]:,.3g} evaluations per effective draw")
