@@ -83,7 +83,7 @@ PROBLEMS: dict[str, Callable[[], tb.models.Model]] = {
 
 
 def measured(model: tb.models.Model, sampler: Any, mode: Any) -> tuple[float, float]:
-    """Evaluations and microseconds for an effective draw."""
+    """Evaluations and microseconds per effective draw."""
     full = isinstance(sampler, tb.samplers.FullData) or sampler == "nuts"
     draws = int(np.clip(BUDGET / (model.data.n * 20), 50, 1000)) if full else 5000
     fit = tb.sample(model, sampler, draws=draws, warmup=100 if full else 300, chains=2, seed=1, mode=mode, progress=False)

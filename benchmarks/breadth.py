@@ -100,7 +100,7 @@ def main() -> None:
                 "n": model.data.n,
                 "parameters": model.dim,
                 "sampler": fit.meta["sampler_name"],
-                "rows an iteration": float(fit.stats["rows"].mean()) if "rows" in fit.stats else model.data.n,
+                "rows per iteration": float(fit.stats["rows"].mean()) if "rows" in fit.stats else model.data.n,
                 "evaluations per effective draw": cost["evals_per_ess"],
                 "largest R-hat": float(fit.r_hat.max()),
                 "largest |z| of means": float(np.abs(z).max()),

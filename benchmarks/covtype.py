@@ -27,11 +27,11 @@ def ours(model: tb.models.Model, name: str, draws: int, warmup: int, chains: int
         "seconds from call": total,
         "ESS/s from call": cost["ess_min"] / total,
         "evaluations per effective draw": cost["evals_per_ess"],
-        "us an iteration": 1e6 * fit.seconds["draws"] / cost["draws"]["iterations"],
+        "us per iteration": 1e6 * fit.seconds["draws"] / cost["draws"]["iterations"],
     }
     if "rows" in fit.stats:
-        out["rows an iteration"] = float(fit.stats["rows"].mean())
-        out["share of n"] = f"{100 * out['rows an iteration'] / model.data.n:.2g} %"
+        out["rows per iteration"] = float(fit.stats["rows"].mean())
+        out["share of n"] = f"{100 * out['rows per iteration'] / model.data.n:.2g} %"
     return out
 
 

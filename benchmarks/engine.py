@@ -263,7 +263,7 @@ def main() -> None:
 
 
 def write_results(lines: list[dict[str, Any]]) -> None:
-    """Nanoseconds a row of every contender, and the ratio to C, into docs/results.md."""
+    """Nanoseconds per row of every contender, and the ratio to C, into docs/results.md."""
     rows = [
         {
             "kernel": line["kernel"],
@@ -275,7 +275,7 @@ def write_results(lines: list[dict[str, Any]]) -> None:
         for line in lines
     ]
     worst = max(line["ratio"] for line in lines)
-    note = f"Processor nanoseconds a row, one thread, least of eight repetitions. Largest ratio to C: {worst:.2f}."
+    note = f"Processor nanoseconds per row, one thread, least of eight repetitions. Largest ratio to C: {worst:.2f}."
     report.write("engine", rows, note)
 
 

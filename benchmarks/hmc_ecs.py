@@ -39,8 +39,8 @@ def ours(model: tb.models.Model, sampler: Any, label: str, draws: int, warmup: i
     ess = float(effective_sizes(theta[None], table["weight"][None] if "weight" in table else None).min())
     return {
         "tool": label,
-        "ms an iteration": 1e3 * (end - middle) / draws,
-        "gradients an iteration": float(table["n_steps"].mean()) if "n_steps" in table else 0.0,
+        "ms per iteration": 1e3 * (end - middle) / draws,
+        "gradients per iteration": float(table["n_steps"].mean()) if "n_steps" in table else 0.0,
         "min ESS": ess,
         "ESS/s after warm-up": ess / (end - middle),
         "seconds from call": end - start,
@@ -89,8 +89,8 @@ def numpyro_hmcecs(model: tb.models.Model, mode: Any, draws: int, warmup: int, m
     ess = float(effective_sizes(white[None]).min())
     return {
         "tool": f"NumPyro HMCECS, m = {m}",
-        "ms an iteration": 1e3 * elapsed / draws,
-        "gradients an iteration": float(steps),
+        "ms per iteration": 1e3 * elapsed / draws,
+        "gradients per iteration": float(steps),
         "min ESS": ess,
         "ESS/s after warm-up": ess / elapsed,
         "seconds from call": total,
@@ -138,8 +138,8 @@ def main() -> None:
         speed = "ESS/s after warm-up"
         gain = table[1][speed] / max(peer["NumPyro NUTS"][speed], peer["nutpie"][speed])
         note += (
-            f" An iteration takes {peer['NumPyro HMCECS']['ms an iteration'] / table[0]['ms an iteration']:,.0f} times less than NumPyro's "
-            f"HMCECS at m = 1300; ESS/s after warm-up is {gain:,.0f} times that of the better full-data NUTS."
+            f" An iteration takes {peer['NumPyro HMCECS']['ms per iteration'] / table[0]['ms per iteration']:,.0f} times less than "
+            f"NumPyro's HMCECS at m = 1300; ESS/s after warm-up is {gain:,.0f} times that of the better full-data NUTS."
         )
     show("HMC-ECS", table, note, "hmc-ecs-peers" if options.write else None)
 

@@ -1,4 +1,4 @@
-"""Rare events and heavy tails, n = 1e6: candidate rows an iteration under T6 and T9.
+"""Rare events and heavy tails, n = 1e6: candidate rows per iteration under T6 and T9.
 
 python -m benchmarks.rare_events [--write]
 """
@@ -42,7 +42,7 @@ def main() -> None:
                     mode=mode,
                     progress=False,
                 )
-                row[f"rows an iteration, {bound}"] = float(fit.stats["rows"].mean())
+                row[f"rows per iteration, {bound}"] = float(fit.stats["rows"].mean())
                 row[f"full reads, {bound}"] = f"{100 * fit.stats['full_read'].mean():.3g} %"
                 row[f"evaluations per effective draw, {bound}"] = fit.cost()["evals_per_ess"]
             fit = tb.sample(model, "exact-minibatch", draws=10, warmup=0, chains=1, seed=1, mode=mode, progress=False)

@@ -40,7 +40,7 @@ def main() -> None:
                 "d": d,
                 "predicted rows": float(predicted),
                 "measured rate after stage one": float(fit.stats["rate"][fit.stats["stage_one"] == 1].mean()),
-                "rows an iteration": float(fit.stats["rows"].mean()),
+                "rows per iteration": float(fit.stats["rows"].mean()),
                 "acceptance": float(fit.stats["accepted"].mean()),
                 "evaluations per effective draw": cost["evals_per_ess"],
                 "ESS/s": cost["ess_per_second"],

@@ -1,4 +1,4 @@
-"""Rows and time an iteration against n = 1e4 ... 1e8 (synthetic logistic, d = 10, float32 records, memory-mapped).
+"""Rows and time per iteration against n = 1e4 ... 1e8 (synthetic logistic, d = 10, float32 records, memory-mapped).
 
     python -m benchmarks.scaling_n [--largest 100000000] [--folder DIR] [--write]
 
@@ -71,8 +71,8 @@ def measure(path: Path, iterations: int) -> dict[str, float]:
         "passes before the chains": passes + 1,
         "mode (s)": mode_seconds,
         "setup (s)": total - fit.seconds["draws"] - fit.warmup["seconds"],
-        "rows an iteration": float(fit.stats["rows"].mean()),
-        "us an iteration": 1e6 * fit.seconds["draws"] / cost["draws"]["iterations"],
+        "rows per iteration": float(fit.stats["rows"].mean()),
+        "us per iteration": 1e6 * fit.seconds["draws"] / cost["draws"]["iterations"],
         "evaluations per effective draw": cost["evals_per_ess"],
         "RssAnon (GiB)": anonymous(),
     }

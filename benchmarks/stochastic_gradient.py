@@ -120,8 +120,8 @@ def main() -> None:
                 "tool": tool,
                 "sampler": name,
                 "order": order,
-                "us an iteration": 1e6 * seconds,
-                "us a gradient": 1e6 * seconds / gradients,
+                "us per iteration": 1e6 * seconds,
+                "us per gradient": 1e6 * seconds / gradients,
                 "ms per effective draw at 2 % error": "" if per_draw is None else 1e3 * seconds / gradients * per_draw,
             }
         )
@@ -141,8 +141,8 @@ def main() -> None:
         add(f"BlackJAX {dtype}", "SGLD-CV", 1, found["SGLD-CV"], 1, 4.0 / steps[1])
         add(f"BlackJAX {dtype}", "SGHMC, CV", 1, found["SGHMC"], STEPS, None)
     note = (
-        f"n = {n:,}, d = {DIMENSION}, m = {SUBSAMPLE}; {STEPS} steps an iteration of SGHMC, for which BlackJAX uses one minibatch and we "
-        "a new one a step. Effective draws from the measured noise of each order and the autocorrelation 4 / step (SGLD) or 2 / step "
+        f"n = {n:,}, d = {DIMENSION}, m = {SUBSAMPLE}; {STEPS} steps per iteration of SGHMC, for which BlackJAX uses one minibatch and we "
+        "a new one per step. Effective draws from the measured noise of each order and the autocorrelation 4 / step (SGLD) or 2 / step "
         f"(SGHMC). Processor time, the best of {REPEATS} runs; other work kept the machine and its memory busy."
     )
     show("Stochastic gradients against BlackJAX", rows, note, mark="stochastic-peers" if given.write else None)

@@ -1,4 +1,4 @@
-"""Rewrite the generated parts of README.md and docs/: the tables of samplers and families, the layers, a family file, the reference.
+"""Rewrite the generated parts of docs/: the tables of samplers and families, the layers, a family file, the reference.
 
     python docs/generate.py
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import operator
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,35 +27,22 @@ from tallbayes.model import Family, no_terms
 from tallbayes.moves import Move
 from tallbayes.results import answers, audit, predictive_checks
 from tallbayes.sampler_comparison import Comparison
-from tallbayes.samplers import CLASSES, KINDS, SAMPLERS, Sampler
+from tallbayes.samplers import CLASSES, SAMPLERS, Sampler
 
 ROOT = Path(__file__).resolve().parents[1]
+FITTING = ("fit", "sample", "resume", "update", "load", "read", "find_mode", "compare", "compare_models", "partial_posteriors")
+FITTING += ("prior_predictive", "Dataset", "Query", "Fit")
 WRITTEN = ("family", "from_jax", "from_numpyro", "real", "positive", "interval", "ordered", "simplex")
 
 
 def sampler_table(folder: str = "docs/samplers") -> str:
-    """The samplers in Markdown: name, class call, guarantee, rows an iteration, page; `folder` holds the pages."""
+    """The samplers in Markdown: name with its page, class call, guarantee, rows per iteration; `folder` holds the pages."""
     objects = {name: make() for name, make in SAMPLERS.items()}
-    lines = ["| name | object | guarantee | rows read an iteration | page |", "|---|---|---|---|---|"]
+    lines = ["| name | object | guarantee | rows read per iteration |", "|---|---|---|---|"]
     for name, sampler in objects.items():
-        module = type(sampler).__module__.rpartition(".")[2]
-        page = f"[{module.replace('_', ' ')}]({folder}/{module.replace('_', '-')}.md)"
+        page = type(sampler).__module__.rpartition(".")[2].replace("_", "-")
         call = _call(sampler, [other for other in objects.values() if type(other) is type(sampler)])
-        lines.append(f'| `"{name}"` | `{call}` | {sampler.guarantee.kind} | {sampler.cost} | {page} |')
-    return "\n".join(lines)
-
-
-def short_table() -> str:
-    """The names of the samplers in Markdown, a line for each guarantee, linked to their pages."""
-    objects = {name: make() for name, make in SAMPLERS.items()}
-    lines = ["| guarantee | samplers |", "|---|---|"]
-    for kind in KINDS:
-        links = [
-            f"[`{name}`](docs/samplers/{type(s).__module__.rpartition('.')[2].replace('_', '-')}.md)"
-            for name, s in objects.items()
-            if s.guarantee.kind == kind
-        ]
-        lines += [f"| {kind} | {', '.join(links)} |"] if links else []
+        lines.append(f'| [`"{name}"`]({folder}/{page}.md) | `{call}` | {sampler.guarantee.kind} | {sampler.cost} |')
     return "\n".join(lines)
 
 
@@ -78,7 +66,7 @@ def sampler_navigation() -> str:
         path: path.read_text().partition("\n")[0].removeprefix("# ") for path in (ROOT / "docs" / "samplers").glob("*.md")
     }
     ordered = sorted(titles.items(), key=lambda item: item[1].lower())
-    return "\n".join(f"      - {title}: samplers/{path.name}" for path, title in ordered)
+    return "\n".join(f"          - {title}: samplers/{path.name}" for path, title in ordered)
 
 
 def _call(sampler: Sampler, namesakes: list[Sampler]) -> str:
@@ -112,7 +100,15 @@ def family_table() -> str:
     for name in tb.models.FAMILIES:
         family = tb.models.family_of({"family": name, "options": {"expression": "y*eta"}})
         if not family.examples and name == "expression":
-            cells = ["as `support=` says", "any", "made by machine", "made by machine", "a number, computed", "yes", ""]
+            cells = [
+                "as `support=` says",
+                "any",
+                "derived automatically",
+                "derived automatically",
+                "a number, computed",
+                "yes",
+                "",
+            ]
         else:
             factor = _normaliser(family)
             tangent = "" if family.tangent is None else family.tangent.name
@@ -156,28 +152,7 @@ def family_file() -> str:
 def reference() -> str:
     """Every public name with the first line of its docstring."""
     groups: list[tuple[str, str, Iterable[tuple[str, Any]]]] = [
-        (
-            "Fitting",
-            "tb",
-            _named(
-                tb,
-                (
-                    *(
-                        "fit",
-                        "sample",
-                        "resume",
-                        "update",
-                        "load",
-                        "read",
-                        "find_mode",
-                        "compare",
-                        "compare_models",
-                        "partial_posteriors",
-                    ),
-                    *("prior_predictive", "Dataset", "Query", "Fit"),
-                ),
-            ),
-        ),
+        ("Fitting", "tb", _named(tb, FITTING)),
         ("Choice of a sampler", "tb.auto", _named(tb.auto, ("choose",))),
         ("Data", "tb.Dataset", _members(tb.Dataset)),
         ("Responses, rows and smooths", "tb.data", _named(tb.data, ("censored", "proportion", "merge_rows", "smooth"))),
@@ -219,6 +194,41 @@ def reference() -> str:
     return "\n\n".join(parts)
 
 
+def api_pages() -> dict[Path, str]:
+    """The pages of the API: signatures and docstrings, which mkdocstrings reads from the sources when the site is built."""
+    pages = {
+        "fitting": ("Fitting", "tb", [n for n in FITTING if n not in ("Dataset", "Fit")]),
+        "data": ("Data", "tb", ["Dataset", "store.folder", "store.list", "store.clear"]),
+        "models": ("Models", "tb.models", [*tb.models.FAMILIES, *WRITTEN, "build", "Model", "Family"]),
+        "priors": ("Priors", "tb.priors", _made_here(tb.priors, tb.priors.Prior)),
+        "samplers": ("Samplers", "tb.samplers", sorted(CLASSES)),
+        "moves": ("Moves", "tb.moves", [*tb.moves.MOVES, *(k for k in tb.moves.PROPOSALS if k in tb.moves.__all__)]),
+        "fit": ("The fit", "tb", ["Fit"]),
+        "shards": ("Shards", "tb.shards", ["sample_shards", *sorted({*tb.shards.__all__} - {"COMBINERS", "sample_shards"})]),
+        "errors": ("Errors and warnings", "tb", [k for k in tb.__all__ if k.endswith(("Error", "Warning"))]),
+    }
+    texts = {name: _api_page(title, prefix, _reached(prefix, names)) for name, (title, prefix, names) in pages.items()}
+    estimators = _named(sklearn, ("BayesClassifier", "BayesRegressor"))
+    texts["sklearn"] = _api_page("scikit-learn", "tallbayes.sklearn", estimators)
+    tools = _named(testing, [k for k in testing.__all__ if callable(getattr(testing, k))])
+    texts["testing"] = _api_page("Testing", "tallbayes.testing", tools)
+    return {ROOT / "docs" / "api" / f"{name}.md": text for name, text in texts.items()}
+
+
+def _reached(prefix: str, names: Iterable[str]) -> list[tuple[str, Any]]:
+    return [(name, operator.attrgetter(f"{prefix}.{name}".removeprefix("tb."))(tb)) for name in names]
+
+
+def _api_page(title: str, prefix: str, members: Iterable[tuple[str, Any]]) -> str:
+    lines = [f"# API: {title}", "", "`import tallbayes as tb`. The site shows signatures and docstrings here.", ""]
+    for name, thing in members:
+        origin = inspect.unwrap(thing)
+        lines += [f"::: {origin.__module__}.{origin.__qualname__}", "    options:", f"      heading: {prefix}.{name}", ""]
+        if thing is tb.Fit:
+            lines[-1:] = ["      inherited_members: true", ""]
+    return "\n".join(lines)
+
+
 def _named(owner: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
     return [(name, getattr(owner, name)) for name in names]
 
@@ -254,7 +264,6 @@ def replaced(text: str, name: str, content: str, comment: tuple[str, str] = ("<!
 def pages() -> dict[Path, str]:
     """What every page with a generated part should hold."""
     parts = {
-        ROOT / "README.md": ("samplers", short_table()),
         ROOT / "docs" / "how-to-choose.md": ("samplers", sampler_table("samplers")),
         ROOT / "docs" / "families.md": ("families", family_table()),
         ROOT / "docs" / "architecture.md": ("layers", layers()),
@@ -264,15 +273,16 @@ def pages() -> dict[Path, str]:
     settings = ROOT / "mkdocs.yml"
     whole = {
         ROOT / "src" / "tallbayes" / "samplers" / "__init__.pyi": sampler_stub(),
-        settings: replaced(settings.read_text(), "samplers", sampler_navigation(), ("      # ", "")),
+        settings: replaced(settings.read_text(), "samplers", sampler_navigation(), ("          # ", "")),
     }
-    return {path: replaced(path.read_text(), *part) for path, part in parts.items()} | whole
+    return {path: replaced(path.read_text(), *part) for path, part in parts.items()} | whole | api_pages()
 
 
 def main() -> None:
     """Write the pages that changed."""
     for path, text in pages().items():
         if not path.exists() or path.read_text() != text:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
             print(f"rewrote {path.relative_to(ROOT)}")
 

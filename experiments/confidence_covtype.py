@@ -27,7 +27,7 @@ def line(task: str, configuration: str, fit: Any, n: int) -> dict[str, Any]:
     return {
         "task": task,
         "configuration": configuration,
-        "evaluations an iteration": share_by_chain(fit, n),
+        "evaluations per iteration": share_by_chain(fit, n),
         "median iteration": percent(float(np.median(evals)) / n),
         "median C n": fit.meta["notes"].get("median C n", ""),
         "no draw": percent(fit.meta["notes"]["iterations without a draw"]),
@@ -55,7 +55,7 @@ def study(task: str, model: tb.models.Model, slow: int, fast: int) -> tuple[list
     runs["uniform rows, betting, delta = 0.1"] = run(model, Confidence(rows="uniform", delta=0.1), fast // 4, 5)
     runs["weighted rows, betting, delta = 0.1"] = run(model, Confidence(delta=0.1), fast, 5)
     runs["weighted rows, betting, delta = 0.02"] = run(model, Confidence(), fast, 5)
-    rows: list[dict[str, Any]] = [{"task": task, "configuration": "the paper", "evaluations an iteration": PAPER[task]}]
+    rows: list[dict[str, Any]] = [{"task": task, "configuration": "the paper", "evaluations per iteration": PAPER[task]}]
     rows += [line(task, name, fit, n) for name, fit in runs.items()]
     runs["plain MH"] = run(model, "mh", slow, 3, 150)
     return rows, runs

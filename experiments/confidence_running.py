@@ -47,7 +47,7 @@ def main() -> None:
                 {
                     "data": data,
                     "sampler": name,
-                    "evaluations an iteration": percent(float(evals.mean()) / n),
+                    "evaluations per iteration": percent(float(evals.mean()) / n),
                     "median": percent(float(np.median(evals)) / n),
                     "the paper": paper,
                     "no draw": percent(fit.meta["notes"]["iterations without a draw"]),

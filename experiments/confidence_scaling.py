@@ -1,4 +1,4 @@
-"""Bardenet, Doucet and Holmes (2017), Fig. 10(b): evaluations an iteration for n = 1e3 ... 1e7, one proxy at the mode.
+"""Bardenet, Doucet and Holmes (2017), Fig. 10(b): evaluations per iteration for n = 1e3 ... 1e7, one proxy at the mode.
 
 python -m experiments.confidence_scaling [--quick] [--write]
 """
@@ -43,8 +43,10 @@ def main() -> None:
             row[name] = float(fit.evals.mean())
             row[f"{name}: share of n"] = f"{fit.evals.mean() / n:.1e}"
         table.append(row)
-    note = f"Mean likelihood evaluations an iteration over {DRAWS:,} iterations, two a row read; delta = 0.1; rows in float32."
-    show("evaluations an iteration", table, note, "confidence-scaling" if options.write else None)
+    note = (
+        f"Mean likelihood evaluations per iteration over {DRAWS:,} iterations, two per row read; delta = 0.1; rows in float32."
+    )
+    show("evaluations per iteration", table, note, "confidence-scaling" if options.write else None)
     if options.write:
         import matplotlib
 
@@ -55,7 +57,7 @@ def main() -> None:
         axis.plot(sizes, sizes, color="0.6", ls=":", label="plain MH: n")
         for name, marker in zip(configurations, "osv", strict=True):
             axis.plot(sizes, [max(row[name], 1e-3) for row in table], marker=marker, label=name)
-        axis.set(xscale="log", yscale="log", xlabel="n", ylabel="evaluations an iteration")
+        axis.set(xscale="log", yscale="log", xlabel="n", ylabel="evaluations per iteration")
         axis.legend(frameon=False, fontsize=8)
         save(figure, "confidence_scaling.png")
 

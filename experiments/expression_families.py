@@ -69,8 +69,8 @@ def sampled(name: str, make: Callable, n: int, checked: int, draws: int) -> dict
         "n": n,
         "d": model.dim,
         "build and certify, s": built,
-        "rows an iteration": float(fit.stats["rows"].mean()),
-        "us an iteration": 1e6 * fit.seconds["draws"] / (2 * draws),
+        "rows per iteration": float(fit.stats["rows"].mean()),
+        "us per iteration": 1e6 * fit.seconds["draws"] / (2 * draws),
         "evaluations per effective draw": cost["evals_per_ess"],
         "min ESS": cost["ess_min"],
         f"largest z against NUTS, n = {checked:,}": largest_z(exact.theta, nuts.theta),
@@ -88,7 +88,7 @@ def largest_z(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def speeds(n: int, repetitions: int) -> list[dict[str, Any]]:
-    """Nanoseconds a row of the logistic family, built in and from its expression, in processor time; the fastest counts."""
+    """Nanoseconds per row of the logistic family, built in and from its expression, in processor time; the fastest counts."""
     X, eta, rng = design(n, 3)
     data = tb.Dataset.from_arrays(X, rng.random(n) < 1.0 / (1.0 + np.exp(-eta)))
     models = {"built-in": tb.models.logistic(data), "expression": tb.models.family(LOGISTIC, data)}
@@ -110,8 +110,8 @@ def speeds(n: int, repetitions: int) -> list[dict[str, Any]]:
                 begun = time.process_time_ns()
                 kernel(models[key].rows)
                 best[key] = min(best[key], (time.process_time_ns() - begun) / n)
-        table.append({"kernel": name, **{f"{k}, ns a row": v for k, v in best.items()}})
-    iteration = {"kernel": "exact minibatch, bound T10, ns an iteration"}
+        table.append({"kernel": name, **{f"{k}, ns per row": v for k, v in best.items()}})
+    iteration = {"kernel": "exact minibatch, bound T10, ns per iteration"}
     best = dict.fromkeys(models, np.inf)
     for k in range(3):
         for key, model in models.items():
@@ -119,9 +119,9 @@ def speeds(n: int, repetitions: int) -> list[dict[str, Any]]:
                 model, tb.samplers.ExactMinibatch(bound="T10"), draws=20_000, warmup=50, chains=1, seed=k, progress=False
             )
             best[key] = min(best[key], 1e9 * fit.seconds["draws"] / 20_000)
-    table.append({**iteration, **{f"{k}, ns a row": v for k, v in best.items()}})
+    table.append({**iteration, **{f"{k}, ns per row": v for k, v in best.items()}})
     for row in table:
-        row["ratio"] = row["expression, ns a row"] / row["built-in, ns a row"]
+        row["ratio"] = row["expression, ns per row"] / row["built-in, ns per row"]
     return table
 
 

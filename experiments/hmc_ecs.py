@@ -48,7 +48,7 @@ PAPER = {
 
 
 def factors(fit: tb.Fit) -> np.ndarray:
-    """Iterations for an effective draw of each parameter, signs included."""
+    """Iterations per effective draw of each parameter, signs included."""
     return fit.theta[..., 0].size / np.maximum(weighted_sizes(fit.theta, fit.weights), 1e-9)
 
 

@@ -52,7 +52,7 @@ def summary(fit: Any) -> dict[str, float]:
 
 
 def densities(fits: dict[str, Any], path: Path, title: str) -> None:
-    """A row a setup, a column a parameter: mean of the runs' densities, and their quantiles 0.2 and 0.8."""
+    """One row per setup, one column per parameter: mean of the runs' densities, and their quantiles 0.2 and 0.8."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(len(fits), 3, figsize=(8, 1.45 * len(fits) + 0.4), sharex="col", squeeze=False)

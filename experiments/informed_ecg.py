@@ -53,7 +53,7 @@ def main() -> None:
         flat = fit.theta.reshape(-1, model.dim)
         row = {
             "method": name,
-            "evaluations an iteration": float(fit.evals.mean()),
+            "evaluations per iteration": float(fit.evals.mean()),
             "refresh rate": float(fit.stats["refreshed"].mean()) if "refreshed" in fit.stats else "",
             "predicted variance ratio": fit.meta["notes"].get("predicted_variance_ratio", ""),
             "largest bias, posterior sd": float((np.abs(flat.mean(0) - reference.theta.mean((0, 1))) / sd).max()),

@@ -110,7 +110,7 @@ def main() -> None:
         row[f"distance after {budget:.2g} evaluations"] = float(gap[min(np.searchsorted(evals, budget), gap.size - 1)])
     start = float(distances(np.zeros((1, model.dim)), mode.reference)[0])
     note = (
-        f"n = {args.rows:,}, noise {sigma:.3f}, one class a step, started at empty templates (distance {start:.3g}); the paper "
+        f"n = {args.rows:,}, noise {sigma:.3f}, one class per step, started at empty templates (distance {start:.3g}); the paper "
         "finds M-H's tuned proposal variance 10 times smaller than LWA's."
     )
     ratio = (rows[1]["step"] / rows[0]["step"]) ** 2

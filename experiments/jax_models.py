@@ -100,8 +100,8 @@ def example(name: str, n: int, check: int, draws: int) -> dict[str, Any]:
         "n": n,
         "dimension": whole.theta.shape[2],
         "rows m": whole.meta["notes"]["subsample"],
-        "evaluations an iteration": float(whole.evals.mean()),
-        "ms an iteration": 1e3 * whole.seconds["draws"] / whole.evals.size,
+        "evaluations per iteration": float(whole.evals.mean()),
+        "ms per iteration": 1e3 * whole.seconds["draws"] / whole.evals.size,
         "seconds in all": seconds,
         "min ESS": whole.cost()["ess_min"],
         f"largest z against NUTS, n = {check:,}": largest_z(ours, exact),
@@ -168,8 +168,8 @@ def speed(n: int, rounds: int, peer_draws: int) -> list[dict[str, Any]]:
                 {
                     "likelihood": name,
                     "estimator": estimator,
-                    "gradients an iteration": float(info["n_steps"].mean()),
-                    "ms an iteration": elapsed,
+                    "gradients per iteration": float(info["n_steps"].mean()),
+                    "ms per iteration": elapsed,
                     "processor ms": processor,
                     "times the built-in": elapsed / medians["built-in"][0],
                     "largest difference of draws": gap,
@@ -177,15 +177,15 @@ def speed(n: int, rounds: int, peer_draws: int) -> list[dict[str, Any]]:
             )
     peer.clock = clocks
     found = peer.numpyro_hmcecs(models["built-in"], mode, peer_draws, peer_draws)
-    elapsed, processor = found["ms an iteration"]
+    elapsed, processor = found["ms per iteration"]
     table.append(
         {
             "likelihood": "NumPyro HMCECS",
             "estimator": "perturbed, m = 1300",
-            "gradients an iteration": found["gradients an iteration"],
-            "ms an iteration": elapsed,
+            "gradients per iteration": found["gradients per iteration"],
+            "ms per iteration": elapsed,
             "processor ms": processor,
-            "times the built-in": elapsed / table[0]["ms an iteration"],
+            "times the built-in": elapsed / table[0]["ms per iteration"],
             "largest difference of draws": "",
         }
     )

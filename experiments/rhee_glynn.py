@@ -60,7 +60,9 @@ def main() -> None:
             curves[label].append((exact, bound))
             found = {"setting": label, "n": n, "log relative variance": exact, "log of (10)": bound}
             rows.append(found | {"rows a likelihood": batch(n) / eps})
-    note = "l - a = 1.5 and sd(l_i) = 0.5 a row. A pseudo-marginal chain needs a variance of about one, a logarithm near zero."
+    note = (
+        "l - a = 1.5 and sd(l_i) = 0.5 per row. A pseudo-marginal chain needs a variance of about one, a logarithm near zero."
+    )
     show("Rhee-Glynn", rows, note, "rhee-glynn" if options.write else None)
     if options.write:
         import matplotlib

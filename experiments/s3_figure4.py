@@ -1,4 +1,4 @@
-"""Figure 4 of Maclaurin and Adams (2014): five runs from the prior, log posterior and queries an iteration while chains burn in.
+"""Figure 4 of Maclaurin and Adams (2014): five runs from the prior, log posterior and queries per iteration while chains burn in.
 
 python -m experiments.s3_figure4 [--quick] [--write]
 """
@@ -68,7 +68,7 @@ def draw(found: dict[str, dict[str, dict[str, Any]]]) -> None:
         top.set_title(f"{name}\n{MOVES[name].name.replace('_', ' ')}", fontsize=10)
         bottom.set_xlabel("iteration")
     axes[0][0].set_ylabel("log posterior below its maximum")
-    axes[1][0].set_ylabel("queries an iteration")
+    axes[1][0].set_ylabel("queries per iteration")
     axes[1][0].legend(fontsize=7)
     FIGURE.parent.mkdir(exist_ok=True)
     figure.savefig(FIGURE, dpi=90)

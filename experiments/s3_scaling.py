@@ -22,8 +22,8 @@ def row_of(n: int, d: int, draws: int) -> dict[str, Any]:
     tuned = measure(mode, tb.samplers.Firefly(), draws, 1000)
     row |= {
         "bright": tuned["bright"],
-        "evaluations an iteration": tuned["queries"],
-        "CPU us an iteration": 1e6 * tuned["seconds"],
+        "evaluations per iteration": tuned["queries"],
+        "CPU us per iteration": 1e6 * tuned["seconds"],
         "effective per 1000": tuned["per 1000"],
         "bright, taylor": measure(mode, tb.samplers.Firefly(bound="taylor"), draws, 1000)["bright"],
     }

@@ -53,7 +53,7 @@ def algorithms(name: str) -> dict[str, tuple[str, Any, int]]:
 
 
 def measure(mode: Any, sampler: Any, draws: int, warmup: int, chains: int = 2) -> dict[str, float]:
-    """Queries, effective samples and processor seconds an iteration, of chains after warm-up, one after the other."""
+    """Queries, effective samples and processor seconds per iteration, of chains after warm-up, one after the other."""
     setup, thetas, seconds = sampler.setup(mode.model, mode, 1, False), [], 0.0
     queries, bright = [], []
     for number, seed in enumerate(np.random.SeedSequence(1).spawn(chains)):
@@ -101,11 +101,11 @@ def problem(name: str, quick: bool) -> list[dict[str, Any]]:
                 else "",
                 "algorithm": label,
                 "bright": "" if np.isnan(found["bright"]) else found["bright"],
-                "queries an iteration": found["queries"],
+                "queries per iteration": found["queries"],
                 "paper": published[0],
                 "effective per 1000": found["per 1000"],
                 "paper ": published[1],
-                "CPU us an iteration": 1e6 * found["seconds"],
+                "CPU us per iteration": 1e6 * found["seconds"],
                 "speed-up in queries": queries,
                 "paper  ": published[2],
                 "speed-up in CPU time": wall,

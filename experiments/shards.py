@@ -238,8 +238,8 @@ def scaling(rows: int, repeats: int) -> list[dict[str, Any]]:
             out.append(
                 {
                     "where": where,
-                    "seconds a pass (least)": min(seconds),
-                    "speed-up": out[0]["seconds a pass (least)"] / min(seconds) if out else 1.0,
+                    "seconds per pass (least)": min(seconds),
+                    "speed-up": out[0]["seconds per pass (least)"] / min(seconds) if out else 1.0,
                     "mode": time.perf_counter() - begun,
                     "passes of the mode": mode.passes,
                     "partitions held": max(parts.held),

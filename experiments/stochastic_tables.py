@@ -40,7 +40,7 @@ def samplers(step: float, length: int, subsample: int) -> dict[str, tuple[Any, i
 
 
 def cost_per_draw(fit: tb.Fit) -> np.ndarray:
-    """CT of each parameter: evaluations for one effective draw."""
+    """CT of each parameter: evaluations per effective draw."""
     return float(fit.evals.sum()) / np.maximum(fit.ess, 1e-9)
 
 

@@ -48,7 +48,7 @@ def test_an_unknown_sampler_lists_all_that_there_are(small):
         ({"warmup": None}, "warmup must be a whole number"),
         ({"chains": 0}, "chains must be a whole number of at least 1; got 0"),
         ({"thin": 0}, "thin must be a whole number of at least 1; got 0"),
-        ({"seed": -1}, "seed must be a whole number >= 0, or None for a fresh one; got -1"),
+        ({"seed": -1}, "seed must be a whole number >= 0, or None for a random one; got -1"),
         ({"seed": 1.5}, "seed must be a whole number >= 0"),
         ({"seed": "one"}, "seed must be a whole number >= 0"),
         ({"cores": 0}, "cores must be a whole number of at least 1"),
@@ -86,7 +86,7 @@ def test_sample_of_a_dataset_names_the_step_left_out(small):
 
 
 def test_a_mode_of_another_model_is_refused(small):
-    refused(lambda: sample(small.tempered, mode=small.mode), "mode= is that of another model")
+    refused(lambda: sample(small.tempered, mode=small.mode), "mode= belongs to another model")
     twin = tb.models.logistic(small.model.data, small.model.prior)
     assert sample(twin, mode=small.mode).theta.shape == (2, 2, 2)
 
@@ -102,14 +102,23 @@ def test_a_weaker_sampler_than_the_guarantee_is_refused(small, monkeypatch):
     "make, message",
     [
         (lambda: tb.moves.hmc(mass="dens"), "unknown mass 'dens'; did you mean 'dense'?"),
-        (lambda: tb.moves.hmc(time=0.0), "time is the length of a trajectory, positive and finite; got 0.0"),
+        (lambda: tb.moves.hmc(time=0.0), "time is the length of a trajectory and must be positive and finite; got 0.0"),
         (lambda: tb.moves.hmc(time=float("inf")), "time is the length of a trajectory"),
-        (lambda: tb.moves.hmc(acceptance=1.0), "acceptance is the rate warm-up aims at, between 0 and 1; got 1.0"),
+        (
+            lambda: tb.moves.hmc(acceptance=1.0),
+            "acceptance is the target acceptance rate of warm-up and must be between 0 and 1; got 1.0",
+        ),
         (lambda: tb.moves.nuts(mass="diag"), "did you mean 'diagonal'?"),
-        (lambda: tb.moves.nuts(max_depth=0), "max_depth is the largest number of doublings, from 1 to 20; got 0"),
-        (lambda: tb.moves.nuts(max_depth=21), "max_depth is the largest number of doublings, from 1 to 20; got 21"),
-        (lambda: tb.moves.nuts(acceptance=0.0), "acceptance is the rate warm-up aims at"),
-        (lambda: tb.moves.random_walk(acceptance=2.0), "acceptance is the rate warm-up aims at"),
+        (
+            lambda: tb.moves.nuts(max_depth=0),
+            "max_depth is the maximum number of doublings and must be between 1 and 20; got 0",
+        ),
+        (
+            lambda: tb.moves.nuts(max_depth=21),
+            "max_depth is the maximum number of doublings and must be between 1 and 20; got 21",
+        ),
+        (lambda: tb.moves.nuts(acceptance=0.0), "acceptance is the target acceptance rate of warm-up"),
+        (lambda: tb.moves.random_walk(acceptance=2.0), "acceptance is the target acceptance rate of warm-up"),
         (lambda: tb.moves.pcn(rho=1.0), "rho must be at least 0 and below 1; got 1.0"),
         (lambda: tb.moves.independence(share=1.5), "share is a probability; got 1.5"),
         (lambda: tb.moves.from_dict({"name": "hmcc"}), "unknown move 'hmcc'; did you mean 'hmc'?"),

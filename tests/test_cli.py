@@ -164,8 +164,8 @@ def test_priors_that_cannot_be_read_are_refused(text, message):
         (("--draws", "0"), "draws must be a whole number of at least 1"),
         (("--formula", "y ~ z"), "z"),
         (("--memory", "rom"), "did you mean 'ram'?"),
-        (("--support", "binary"), "give --expression, too"),
-        (("--expression", "y*eta - softplus(eta)", "--family", "probit"), "leave out --family probit"),
+        (("--support", "binary"), "add --expression"),
+        (("--expression", "y*eta - softplus(eta)", "--family", "probit"), "remove --family probit"),
         (
             ("--expression", "y*eta - p*softplus(eta)", "--constant", "p:1"),
             "cannot read the constant 'p:1'; write it like p=0.3",
@@ -219,7 +219,7 @@ def test_the_program_runs_in_a_process_of_its_own(rows, tmp_path):
 def test_the_demo_shows_table_plots_and_cost(tmp_path):
     result = invoke("demo", "--folder", tmp_path / "demo", "--rows", 5000, "--quiet")
     assert result.exit_code == 0
-    for text in ("5,000 rows", "chosen: ", "Intercept", "truth", "evaluations an iteration"):
+    for text in ("5,000 rows", "chosen: ", "Intercept", "truth", "evaluations per iteration"):
         assert text in result.stdout
     assert {"clicks.parquet", "cost.png", "fit.nc", "marginals.png", "trace.png"} <= set(os.listdir(tmp_path / "demo"))
     fit = tb.load(tmp_path / "demo" / "fit.nc")

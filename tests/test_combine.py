@@ -152,7 +152,7 @@ def test_swapped_conventions_are_wrong_by_the_number_of_shards_and_refused(linea
         other = Convention.AVERAGE if combiner.convention is Convention.PRODUCT else Convention.PRODUCT
         with pytest.raises(OptionError, match="wrong by a factor of sqrt"):
             combiner(linear.sub(other, draws=50))
-        with pytest.raises(OptionError, match="convention cannot be told"):
+        with pytest.raises(OptionError, match="convention cannot be inferred"):
             combiner(np.zeros((2, 50, 1)))
         assert combiner.name == name and resolve(name) == combiner
     for combiner in (Consensus(), GaussianProduct()):
@@ -503,7 +503,7 @@ def test_collapse_with_many_shards_is_reported():
     far = SubPosteriors(np.array([0.0, 40.0])[:, None, None] + rng.standard_normal((2, 200, 1)), Convention.PRODUCT)
     with pytest.raises(DataError, match="do not overlap"):
         Weierstrass(bandwidth=0.3)(far)
-    assert any("little but the normal fits" in w for w in Weierstrass()(far).warnings)
+    assert any("little more than the normal fits" in w for w in Weierstrass()(far).warnings)
 
 
 def test_unusable_draws_are_refused():

@@ -326,9 +326,9 @@ def test_published_configuration():
         ({"rows": "weighted", "bound": "oracle"}, "uniform"),
         ({"refresh": 0}, "refresh"),
         ({"refresh": 5, "bound": "T9"}, "T6"),
-        ({"refresh": 5, "references": ((0.0, 0.0),)}, "choose one"),
+        ({"refresh": 5, "references": ((0.0, 0.0),)}, "use only one"),
         ({"refresh": 5, "move": tb.moves.independence()}, "random_walk"),
-        ({"references": ((0.0, 0.0), (1.0,))}, "equal length"),
+        ({"references": ((0.0, 0.0), (1.0,))}, "of the same length"),
     ],
 )
 def test_wrong_options_are_named(options, match):

@@ -441,7 +441,7 @@ def test_a_skewed_posterior_that_the_laplace_fit_misses():
     edge = posterior.probability.copy()
     edge[2:-2, 2:-2] = 0.0
     assert edge.sum() < 1e-6
-    with pytest.warns(tb.TallbayesWarning, match="outside the region that holds 99.99 % of the normal law"):
+    with pytest.warns(tb.TallbayesWarning, match="outside the region that holds 99.99 % of the Gaussian approximation"):
         fit = tb.sample(model, ExactMinibatch(two_stage=False), draws=25_000, warmup=1000, seed=4, progress=False)
     error, scale = errors_of(fit, posterior)
     assert (np.abs(error) < THRESHOLD * scale).all()
@@ -755,7 +755,7 @@ def test_options_are_checked():
         ({"bound": "T11"}, "unknown bound 'T11'; did you mean 'T1"),
         ({"rate": "tuna", "chi": -0.1}, "chi must be at least 0"),
         ({"rate": "tuna", "chi": math.nan}, "chi must be at least 0"),
-        ({"rate": "smh", "chi": 0.1}, "chi belongs to rate='tuna'"),
+        ({"rate": "smh", "chi": 0.1}, "chi applies only to rate='tuna'"),
         ({"move": tb.moves.nuts()}, "known proposal ratio.*independence"),
         ({"move": tb.moves.random_walk(blocks=[[0], [1]])}, "known proposal ratio.*random_walk"),
     ):

@@ -104,7 +104,7 @@ def sequential_chance(gap, rate):
     return [(d, c[1] + (1.0 - c[1]) * d) for d, c in zip(dark, implicit_chance(gap, rate), strict=True)]
 
 
-RATES = {"one rate": np.full(3, 0.2), "a rate for each row": np.array([0.5, 0.06, 0.3])}
+RATES = {"one rate": np.full(3, 0.2), "one rate per row": np.array([0.5, 0.06, 0.3])}
 
 
 @pytest.mark.parametrize("rate", RATES.values(), ids=RATES)
@@ -134,7 +134,7 @@ def test_two_state_errors_are_the_known_ones():
 
 def test_a_whole_iteration_enumerated():
     """Metropolis on theta given z, then implicit resampling: the joint law is invariant, and theta's marginal is the posterior."""
-    case, rate = three(), RATES["a rate for each row"]
+    case, rate = three(), RATES["one rate per row"]
     law = case.joint.reshape(-1)
     move = np.zeros((24, 24))
     for s, z in itertools.product(range(3), range(8)):
@@ -490,7 +490,7 @@ def test_lights_that_stick_are_warned_of():
         fit = tb.sample(model, sampler, draws=2000, warmup=200, chains=2, seed=1, progress=False)
     stays, slow = (str(w.message) for w in caught)
     assert re.match(r"a bright row stays bright for .* Raise rate", stays)
-    assert re.match(r"one effective draw takes .* of the same move on all rows .* Raise rate", slow)
+    assert re.match(r"each effective draw takes .* for the same move on all rows .* Raise rate", slow)
     assert fit.meta["notes"]["iterations_bright"] > 40 and fit.meta["warnings"] == [stays, slow]
 
 
@@ -504,7 +504,7 @@ def test_options_are_checked_and_survive_json():
         ({"fraction": 1.5}, "probability"),
         ({"rate": 0.1, "resample": "sweep"}, "fraction="),
         ({"excess": 0.0}, "positive"),
-        ({"excess": 1.0, "rate": 0.1}, "leave out rate"),
+        ({"excess": 1.0, "rate": 0.1}, "omit rate"),
         ({"xi": 1.0}, "untuned"),
     ):
         with pytest.raises(OptionError, match=message):

@@ -77,7 +77,7 @@ def test_more_than_five_times_the_inefficiency_is_warned_of(times, draws, thin, 
     notes, warnings = sampler.diagnose(Outcome(setup, theta, stats, thin))
     assert len(warnings) == warned
     if warned:
-        assert "of the same move on all rows" in warnings[0] and "Raise excess" in warnings[0]
+        assert "for the same move on all rows" in warnings[0] and "Raise excess" in warnings[0]
     if draws == 20_000:
         assert notes["theta_IF"] == pytest.approx(thin * times * normal_inefficiency(sampler.move, 2), rel=0.5)
         assert ("normal_IF" in notes) == (notes["theta_IF"] > 20.0)
@@ -88,7 +88,7 @@ def test_a_run_that_waits_for_its_lights_is_warned_of():
     sampler = Firefly(bound="untuned", xi=3.0, resample="explicit", fraction=0.005)
     with pytest.warns(TallbayesWarning) as caught:
         fit = tb.sample(logistic(400), sampler, draws=12_000, warmup=500, chains=1, seed=1, progress=False)
-    pattern = r"one effective draw takes \d+ iterations, and about .* of the same move on all rows.*Raise fraction"
+    pattern = r"one effective draw takes \d+ iterations, and about .* for the same move on all rows.*Raise fraction"
     assert any(re.search(pattern, str(w.message)) for w in caught)
     notes = fit.meta["notes"]
     assert notes["theta_IF"] > 5.0 * notes["normal_IF"] > 5.0

@@ -354,7 +354,7 @@ def test_a_round_of_block_updates_renews_the_rows(quad, thin):
     stuck = np.repeat(error[:, : draws // 200], 200, axis=1)
     stats |= {"log_likelihood": sums + stuck, "u_accepted": np.zeros((2, draws))}
     told = HMCECS().diagnose(Outcome(setup, theta, stats, thin)).warnings
-    assert len(told) == 1 and "renewed slowly" in told[0]
+    assert len(told) == 1 and "replaced slowly" in told[0]
 
 
 def test_an_estimate_that_escapes_is_stopped(quad):
@@ -385,8 +385,8 @@ def test_an_audit_compares_estimates_with_all_rows(quad):
         ({"blocks": 0}, "at least 1"),
         ({"variance": 0.0}, "positive"),
         ({"products": 3}, "belongs to estimator='signed'"),
-        ({"estimator": "signed", "subsample": 10}, "belongs to estimator='perturbed'"),
-        ({"estimator": "signed", "mass": "conditional"}, "belongs to estimator='perturbed'"),
+        ({"estimator": "signed", "subsample": 10}, "applies only to estimator='perturbed'"),
+        ({"estimator": "signed", "mass": "conditional"}, "applies only to estimator='perturbed'"),
         ({"estimator": "signed", "products": 3, "refreshed": 4}, "exceeds products"),
     ],
 )

@@ -277,7 +277,7 @@ def test_a_function_cannot_be_read_back():
     sampler = Informed(20, statistics=labels, bandwidth=0.1)
     again = from_dict(json.loads(json.dumps(sampler.as_dict())))
     assert again.as_dict() == sampler.as_dict()
-    with pytest.raises(ModelError, match="were the function 'labels', which a file cannot hold"):
+    with pytest.raises(ModelError, match="were the function 'labels', which cannot be stored in a file"):
         again.statistics(np.ones((1, 1)), np.ones(1))
 
 
@@ -305,7 +305,7 @@ def test_bad_options_are_named(options, message):
     "sampler, message",
     [
         (Informed(31), "at most half of the 60 rows"),
-        (Informed(statistics="extremes", bandwidth=1.0), "are of a series"),
+        (Informed(statistics="extremes", bandwidth=1.0), "apply only to a series"),
         (Informed(statistics=lambda x, y: y[:3], bandwidth=1.0), "one line for each of the 60 rows"),
         (Informed(statistics=lambda x, y: y * np.nan, bandwidth=1.0), "not finite"),
     ],

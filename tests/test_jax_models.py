@@ -265,7 +265,7 @@ def test_resume_wants_the_same_program(pair, tmp_path):
     longer = tb.resume(tmp_path / "run", model, draws=15, progress=False)
     np.testing.assert_array_equal(longer.theta, tb.sample(model, "mh", **{**options, "draws": 15}).theta)
     other = tb.models.from_jax(lambda theta, row: 1.01 * logistic(theta, row), model.data, model.prior, dim=3)
-    with pytest.raises(tb.StoreError, match="the model differs"):
+    with pytest.raises(tb.StoreError, match="this is not the model"):
         tb.resume(tmp_path / "run", other, draws=20, progress=False)
 
 

@@ -123,7 +123,7 @@ def test_a_prior_that_is_not_gaussian_enters_by_its_ratio():
 def test_nuts_needs_sigma_and_inflation_needs_rows():
     X, y, _, _, codes = arrays()
     model = tb.models.gaussian(tb.Dataset.from_arrays(X, y, groups={"g": codes}))
-    with pytest.raises(tb.ModelError, match="nuts does not serve a hierarchical gaussian model with unknown sigma"):
+    with pytest.raises(tb.ModelError, match="nuts does not support a hierarchical gaussian model with unknown sigma"):
         tb.samplers.resolve("nuts").setup(model, tb.find_mode(model, progress=False), 0, False)
     with pytest.raises(tb.OptionError, match="inflation= belongs to models whose rows are read"):
         tb.samplers.MinibatchGibbs(inflation=2.0).setup(model, tb.find_mode(model, progress=False), 0, False)

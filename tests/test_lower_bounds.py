@@ -216,7 +216,7 @@ def test_what_has_no_bound_is_refused():
         lower_bound(mode, "untuned")
     with pytest.raises(OptionError, match="tuned"):
         lower_bound(mode, "tunned")
-    with pytest.raises(OptionError, match="xi belongs"):
+    with pytest.raises(OptionError, match="xi applies only"):
         lower_bound(mode, "tuned", xi=1.0)
     with pytest.raises(OptionError, match="at least 0"):
         lower_bound(case("logistic")[1], "untuned", xi=-1.0)

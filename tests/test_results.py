@@ -96,8 +96,8 @@ def test_summary_refuses_what_is_no_probability(fit, prob):
 def test_the_header_states_prior_guarantee_and_cost(fit, scale_fit):
     text = repr(fit.summary())
     assert f"logistic model of {ROWS} rows, prior weakly_informative (the default)" in text
-    assert f"mh: {fit.guarantee}" in text and "EXACT: every transition leaves the posterior invariant" in text
-    assert f"{CHAINS} chains x {DRAWS} draws, complete; {ROWS} evaluations an iteration" in text
+    assert f"mh: {fit.guarantee}" in text and "EXACT: targets the full-data posterior exactly" in text
+    assert f"{CHAINS} chains x {DRAWS} draws, complete; {ROWS} evaluations per iteration" in text
     assert text in str(fit.summary()) and "weakly_informative (the default)" in fit.summary()._repr_html_()
     other = repr(scale_fit.summary())
     assert "prior normal(location=0, scale=10)" in other and "default" not in other
@@ -342,7 +342,7 @@ def test_a_damaged_fit_is_refused_before_it_is_parsed(fit, tmp_path, monkeypatch
     content[0] ^= 1
     path.write_bytes(content)
     monkeypatch.setattr(xarray, "open_datatree", lambda *arguments, **options: pytest.fail("parsed"))
-    with pytest.raises(tb.StoreError, match="its content is not what was written"):
+    with pytest.raises(tb.StoreError, match="its content has changed since it was written"):
         tb.load(path)
 
 

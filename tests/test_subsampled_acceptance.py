@@ -334,7 +334,7 @@ def test_a_sampler_that_costs_more_than_plain_metropolis_says_so():
         (lambda: SAMPLERS.NaiveSubsampling(estimator="unbiassed"), "did you mean 'unbiased'"),
         (lambda: SAMPLERS.NaiveSubsampling(share=0.0), "above 0"),
         (lambda: SAMPLERS.DelayedAcceptance(form="products"), "did you mean 'product'"),
-        (lambda: SAMPLERS.DelayedAcceptance(form="product", subsample=5), "belongs to form='surrogate'"),
+        (lambda: SAMPLERS.DelayedAcceptance(form="product", subsample=5), "applies only to form='surrogate'"),
         (lambda: SAMPLERS.DelayedAcceptance(order=0), "needs a proxy or rows"),
     ],
 )

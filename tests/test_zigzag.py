@@ -200,7 +200,7 @@ def test_a_gaussian_model_reads_no_row():
     model = tb.models.gaussian(tb.Dataset.from_arrays(X, X[:, 1]), tb.priors.flat(), sigma=1.0)
     mode = tb.find_mode(model, progress=False)
     setup = ZigZag().setup(model, mode, 0, False)
-    assert setup.notes["candidate rows in a unit of time"] == 0.0
+    assert setup.notes["candidate rows per unit of time"] == 0.0
     assert prior_rows(mode).weight.size == 0
 
 

@@ -64,11 +64,11 @@ def fit(
     progress: bool = True,
     **options: Any,
 ) -> Fit:
-    """Read, model and sample in one line; the remaining options are those of `sample` and of the family.
+    """Read rows, build a model and draw from its posterior; further options are passed to `sample` and to the family.
 
-    The rows, or `data=`, are what `tallbayes.read` reads. Options of the family may also be collected in `family_options`. `client`, a
-    `dask.distributed.Client`, leaves the rows where they are: every file is a partition that workers read. `memory="partitions"` does
-    so without a cluster, one file at a time.
+    The rows, or `data=`, are what `tallbayes.read` reads. Options of the family, such as `sigma=1.0` or `expression="..."`, can also be
+    passed as a dictionary in `family_options`. `client`, a `dask.distributed.Client`, leaves the rows where they are: every file is a
+    partition that workers read. `memory="partitions"` does so without a cluster, one file at a time.
 
     >>> import pyarrow as pa, numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -126,16 +126,16 @@ def sample(
 ) -> Fit:
     """Draw from the posterior of a model.
 
-    `sampler` is a name, an object of `tallbayes.samplers`, or "auto". Chains run in parallel threads; the draws depend on
-    the seed alone, not on cores, progress or interruptions. `init` is "laplace" (dispersed around the mode), "prior", or an
-    array of one or `chains` starting points. `until_ess` goes on in blocks of `draws` until the smallest bulk effective
-    sample size is reached. `max_seconds` ends the run after a time, whatever it is doing: the search for the mode, pilots, warm-up or an
-    iteration that takes long; compiling does not count, and chains have at least half of it. `guarantee="exact"` refuses weaker methods.
-    `checkpoint` names a folder from which `tallbayes.resume` continues after a kill. Ctrl-C returns the draws so far. `model` may
-    be `tallbayes.shards.Partitions`, for "exact-minibatch": its rows stay where they are.
+    `sampler` is a name, an object of `tallbayes.samplers`, or "auto". Chains run in parallel threads; the same seed gives the
+    same draws, regardless of cores, progress bars and interruptions. `init` is "laplace" (dispersed around the mode), "prior",
+    or an array of one or `chains` starting points. With `until_ess` the run continues in blocks of `draws` until every
+    parameter reaches this bulk effective sample size. `max_seconds` limits the time of the whole run, including the search for
+    the mode, pilots and warm-up; compilation does not count, and chains get at least half of the time. `guarantee="exact"`
+    refuses weaker methods. `checkpoint` is a folder from which `tallbayes.resume` continues an interrupted run. Ctrl-C returns
+    the draws so far. `model` may be `tallbayes.shards.Partitions`, for "exact-minibatch": its rows stay where they are.
 
-    `keep` says which draws of levels are kept: "all", "summary" (running statistics and a thinned set), a list of terms such as
-    ["1|shop"], or a number of bytes, by default 512 MB, up to which all are kept and beyond which a summary.
+    `keep` says which draws of levels to keep: "all", "summary" (running statistics and a thinned set), a list of terms such as ["1|shop"],
+    or a number of bytes, by default 512 MB, up to which all draws are kept and beyond which a summary is.
 
     >>> import numpy as np, tallbayes as tb
     >>> X = np.column_stack([np.ones(100), np.linspace(-1, 1, 100)])
@@ -166,7 +166,7 @@ def sample(
         with limited(limit):
             mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
     elif not _same(mode.model, model):
-        raise OptionError("mode= is that of another model; give tallbayes.find_mode(model), or leave it out.")
+        raise OptionError("mode= belongs to another model; pass tallbayes.find_mode(model), or omit it.")
     predictions: list[auto.Prediction] = []
     setup, why, spent = None, "", 0
     if fixed is None:
@@ -208,11 +208,11 @@ def resume(
     max_seconds: float | None = None,
     progress: bool = True,
 ) -> Fit:
-    """Continue a run from its checkpoint; a finished run is extended to `draws` draws for each chain.
+    """Continue a run from its checkpoint; a finished run is extended to `draws` draws per chain.
 
-    The draws are bit for bit those of a run that was never interrupted. The rows are read again from where they came; give
-    the model if they were only in memory, and the sampler if it is not part of the package. Changed rows, a sampler with other
-    options or another version of the package are refused.
+    The draws are bit for bit those of a run that was never interrupted. The rows are read again from their source; pass the
+    model if they were only in memory, and the sampler if it is not part of the package. Changed rows, other sampler options or
+    another version of the package raise an error.
 
     >>> import numpy as np, tallbayes as tb, tempfile
     >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))
@@ -236,12 +236,12 @@ def resume(
     chosen = recorded_sampler(description["sampler"], description["user_sampler"], sampler, f"the run in {folder}")
     model = _rebuild(description, folder, progress) if model is None else model
     if model.data.fingerprint != description["data"]["fingerprint"]:
-        raise StoreError(f"the rows differ from those of the run in {folder}; resume it with the same data.")
+        raise StoreError(f"these are not the rows of the run in {folder}; resume it with the same data.")
     if model.describe() != description["model"]:
-        raise StoreError(f"the model differs from that of the run in {folder}: it was {description['model']}.")
+        raise StoreError(f"this is not the model of the run in {folder}, which was {description['model']}.")
     if draws is not None:
         if not is_whole(draws) or draws < description["draws"]:
-            raise OptionError(f"the run in {folder} has {description['draws']} draws a chain; draws= can only extend it.")
+            raise OptionError(f"the run in {folder} has {description['draws']} draws per chain; draws= can only extend it.")
         description = saver.change(draws=int(draws), until_ess=None)
     mode = mode_from_dict(model, description["mode"])
     return execute(model, chosen, mode, None, description, saver, False, cores, limit, progress, begun)
@@ -257,7 +257,7 @@ def _divided(family: str, family_options: Any, options: dict[str, Any]) -> tuple
         if name not in run and name not in valid:
             raise unknown("option", name, [*run, *valid])
         if name in valid and name in (family_options or {}):
-            raise OptionError(f"{name} is given twice, by itself and in family_options=.")
+            raise OptionError(f"{name} is given twice: as an argument and in family_options=.")
     described = {**(family_options or {}), **{k: v for k, v in options.items() if k in valid}}
     models.check_family(family, described)
     return described, {k: v for k, v in options.items() if k not in valid}

@@ -252,7 +252,7 @@ class Sampler(ABC):
     def setup(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """`prepare`, for a model that the sampler can serve."""
         if model.grouped and not self.serves_groups:
-            raise ModelError(f"{self.name} does not serve models with group effects; use 'minibatch-gibbs' or 'nuts'.")
+            raise ModelError(f"{self.name} does not support models with group effects; use 'minibatch-gibbs' or 'nuts'.")
         if model.partitions is not None and not self.streams:
             raise ModelError(
                 f"{self.name} needs the rows on this machine, but they are in partitions. Use 'exact-minibatch', which draws the rows it "
@@ -260,12 +260,14 @@ class Sampler(ABC):
             )
         if model.row_limitation and not self.any_rows:
             raise ModelError(
-                f"{self.name} reads single rows with a linear predictor, but the rows of {model.family.name} {model.row_limitation}. "
-                "Use a full-data sampler such as 'nuts', or 'informed', which reads subsets or contiguous windows."
+                f"{self.name} reads single rows with a linear predictor, but the rows of {model.family.name} "
+                f"{model.row_limitation}. Use a full-data sampler such as 'nuts', or 'informed', which reads subsets or "
+                "contiguous windows."
             )
         if self.needs_groups and not model.grouped:
             raise ModelError(
-                f"{self.name} is for models with group effects: give the data groups, as in tallbayes.Dataset.from_arrays(X, y, "
+                f"{self.name} requires a model with group effects: give the data groups, as in "
+                f"tallbayes.Dataset.from_arrays(X, y, "
                 "groups={'shop': codes}), or use 'auto'."
             )
         if model.unknown_scales != self.needs_unknown_scales:

@@ -71,8 +71,8 @@ class Deadline:
         """Refuse to go on when it is over."""
         if self.left <= 0.0:
             raise OptionError(
-                f"stopped (time limit) before the first draw, while the run was still being prepared; allow more time than "
-                f"max_seconds={self.seconds:g}, or fewer rows. There is nothing to resume yet."
+                f"stopped (time limit) during setup, before the first draw; allow more time than max_seconds={self.seconds:g}, "
+                "or fewer rows. There is nothing to resume yet."
             )
 
     def watch(self, counters: np.ndarray, place: int, value: int) -> None:

@@ -29,9 +29,9 @@ def unseal(sealed: bytes) -> bytes:
     """The content of `seal`; refuses any other bytes."""
     content, footer = sealed[:-FOOTER], sealed[-FOOTER:]
     if len(sealed) < FOOTER or not footer.startswith(MARK):
-        raise StoreError("it does not end in a digest")
+        raise StoreError("its digest is missing")
     if footer != seal(content)[-FOOTER:]:
-        raise StoreError("its content is not what was written")
+        raise StoreError("its content has changed since it was written")
     return content
 
 
@@ -49,9 +49,9 @@ def check_file(path: Path) -> None:
         file.seek(max(size, 0))
         footer = file.read()
     if size < 0 or not footer.startswith(MARK):
-        raise StoreError("it does not end in a digest")
+        raise StoreError("its digest is missing")
     if footer[len(MARK) :] != _digest(path, size):
-        raise StoreError("its content is not what was written")
+        raise StoreError("its content has changed since it was written")
 
 
 def _digest(path: Path, size: int) -> bytes:

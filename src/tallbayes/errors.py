@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class TallbayesError(Exception):
-    """Base of all errors raised on purpose by this package."""
+    """Base class of all errors that this package raises."""
 
 
 class DataError(TallbayesError, ValueError):
@@ -23,15 +23,15 @@ class OptionError(TallbayesError, ValueError):
 
 
 class StoreError(TallbayesError, OSError):
-    """A file of ours is missing, truncated, foreign or belongs to something else."""
+    """A file written by tallbayes is missing, truncated, damaged, or belongs to something else."""
 
 
 class CertificateError(TallbayesError, ArithmeticError):
-    """A residual exceeded its proven bound: the run is void, and the bound or its implementation is wrong."""
+    """A residual exceeded its proven bound: the run is invalid, and the bound or its implementation is wrong."""
 
 
 class TallbayesWarning(UserWarning):
-    """Something the user should know about a result that was nevertheless returned."""
+    """A problem that the user should know about; the result is returned nevertheless."""
 
 
 def unknown(kind: str, name: object, valid: Iterable[str]) -> OptionError:

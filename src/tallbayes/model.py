@@ -176,8 +176,8 @@ class Model:
         """
         if isinstance(data, Dataset) and data.columns != self.data.columns:
             raise DataError(
-                f"the model has the columns {', '.join(self.data.columns)}, the new rows have {', '.join(data.columns)}; read them "
-                "with the same formula."
+                f"the model has the columns {', '.join(self.data.columns)}, the new rows have {', '.join(data.columns)}; read "
+                "them with the same formula."
             )
         model = replace(self, data=data)
         model.default_prior = self.default_prior
@@ -188,8 +188,8 @@ class Model:
         """Log of the factors that the likelihoods of the indexed rows leave out, of weight one."""
         if self.family.log_normaliser is None:
             raise ModelError(
-                f"the densities of the {self.family.name} model are known up to a factor only, so leave-one-out cannot compare them: "
-                "give its Family a log_normaliser, or tallbayes.models.from_jax a log_normaliser=."
+                f"the densities of the {self.family.name} model are known up to a factor only, so leave-one-out cannot compare "
+                "them: give its Family a log_normaliser, or tallbayes.models.from_jax a log_normaliser=."
             )
         y = np.asarray(self.data.records[index, self.data.d], float)
         return self.family.log_normaliser(self.member, y)
@@ -281,7 +281,7 @@ class Model:
     def require_ungrouped(self, what: str) -> None:
         """Refuse a model with group effects for something that does not know of them."""
         if self.grouped:
-            raise ModelError(f"{what} does not serve models with group effects; use tallbayes.sample.")
+            raise ModelError(f"{what} does not support models with group effects; use tallbayes.sample.")
 
     def describe(self) -> dict[str, Any]:
         """What is needed to build the model again over the same rows, in JSON types."""

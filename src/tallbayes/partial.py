@@ -80,12 +80,15 @@ def partial_posteriors(
         )
     if not isinstance(first, int | np.integer) or first < 2 * (model.dim + 1):
         raise OptionError(
-            f"first is the number of rows of the smallest part, at least 2 (d + 1) = {2 * (model.dim + 1)}; got {first!r}."
+            f"first is the number of rows in the smallest part and must be at least 2 (d + 1) = {2 * (model.dim + 1)}; got "
+            f"{first!r}."
         )
     if not isinstance(replications, int | np.integer) or replications < 2:
         raise OptionError(f"replications must be a whole number of at least 2; got {replications!r}.")
     if not 0.0 < decay < 1.0:
-        raise OptionError(f"decay is the probability to go on to the next part, between 0 and 1; got {decay!r}.")
+        raise OptionError(
+            f"decay is the probability of continuing to the next part and must be between 0 and 1; got {decay!r}."
+        )
     sizes = [min(int(first), n)]
     while sizes[-1] < n:
         sizes.append(min(2 * sizes[-1], n))

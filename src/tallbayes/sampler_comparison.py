@@ -65,7 +65,7 @@ class Comparison:
             "",
             _shown(self.table[cost]),
             "",
-            "distance from the reference in posterior standard deviations, and what chance alone gives (floor):",
+            "distance from the reference in posterior standard deviations, next to its Monte Carlo noise (floor):",
             _shown(self.table[accuracy]),
             "",
         ]
@@ -90,12 +90,12 @@ def compare(
 ) -> Comparison:
     """Run samplers on one model; compare their cost, and their draws with a long run of an exact sampler.
 
-    `samplers` are names or objects; by default every name that accepts the model. The reference has `reference_draws` draws a
-    chain (five times `draws` if not given) of the exact sampler that `auto` chooses, or is a fit of yours. The Laplace fit is
-    one more row: where it is as close as the draws, sampling adds nothing that this comparison can see.
+    `samplers` are names or objects; by default, all samplers that support the model. The reference has `reference_draws` draws
+    per chain (five times `draws` if not given) of the exact sampler that `auto` chooses; or pass your own fit. The Laplace fit
+    is an additional row: if it is as close as the draws, this comparison shows no benefit of sampling.
 
-    Costs: evaluations and seconds, in all and per effective draw; IF iterations for an effective draw, CT = IF x evaluations an
-    iteration, RCT = CT relative to the first sampler. Distances W1 (each marginal) and W2 (normal laws with the same moments)
+    Costs: evaluations and seconds, in total and per effective draw; IF iterations per effective draw, CT = IF x evaluations per
+    iteration, RCT = CT relative to the first sampler. Distances W1 (each marginal) and W2 (normal distributions with the same moments)
     are in posterior standard deviations, each with its noise floor.
 
     >>> import numpy as np, tallbayes as tb
@@ -113,7 +113,7 @@ def compare(
     model.require_ungrouped("compare")
     named = _named(all_samplers.SAMPLERS if samplers is None else samplers)
     if reference is not None and reference.meta["fingerprint"] != model.data.fingerprint:
-        raise OptionError("reference= is a fit of other rows; give one of the same model, or leave it out.")
+        raise OptionError("reference= was fitted to other rows; pass a fit of the same model, or omit it.")
     seeds = [int(s) for s in sequence(seed, Stream.COMPARISON).generate_state(len(named) + 1)]
     begun = time.perf_counter()
     mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
@@ -205,12 +205,12 @@ def _note(name: str, table: pd.DataFrame) -> str:
     if name == LAPLACE:
         others = table.drop(index=LAPLACE)
         if ratio <= 1.0:
-            note += ": the normal law at the mode is as good as this comparison can tell"
+            note += ": this comparison cannot tell the normal approximation at the mode from the posterior"
         elif len(others) and (row["W1_largest"] <= others["W1_largest"]).all() and (row["W2"] <= others["W2"]).all():
-            note += ", but is closer to it than every sampler: these runs are too short to beat it"
+            note += ", but is closer to it than every sampler: the runs are too short to improve on it"
         return note
     if row["r_hat"] > 1.01:
-        note += f"; largest R-hat {row['r_hat']:.3f}: the chains disagree, run longer"
+        note += f"; largest R-hat {row['r_hat']:.3f}: the chains disagree; run longer"
     return note if row["status"] == "complete" else f"{note}; stopped early: {row['status']}"
 
 

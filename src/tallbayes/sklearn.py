@@ -66,7 +66,7 @@ class _BayesEstimator(BaseEstimator):
     def _sample(self, X: np.ndarray, y: np.ndarray, sample_weight: Any, family: str, options: dict[str, Any]) -> None:
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
         if weights is not None and (weights < 0).any():
-            raise OptionError("sample_weight must not be negative: a weight is the power of the likelihood of a row.")
+            raise OptionError("sample_weight must not be negative: each weight is a power of the likelihood of its row.")
         data = Dataset.from_arrays(self._design(X), y, weights=weights, columns=self._names())
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         model = models.build(family, data, self.prior, **options)
@@ -135,7 +135,7 @@ class BayesClassifier(ClassifierMixin, _BayesEstimator):
         super().__init__(family, prior, sampler, draws, warmup, chains, fit_intercept, family_options, random_state)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Draw from the posterior; `sample_weight` are powers of the likelihoods of rows."""
+        """Draw from the posterior; `sample_weight` is the power of the likelihood of each row."""
         if self.family not in BINARY:
             raise unknown("family of a classifier", self.family, BINARY)
         X, y = validate_data(self, X, y, dtype=np.float64)
@@ -166,7 +166,7 @@ class BayesClassifier(ClassifierMixin, _BayesEstimator):
         return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class of each row."""
+        """The most likely class of each row."""
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(1)]
 
@@ -178,7 +178,7 @@ class BayesRegressor(RegressorMixin, _BayesEstimator):
     ----------
     family : str, default "gaussian"
     family_options : dict, optional
-        Such as {"nu": 4.0, "scale": 1.0} of student_t; sigma of "gaussian" is learned unless given.
+        Such as {"nu": 4.0, "scale": 1.0} of student_t; sigma of "gaussian" is estimated by default.
     prior, sampler, draws, warmup, chains, fit_intercept, random_state
         As in `BayesClassifier`.
 
@@ -213,7 +213,7 @@ class BayesRegressor(RegressorMixin, _BayesEstimator):
         super().__init__(family, prior, sampler, draws, warmup, chains, fit_intercept, family_options, random_state)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Draw from the posterior; `sample_weight` are powers of the likelihoods of rows."""
+        """Draw from the posterior; `sample_weight` is the power of the likelihood of each row."""
         if self.family not in NUMERIC:
             raise unknown("family of a regressor", self.family, NUMERIC)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
@@ -232,7 +232,7 @@ class BayesRegressor(RegressorMixin, _BayesEstimator):
         if freedom > 0 and np.sqrt((left**2).sum() / freedom) > _INTERPOLATED * spread:
             return None
         warnings.warn(
-            "the columns explain y without error, so that its noise cannot be learned; sigma is set to a thousandth of the spread "
+            "the columns explain y without error, so its noise cannot be estimated; sigma is set to a thousandth of the spread "
             "of y. Use fewer columns or more rows.",
             TallbayesWarning,
             stacklevel=3,

@@ -32,7 +32,7 @@ class StoreEntry:
 
 
 def folder() -> Path:
-    """Where packed stores live unless `store=` says otherwise: TALLBAYES_STORE, or the user's cache folder.
+    """The default folder of packed stores: TALLBAYES_STORE, or the user's cache folder.
 
     >>> import os, tempfile
     >>> os.environ["TALLBAYES_STORE"] = tempfile.mkdtemp()
@@ -44,7 +44,7 @@ def folder() -> Path:
 
 
 def list(folder: str | Path | None = None) -> builtins.list[StoreEntry]:
-    """All packed stores of a folder, by name.
+    """All packed stores in a folder, sorted by name.
 
     >>> import pyarrow as pa, tallbayes as tb, tempfile
     >>> where = tempfile.mkdtemp()

@@ -167,7 +167,7 @@ def log_posterior_gradient(target: Target, theta: np.ndarray, gradient: np.ndarr
 
 @inlinable
 def residual_gaps(target: Target[HasBound], index: np.ndarray, theta: np.ndarray, other: np.ndarray, out: np.ndarray) -> None:
-    """Residuals at `other` less those at `theta` of the indexed rows: two evaluations a row; papers count one."""
+    """Residuals at `other` less those at `theta` of the indexed rows: two evaluations per row; papers count one."""
     count(target, 2 * index.size, 0, index.size)
     residual_differences(target.rows, index, theta, other, target.proxy.whitening.reference, out)
 
@@ -182,7 +182,7 @@ def log_likelihood_gap(target: Target, theta: np.ndarray, other: np.ndarray) -> 
 
 @inlinable
 def subsample_values(target: Target, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
-    """Log-likelihoods of the indexed rows: one evaluation a row."""
+    """Log-likelihoods of the indexed rows: one evaluation per row."""
     count(target, index.size, 0, index.size)
     row_values(target.rows, index, theta, out)
 
@@ -206,7 +206,7 @@ def _count_gaps(target: Target, m: int, cache: Cache) -> None:
 def subsample_gaps(
     target: Target[HasProxy], index: np.ndarray, theta: np.ndarray, other: np.ndarray, cache: Cache, out: np.ndarray
 ) -> None:
-    """Residuals of the Taylor proxy, of any order, at `other` less those at `theta`: two evaluations a row, one if they are in
+    """Residuals of the Taylor proxy, of any order, at `other` less those at `theta`: two evaluations per row, one if they are in
     the cache.
 
     At order 0 these are the differences of log-likelihood.

@@ -60,7 +60,7 @@ def require_seed(value: Any, fresh: bool = True) -> None:
     if value is None and fresh:
         return
     if not is_whole(value) or value < 0:
-        raise OptionError(f"seed must be a whole number >= 0{', or None for a fresh one' * fresh}; got {value!r}.")
+        raise OptionError(f"seed must be a whole number >= 0{', or None for a random one' * fresh}; got {value!r}.")
 
 
 def require_cores(value: Any) -> None:

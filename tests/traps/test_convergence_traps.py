@@ -22,7 +22,7 @@ def normal_posterior():
 
 @pytest.mark.parametrize("chains, draws", [(1, 399), (1, 1000), (2, 150), (4, 1000)])
 def test_a_walk_that_is_too_slow(normal_posterior, tmp_path, chains, draws):
-    """A random walk in twenty dimensions takes about a hundred iterations for an effective draw."""
+    """A random walk in twenty dimensions takes about a hundred iterations per effective draw."""
     model, mean, sd = normal_posterior
     with pytest.warns(tb.TallbayesWarning, match="Run longer"):
         fit = tb.sample(model, "mh", draws=draws, warmup=200, chains=chains, seed=1, progress=False)

@@ -56,7 +56,7 @@ def test_nothing_of_a_damaged_fit_is_parsed(run, monkeypatch, tmp_path):
     content = bytearray(run[1].read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(tb.StoreError, match="not what was written"):
+    with pytest.raises(tb.StoreError, match="changed since it was written"):
         tb.load(path)
 
 

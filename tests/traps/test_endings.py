@@ -113,7 +113,7 @@ def test_draws_do_not_depend_on_when_a_run_was_stopped(model, tmp_path):
 
 
 def test_the_limit_ends_the_search_for_the_mode_and_a_pilot(model):
-    with limited(Deadline(1e-9)), pytest.raises(tb.OptionError, match=r"time limit.*being prepared.*allow more time"):
+    with limited(Deadline(1e-9)), pytest.raises(tb.OptionError, match=r"time limit.*during setup.*allow more time"):
         tb.find_mode(model, progress=False)
     mode = tb.find_mode(model, progress=False)
     setup = samplers.resolve("mh").setup(model, mode, 1, False)
@@ -146,7 +146,7 @@ def test_zigzag_on_separated_rows_is_refused_with_the_prediction():
     data = tb.Dataset.from_arrays(np.c_[np.ones(4000), x], (x[:, 0] > 0.3).astype(float))
     with (
         pytest.warns(tb.TallbayesWarning, match="'x1' separates the response"),
-        pytest.raises(tb.ModelError, match=r"candidate events in the time of a draw.*Use a full-data sampler"),
+        pytest.raises(tb.ModelError, match=r"candidate events per draw.*Use a full-data sampler"),
     ):
         tb.sample(tb.models.logistic(data), "zigzag", seed=1, max_seconds=5.0, progress=False)
 

@@ -31,7 +31,7 @@ PAIRS = 50  # pairs of Laplace draws on which the rate is predicted
 PILOT = 2000  # iterations of exact minibatch in its pilot, at most
 SHORT_PILOT = 80  # of Hamiltonian methods, and of exact minibatch at least
 _PASSES = 40.0  # full passes that a pilot of exact minibatch may read
-_CHEAP = 1000.0  # evaluations per effective draw of an exact method that HMC-ECS cannot beat: it needs 100 rows a gradient
+_CHEAP = 1000.0  # evaluations per effective draw of an exact method that HMC-ECS cannot beat: it needs 100 rows per gradient
 _SHARE = 0.8  # of independent proposals
 _CHI = 2.0  # of the rate in heavy tails: the variance of the noise of a log ratio is at most about 1 / chi
 
@@ -134,12 +134,12 @@ class Weighing:
             heavy = ExactMinibatch(rate="tuna", chi=_CHI, move=move, two_stage=False)
             sampler, setup = heavy, replace(setup, policy=heavy.policy(d))
             reason = (
-                f", proposals of Student's t and one stage, since {self.heavy.distance:g} standard deviations from the mode the "
-                f"posterior is {math.exp(min(self.heavy.log_ratio, 100.0)):.2g} times the Laplace fit"
+                f", with Student-t proposals and a single decision stage, because {self.heavy.distance:g} standard deviations "
+                f"from the mode the posterior density is {math.exp(min(self.heavy.log_ratio, 100.0)):.2g} times the Laplace fit"
             )
         law = sampler.policy(d).fixed.rate
         rate = float(np.mean([min(dominating(law, total_rate(bound, a, b, rates)), n) for a, b in pairs]))
-        facts = f"{rate:,.3g} rows an iteration predicted ({100 * rate / n:.2g} % of n){reason}"
+        facts = f"{rate:,.3g} rows per iteration predicted ({100 * rate / n:.2g} % of n){reason}"
         iterations = 2.0 / _SHARE - 1.0
         row = 4.0 + 0.5 * d if rate >= 0.5 * n else 30.0 + d
         return Prediction(sampler, 2.0 * rate * iterations, iterations, row, 1000.0 + 4.0 * d**2, facts, setup)
@@ -186,9 +186,7 @@ class Weighing:
             require_time()
         charge(chain.target)
         if chain.failed:
-            raise ModelError(
-                f"{sampler.name} failed in its pilot: a density that is not finite, or a bound that does not hold."
-            )
+            raise ModelError(f"{sampler.name} failed in its pilot run: a density was not finite, or a bound did not hold.")
         theta, info = chain.collected()
         return theta, dict(zip(sampler.columns, info.T, strict=True))
 
@@ -198,14 +196,14 @@ class Weighing:
             exact = min((c for c in others if c.sampler.guarantee.kind == "EXACT"), key=price)
             why += (
                 f"; its draws are {best.sampler.guarantee.kind}, not exact: {best.sampler.guarantee.statement}; pass "
-                f"guarantee='exact' for {exact.sampler.name}"
+                f"guarantee='exact' to get {exact.sampler.name}"
             )
         for other in others:
             times = other.nanoseconds_per_ess / max(best.nanoseconds_per_ess, 1e-9)
             least = "" if other.tried else "at least "
             if isinstance(other.sampler, FullData):
                 least = ""
-            why += f"; {other.sampler.name} would take {least or 'about '}{times:,.3g} times as long ({other.facts})"
+            why += f"; {other.sampler.name} would be {least or 'about '}{times:,.3g} times slower ({other.facts})"
         for name, reason in self.refused.items():
             why += f"; {name} was skipped: {reason.rstrip('.')}"
         return why + turning_point(best)

@@ -48,7 +48,7 @@ def reconsider(predictions: list[Prediction], theta: np.ndarray, evals: np.ndarr
     if times <= CONTRADICTION:
         return Verdict(predictions, False, "")
     order = sorted([measured, *predictions[1:]], key=price)
-    said = f"; warm-up contradicted the prediction: an effective draw cost {times:,.3g} times as much as predicted"
+    said = f"; warm-up contradicted the prediction: each effective draw cost {times:,.3g} times as much as predicted"
     if order[0] is measured:
         return Verdict(order, False, said + ", which is still less than the alternatives")
     return Verdict(order, True, f"{said}, so auto chose again and took {order[0].sampler.name}")

@@ -16,7 +16,7 @@ _WORTH = 2.0  # times by which an approximate method must be faster than the bes
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a method is expected to cost: evaluations and iterations for an effective draw, and nanoseconds for each."""
+    """What a method is expected to cost: evaluations and iterations per effective draw, and nanoseconds for each."""
 
     sampler: Sampler
     evals_per_ess: float
@@ -44,21 +44,21 @@ class Prediction:
 
 
 def price(candidate: Prediction) -> float:
-    """Nanoseconds for an effective draw; an approximate method has to be several times cheaper."""
+    """Nanoseconds per effective draw; an approximate method has to be several times cheaper."""
     return candidate.nanoseconds_per_ess * (1.0 if candidate.sampler.guarantee.kind == "EXACT" else _WORTH)
 
 
 def turning_point(best: Prediction) -> str:
     """What would change the choice."""
     if isinstance(best.sampler, HMCECS):
-        return "; fewer columns for the same rows, or a posterior closer to normal, would favour exact-minibatch"
+        return "; fewer columns for the same rows, or a posterior closer to Gaussian, would favour exact-minibatch"
     if isinstance(best.sampler, ExactMinibatch):
-        return "; a much larger dimension, a small n or a posterior far from normal would change the choice"
-    return "; more rows for the same columns, or a posterior closer to normal, would favour exact-minibatch"
+        return "; a much larger dimension, a small n or a strongly non-Gaussian posterior would favour nuts"
+    return "; more rows for the same columns, or a posterior closer to Gaussian, would favour exact-minibatch"
 
 
 def full_data(sampler: Sampler, setup: Setup) -> Prediction:
-    """NUTS on a whitened posterior: about 2.5 d^0.15 gradients for an effective draw (measured), each a pass over the rows."""
+    """NUTS on a whitened posterior: about 2.5 d^0.15 gradients per effective draw (measured), each a pass over the rows."""
     n, d = setup.model.data.n, setup.model.dim
     evals = n * 2.5 * d**0.15
     facts = f"{evals:,.3g} evaluations per effective draw predicted"
@@ -66,20 +66,20 @@ def full_data(sampler: Sampler, setup: Setup) -> Prediction:
 
 
 def subsampled_hmc(sampler: Sampler, setup: Setup) -> Prediction | None:
-    """HMC-ECS with the rows its own pilot chose: trajectories of length 1.2 in steps of about 1.4 d^(-1/4), three iterations for
-    an effective draw (measured), more where the estimate is noisy. None if an estimate would read a quarter of the rows."""
+    """HMC-ECS with the rows its own pilot chose: trajectories of length 1.2 in steps of about 1.4 d^(-1/4), three iterations per
+    effective draw (measured), more where the estimate is noisy. None if an estimate would read a quarter of the rows."""
     m, variance = setup.notes["subsample"], setup.notes["variance_predicted"]
     if 4 * m > setup.model.data.n or setup.notes["bias_guard"] > 1.0:
         return None
     d, steps = setup.model.dim, max(1.0, 1.2 * setup.model.dim**0.25 / 1.4)
     iterations = 3.0 * (1.0 + variance)
-    facts = f"{m:,} rows a gradient chosen by a pilot, predicted Var log L-hat {variance:.2g}"
+    facts = f"{m:,} rows per gradient, set by a pilot run; predicted variance of log L-hat {variance:.2g}"
     evals, overhead = iterations * m * (steps + 0.01), (steps + 1.0) * (2000.0 + 4.0 * d**2)
     return Prediction(sampler, evals, iterations, 30.0 + d, overhead, facts, setup)
 
 
 def stays(renewed: np.ndarray) -> float:
-    """Iterations for an effective draw of a chain that now and then moves to an independent draw: sum of squared stays over their sum.
+    """Iterations per effective draw of a chain that now and then moves to an independent draw: sum of squared stays over their sum.
 
     With a constant probability a of moving this is (2 - a) / a; a few long stays, as in tails, count for what they are.
 
@@ -92,7 +92,7 @@ def stays(renewed: np.ndarray) -> float:
 
 
 def inefficiency(white: np.ndarray) -> float:
-    """Iterations for an effective draw, from the lag-one correlation of all coordinates together: short chains tell no more."""
+    """Iterations per effective draw, from the lag-one correlation of all coordinates together: short chains tell no more."""
     shifted = white - white.mean(0)
     correlation = float((shifted[1:] * shifted[:-1]).sum() / max((shifted**2).sum(), 1e-300))
     correlation = min(max(correlation, -0.2), 0.95)

@@ -75,7 +75,7 @@ def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int 
         return given(mode), "given"
     if model.family.centred_third is not None:
         if name not in ("auto", "T6", "T8"):
-            raise ModelError(f"{model.family.name} has the centred bound T6 only; use bound='T6' or 'auto'.")
+            raise ModelError(f"{model.family.name} supports only the centred bound T6; use bound='T6' or 'auto'.")
         folder = None if model.data.store is None else model.data.store.parent
         return _centred(mode, model.family.centred_third, folder), "T6"
     several = model.predictors != 1 or bool(model.nuisances)
@@ -102,8 +102,8 @@ def _survey(mode: Mode, start: int, stop: int, factor: np.ndarray) -> Survey:
 def _require_supremum(mode: Mode, name: str, supremum: np.ndarray) -> None:
     if not np.isfinite(supremum).all():
         raise ModelError(
-            f"bound {name} needs a bounded third derivative, which {mode.model.family.name} is not known to have; use bound='T9' or "
-            "'T10'."
+            f"bound {name} needs a bounded third derivative, which {mode.model.family.name} is not known to have; use "
+            "bound='T9' or 'T10'."
         )
 
 
@@ -111,7 +111,7 @@ def _separable(mode: Mode, name: str, folder: Path | None) -> Separable:
     rows, d = mode.model.rows, mode.model.data.d
     n = row_count(rows)
     if name == "T1" and mode.model.family.published_bound != "T1":
-        raise ModelError("bound T1 is the published one for logistic regression; use bound='auto'.")
+        raise ModelError("bound T1 was published for logistic regression only; use bound='auto'.")
     weight = allocate((n,), np.float64, folder)
     factor = np.eye(d) if name in ("T1", "T2") else mode.factor
 
@@ -169,7 +169,9 @@ def _local(mode: Mode, folder: Path | None) -> Local:
     model, n = mode.model, mode.model.data.n
     fourth = model.family.fourth_supremum
     if fourth is None:
-        raise ModelError("bound T7 needs a bounded fourth derivative, known here for logistic only; use T6 or T9.")
+        raise ModelError(
+            "bound T7 needs a bounded fourth derivative, which is known only for the logistic family; use bound='T6' or 'T9'."
+        )
     weights = [allocate((n,), np.float64, folder) for _ in range(3)]
 
     def work(start: int, stop: int) -> None:

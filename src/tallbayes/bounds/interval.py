@@ -152,6 +152,6 @@ def _no_bound(mode: Mode, row: int, radius: float) -> str:
     eta = float((x @ mode.reference[:d] + offset)[0])
     width = radius * float(np.linalg.norm(x @ mode.factor[:d]))
     return (
-        f"row {row}: no bound of |f'''| is known for eta from {eta - width:.4g} to {eta + width:.4g} (y = {float(y[0]):g}); use a "
-        "full-data sampler such as 'nuts', a narrower prior, or rescale a column with very large values."
+        f"row {row}: no bound on |f'''| is known for eta from {eta - width:.4g} to {eta + width:.4g} (y = {float(y[0]):g}); "
+        "use a full-data sampler such as 'nuts', a narrower prior, or rescale a column with very large values."
     )

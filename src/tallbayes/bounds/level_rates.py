@@ -35,7 +35,7 @@ def require_bound(family: Family) -> None:
     """Refuse a family without a proven bound."""
     if family.fourth_ratio is None and not family.self_concordant:
         raise ModelError(
-            f"no bound of the fourth derivative of {family.name} is known, which minibatch-gibbs needs; use 'nuts'."
+            f"minibatch-gibbs needs a bound on the fourth derivative, which is not known for {family.name}; use 'nuts'."
         )
 
 

@@ -74,7 +74,7 @@ def lipschitz(mode: Mode, order: int, euclidean: bool = False) -> Lipschitz:
     model = mode.model
     name = ("slope", "second derivative")[order]
     if model.predictors != 1 or model.nuisances:
-        raise ModelError(f"{model.family.name} has no certified {name} here; use order=2, or bound='oracle' for a study.")
+        raise ModelError(f"{model.family.name} has no certified {name} here; use order=2, or bound='oracle' for experiments.")
     rows, n = model.rows, model.data.n
     folder = None if model.data.store is None else model.data.store.parent
     weight = allocate((n,), np.float64, folder)
@@ -87,8 +87,8 @@ def lipschitz(mode: Mode, order: int, euclidean: bool = False) -> Lipschitz:
 
     if not all(passes.over_chunks(n, CHUNK, work)):
         raise ModelError(
-            f"a proxy of order {order} needs a bounded {name}, which the {model.family.name} family does not have; use order=2, "
-            "or bound='oracle' for a study."
+            f"a proxy of order {order} needs a bounded {name}, which the {model.family.name} family does not have; use "
+            "order=2, or bound='oracle' for experiments."
         )
     return Lipschitz(build(weight, folder=folder), order, euclidean, np.ascontiguousarray(mode.factor))
 
@@ -193,8 +193,7 @@ def extremes(mode: Mode) -> Extremes:
     model = mode.model
     if not model.family.plain_sample:
         raise ModelError(
-            f"the range from the smallest and the largest response is for normal samples, not {model.family.name}; "
-            "use another bound or sampler."
+            f"bound='extremes' works for normal samples only, not {model.family.name}; use another bound or sampler."
         )
 
     def work(start: int, stop: int) -> tuple[float, float, bool]:

@@ -67,8 +67,8 @@ def given(mode: Mode) -> Given:
     model: Any = mode.model
     if not isinstance(model, UserModel) or model.bound is None:
         raise ModelError(
-            f"there is no certified bound for this {model.family.name} model: give third_derivative_bound=, or use a sampler that "
-            "needs none, such as 'nuts' or 'hmc-ecs'."
+            f"there is no certified bound for this {model.family.name} model: give third_derivative_bound=, or use a sampler "
+            "that needs none, such as 'nuts' or 'hmc-ecs'."
         )
     n = model.data.n
     assert model.program is not None
@@ -83,7 +83,8 @@ def given(mode: Mode) -> Given:
         finite = [bool(np.isfinite(w).all()) for w in weights]
         if not finite[0]:
             raise ModelError(
-                f"third_derivative_bound is not finite within radius {radius[0]:.3g} of the mode; no row could be skipped."
+                f"third_derivative_bound is not finite within radius {radius[0]:.3g} of the mode, so no row could be skipped. "
+                "Give a finite bound."
             )
         last = finite.index(False) if False in finite else len(finite)
         radius, weights = radius[:last], weights[:last]
@@ -146,8 +147,8 @@ def _largest_share(
     worst = int(np.argmax(np.where(np.isfinite(limit), third - limit, -np.inf)))
     if not third[worst] <= limit[worst] * (1.0 + 1e-9) + 1e-12:
         raise CertificateError(
-            f"row {index[worst]}: a third derivative of {third[worst]:.4g} exceeds third_derivative_bound, {limit[worst]:.4g} within "
-            f"radius {radius:.3g} of the mode, so that exact samplers would be wrong. Correct the bound, or use a sampler that needs "
-            "none, such as 'nuts'."
+            f"row {index[worst]}: a third derivative of {third[worst]:.4g} exceeds third_derivative_bound, {limit[worst]:.4g} "
+            f"within radius {radius:.3g} of the mode, so exact samplers would be wrong. Correct the bound, or use a sampler "
+            "that needs none, such as 'nuts'."
         )
     return np.divide(third, limit, out=np.zeros(index.size), where=limit > 0.0)

@@ -10,17 +10,18 @@ import typer
 from tallbayes.errors import OptionError, unknown
 
 FamilyName = Annotated[
-    str | None, typer.Option("--family", help="A family by name, such as poisson, gaussian, gamma; logistic by default.")
+    str | None, typer.Option("--family", help="Name of the family, such as poisson, gaussian or gamma; default: logistic.")
 ]
 Expression = Annotated[
-    str | None, typer.Option(help="Instead of a family, the log-likelihood of a row, such as 'y*eta - exp(eta)'.")
+    str | None,
+    typer.Option(help="Log-likelihood of a row as an expression, instead of a family; for example 'y*eta - exp(eta)'."),
 ]
-Constant = Annotated[list[str] | None, typer.Option(help="A constant of the expression, such as p=0.3; may be repeated.")]
-Mean = Annotated[str | None, typer.Option(help="Mean of the response by an expression of eta, for predictions.")]
-Support = Annotated[str | None, typer.Option(help="Responses of the expression: real, binary, count or positive.")]
+Constant = Annotated[list[str] | None, typer.Option(help="Constant of the expression, for example p=0.3; can be repeated.")]
+Mean = Annotated[str | None, typer.Option(help="Mean of the response as an expression of eta, used for predictions.")]
+Support = Annotated[str | None, typer.Option(help="Kind of response of the expression: real, binary, count or positive.")]
 Sigma = Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")]
 FamilyOption = Annotated[
-    list[str] | None, typer.Option("--option", help="An option of the family, such as shape=2 or classes=3; may be repeated.")
+    list[str] | None, typer.Option("--option", help="Option of the family, for example shape=2 or classes=3; can be repeated.")
 ]
 
 
@@ -39,9 +40,9 @@ def family_of(
     if constants:
         options["constants"] = dict(_constant(text) for text in constants)
     if expression is not None and family not in (None, "expression"):
-        raise OptionError(f"--expression is a family of its own; leave out --family {family}.")
+        raise OptionError(f"--expression already defines the family; remove --family {family}.")
     if expression is None and set(options) - {"sigma"}:
-        raise OptionError("--constant, --mean and --support belong to a model from an expression; give --expression, too.")
+        raise OptionError("--constant, --mean and --support apply only to models from an expression; add --expression.")
     for text in further or []:
         key, value = _option(text)
         if key in options:

@@ -20,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-stores = typer.Typer(help="Packed stores: list them, delete them.", no_args_is_help=True)
+stores = typer.Typer(help="List or delete packed stores.", no_args_is_help=True)
 app.add_typer(stores, name="store")
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save the fit as a netCDF file.")]
@@ -40,7 +40,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _program(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     pass
@@ -60,24 +60,28 @@ def fit(
     constant: Constant = None,
     mean: Mean = None,
     support: Support = None,
-    sampler: Annotated[str, typer.Option(help="A sampler by name, or auto.")] = "auto",
-    prior: Annotated[str, typer.Option(help="Such as normal:10, cauchy:2.5, flat; the default is weakly_informative.")] = "",
+    sampler: Annotated[str, typer.Option(help="Name of a sampler, or auto.")] = "auto",
+    prior: Annotated[
+        str, typer.Option(help="Prior, for example normal:10, cauchy:2.5 or flat; default: weakly_informative.")
+    ] = "",
     sigma: Sigma = None,
     option: FamilyOption = None,
-    draws: Annotated[int, typer.Option(help="Draws of each chain.")] = 1000,
-    warmup: Annotated[int, typer.Option(help="Warm-up iterations of each chain.")] = 1000,
+    draws: Annotated[int, typer.Option(help="Draws per chain.")] = 1000,
+    warmup: Annotated[int, typer.Option(help="Warm-up iterations per chain.")] = 1000,
     chains: Annotated[int, typer.Option(help="Number of chains.")] = 4,
-    seed: Annotated[int | None, typer.Option(help="Seed; the draws depend on nothing else.")] = None,
-    thin: Annotated[int, typer.Option(help="Iterations for each draw.")] = 1,
-    cores: Annotated[int | None, typer.Option(help="Threads; all cores by default.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Stop sampling after this time.")] = None,
-    until_ess: Annotated[float | None, typer.Option(help="Go on until this effective sample size.")] = None,
-    guarantee: Annotated[str | None, typer.Option(help="Refuse methods weaker than this, such as exact.")] = None,
-    offset: Annotated[str | None, typer.Option(help="Column added to the linear predictor, or log(column).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed; the same seed gives the same draws.")] = None,
+    thin: Annotated[int, typer.Option(help="Keep every Nth iteration.")] = 1,
+    cores: Annotated[int | None, typer.Option(help="Number of threads; default: all cores.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop sampling after this many seconds.")] = None,
+    until_ess: Annotated[
+        float | None, typer.Option(help="Continue until every parameter has this effective sample size.")
+    ] = None,
+    guarantee: Annotated[str | None, typer.Option(help="Weakest guarantee to accept, for example exact.")] = None,
+    offset: Annotated[str | None, typer.Option(help="Column, or log(column), to add to the linear predictor.")] = None,
     weights: Annotated[str | None, typer.Option(help="Column of row weights.")] = None,
     store: Annotated[Path | None, typer.Option(help="Folder for packed rows.")] = None,
-    memory: Annotated[str, typer.Option(help="auto, ram or disk.")] = "auto",
-    dtype: Annotated[str, typer.Option(help="float64 or float32 rows.")] = "float64",
+    memory: Annotated[str, typer.Option(help="Where to keep the rows: auto, ram or disk.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="Precision of the stored rows: float64 or float32.")] = "float64",
     na: Annotated[str, typer.Option(help="Rows with missing values: error or drop.")] = "error",
     checkpoint: Annotated[Path | None, typer.Option(help="Folder from which the run can be resumed.")] = None,
     out: Out = None,
@@ -122,38 +126,40 @@ def fit(
 @app.command()
 def shards(
     source: Annotated[str, typer.Argument(help="A folder or pattern of files, each a random part of the rows.")],
-    formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + C(group)' or 'y ~ .'.")],
+    formula: Annotated[str, typer.Option("--formula", "-f", help="Formula, for example 'y ~ x1 + C(group)' or 'y ~ .'.")],
     family: FamilyName = None,
     expression: Expression = None,
     constant: Constant = None,
     mean: Mean = None,
     support: Support = None,
-    sampler: Annotated[str, typer.Option(help="A sampler by name, or auto; for every shard.")] = "auto",
+    sampler: Annotated[str, typer.Option(help="Name of the sampler used for every shard, or auto.")] = "auto",
     combine: Annotated[
-        str, typer.Option(help="A combination by name, such as consensus, gaussian, importance, median.")
+        str, typer.Option(help="How to combine the shards: consensus, gaussian, importance, median, ...")
     ] = "consensus",
     prior: Annotated[
-        str, typer.Option(help="Such as normal:10 or laplace:1; products need one whose power is proper.")
+        str, typer.Option(help="Prior, for example normal:10 or laplace:1; it must be possible to split it between the shards.")
     ] = "normal:10",
     option: FamilyOption = None,
     number: Annotated[
-        int | None, typer.Option("--shards", help="Join files to this many shards; one a file by default.")
+        int | None, typer.Option("--shards", help="Merge the files into this many shards; default: one shard per file.")
     ] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, such as tcp://host:8786.")] = None,
-    draws: Annotated[int, typer.Option(help="Draws of each chain of a shard.")] = 1000,
-    warmup: Annotated[int, typer.Option(help="Warm-up iterations of each chain.")] = 1000,
+    draws: Annotated[int, typer.Option(help="Draws per chain in each shard.")] = 1000,
+    warmup: Annotated[int, typer.Option(help="Warm-up iterations per chain.")] = 1000,
     chains: Annotated[int, typer.Option(help="Chains of each shard.")] = 2,
-    seed: Annotated[int | None, typer.Option(help="Seed; the draws depend on nothing else.")] = None,
-    offset: Annotated[str | None, typer.Option(help="Column added to the linear predictor, or log(column).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed; the same seed gives the same draws.")] = None,
+    offset: Annotated[str | None, typer.Option(help="Column, or log(column), to add to the linear predictor.")] = None,
     weights: Annotated[str | None, typer.Option(help="Column of row weights.")] = None,
-    dtype: Annotated[str, typer.Option(help="float64 or float32 rows.")] = "float64",
-    checkpoint: Annotated[Path | None, typer.Option(help="Folder from which the run can go on; shared by all workers.")] = None,
+    dtype: Annotated[str, typer.Option(help="Precision of the stored rows: float64 or float32.")] = "float64",
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder from which the run can be resumed; all workers must share it.")
+    ] = None,
     out: Out = None,
     plots: Plots = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Divide and conquer: sample every file as a shard, on threads or a Dask cluster, and combine."""
+    """Sample every file separately, on threads or a Dask cluster, and combine the draws."""
     from tallbayes.shards import sample_shards
 
     name, options = family_of(family, None, option, expression, constant, mean, support)
@@ -183,13 +189,13 @@ def shards(
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(help="The checkpoint folder of a run.")],
-    draws: Annotated[int | None, typer.Option(help="Extend a finished run to this many draws of each chain.")] = None,
+    draws: Annotated[int | None, typer.Option(help="Extend a finished run to this many draws per chain.")] = None,
     out: Out = None,
     plots: Plots = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Continue a run that was killed, or extend a finished one."""
+    """Continue an interrupted run, or extend a finished one."""
     from tallbayes import api
 
     _show(api.resume(folder, draws=draws, progress=not quiet), out, plots, as_json)
@@ -197,7 +203,7 @@ def resume(
 
 @app.command()
 def summary(
-    path: Annotated[Path, typer.Argument(help="A fit saved with --out.")], plots: Plots = None, as_json: Json = False
+    path: Annotated[Path, typer.Argument(help="Fit saved with --out.")], plots: Plots = None, as_json: Json = False
 ) -> None:
     """Print the posterior of a saved fit."""
     from tallbayes.results import load
@@ -207,15 +213,17 @@ def summary(
 
 @app.command()
 def predict(
-    path: Annotated[Path, typer.Argument(help="A fit saved with --out.")],
-    new: Annotated[str, typer.Argument(help="Rows with the columns of the model: what `tallbayes fit` reads.")],
+    path: Annotated[Path, typer.Argument(help="Fit saved with --out.")],
+    new: Annotated[str, typer.Argument(help="Rows with the columns of the model, in any format that `tallbayes fit` reads.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the predictions to this Parquet file, as they come.")
+        Path | None, typer.Option("--out", "-o", help="Write the predictions to this Parquet file in chunks.")
     ] = None,
-    kind: Annotated[str, typer.Option(help="mean (of the response, given the row) or response (with its noise).")] = "mean",
+    kind: Annotated[
+        str, typer.Option(help="What to predict: mean (of the response given the row) or response (noise included).")
+    ] = "mean",
     prob: Annotated[float, typer.Option(help="Probability of the interval.")] = 0.89,
     draws: Annotated[int, typer.Option(help="Posterior draws used.")] = 200,
-    seed: Annotated[int, typer.Option(help="Seed of the choice of draws and of simulated responses.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed for the choice of draws and for simulated responses.")] = 0,
     id_columns: Annotated[
         list[str] | None, typer.Option("--id", help="A column of the rows to copy to the predictions; may be repeated.")
     ] = None,
@@ -239,11 +247,13 @@ def predict(
 
 @app.command()
 def report(
-    path: Annotated[Path, typer.Argument(help="A fit saved with --out.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The HTML page; the name of the fit by default.")] = None,
+    path: Annotated[Path, typer.Argument(help="Fit saved with --out.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Path of the HTML page; default: the name of the fit with .html.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write one self-contained HTML page about a saved fit."""
+    """Write a self-contained HTML report of a saved fit."""
     from tallbayes.results import load
     from tallbayes.results.report import warnings_of
 
@@ -258,32 +268,34 @@ def report(
 
 @app.command()
 def compare(
-    source: Annotated[str, typer.Argument(help="Rows: what `tallbayes fit` reads.")],
-    formula: Annotated[str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + x2' or 'y ~ .'.")],
+    source: Annotated[str, typer.Argument(help="Rows, in any format that `tallbayes fit` reads.")],
+    formula: Annotated[str, typer.Option("--formula", "-f", help="Formula, for example 'y ~ x1 + x2' or 'y ~ .'.")],
     family: FamilyName = None,
     expression: Expression = None,
     constant: Constant = None,
     mean: Mean = None,
     support: Support = None,
-    samplers: Annotated[str, typer.Option(help="Names with commas between; all that accept the model by default.")] = "",
-    prior: Annotated[str, typer.Option(help="Such as normal:10, cauchy:2.5, flat; the default is weakly_informative.")] = "",
+    samplers: Annotated[str, typer.Option(help="Comma-separated names of samplers; default: all that support the model.")] = "",
+    prior: Annotated[
+        str, typer.Option(help="Prior, for example normal:10, cauchy:2.5 or flat; default: weakly_informative.")
+    ] = "",
     sigma: Sigma = None,
     option: FamilyOption = None,
-    draws: Annotated[int, typer.Option(help="Draws of each chain.")] = 1000,
-    warmup: Annotated[int, typer.Option(help="Warm-up iterations of each chain.")] = 1000,
+    draws: Annotated[int, typer.Option(help="Draws per chain.")] = 1000,
+    warmup: Annotated[int, typer.Option(help="Warm-up iterations per chain.")] = 1000,
     chains: Annotated[int, typer.Option(help="Number of chains.")] = 4,
     reference_draws: Annotated[
-        int | None, typer.Option(help="Draws of each chain of the reference; five times --draws.")
+        int | None, typer.Option(help="Draws per chain of the reference run; default: five times --draws.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed; the draws depend on nothing else.")] = 0,
-    cores: Annotated[int | None, typer.Option(help="Threads; all cores by default.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Stop each sampler after this time.")] = None,
-    offset: Annotated[str | None, typer.Option(help="Column added to the linear predictor, or log(column).")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same draws.")] = 0,
+    cores: Annotated[int | None, typer.Option(help="Number of threads; default: all cores.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop each sampler after this many seconds.")] = None,
+    offset: Annotated[str | None, typer.Option(help="Column, or log(column), to add to the linear predictor.")] = None,
     weights: Annotated[str | None, typer.Option(help="Column of row weights.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare what samplers cost on a file, and how far their draws are from a long exact run."""
+    """Compare the cost of samplers on a file, and the distance of their draws from a long exact run."""
     import tallbayes as tb
 
     name, options = family_of(family, sigma, option, expression, constant, mean, support)
@@ -308,12 +320,12 @@ def compare(
 
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Option(help="Where the demo puts its file, its fit and its plots.")] = Path("demo"),
-    rows: Annotated[int, typer.Option(help="Rows of the made-up file.")] = 1_000_000,
-    seed: Annotated[int, typer.Option(help="Seed of data and draws.")] = 1,
+    folder: Annotated[Path, typer.Option(help="Folder for the file, the fit and the plots of the demo.")] = Path("demo"),
+    rows: Annotated[int, typer.Option(help="Number of rows to simulate.")] = 1_000_000,
+    seed: Annotated[int, typer.Option(help="Random seed of the data and of the draws.")] = 1,
     quiet: Quiet = False,
 ) -> None:
-    """Make a file of a million rows, fit it from the file, and show what came out and what it cost."""
+    """Simulate a file with a million rows, fit a model to it, and show the result and its cost."""
     from tallbayes.cli.demo import run
 
     run(folder, rows, seed, not quiet)
@@ -336,7 +348,7 @@ def list_stores(as_json: Annotated[bool, typer.Option("--json", help="Print the 
 
 @stores.command("clear")
 def clear_stores(
-    name: Annotated[str | None, typer.Argument(help="A name from `tallbayes store list`; all stores if not given.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name from `tallbayes store list`; default: all stores.")] = None,
 ) -> None:
     """Delete one packed store, or all of them."""
     from tallbayes import store
@@ -393,5 +405,5 @@ def main() -> None:
     except (KeyboardInterrupt, SystemExit) as stop:  # typer turns Ctrl-C into the exit code alone
         if isinstance(stop, SystemExit) and stop.code != 130:
             raise
-        print("tallbayes: interrupted before there was anything to keep", file=sys.stderr)
+        print("tallbayes: interrupted before the first draw; nothing was saved", file=sys.stderr)
         sys.exit(130)

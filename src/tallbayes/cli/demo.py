@@ -53,7 +53,7 @@ def run(folder: Path, rows: int, seed: int, progress: bool = True) -> None:
     if rows < 1:
         raise OptionError(f"the demo needs at least one row; got --rows {rows}.")
     path = folder / "clicks.parquet"
-    print(f"1. {rows:,} rows of made-up clicks -> {path}")
+    print(f"1. {rows:,} rows of simulated clicks -> {path}")
     begun = time.perf_counter()
     write_rows(path, rows, seed, progress)
     print(f"   {path.stat().st_size / 1e6:.0f} MB in {time.perf_counter() - begun:.1f} s")

@@ -1,4 +1,4 @@
-"""Packed stores on disk: a folder with raw records and a JSON description, written aside, synced and renamed.
+"""Packed stores on disk: a folder with raw records and a JSON description, written under a temporary name, synced and renamed.
 
 Stores are opened copy-on-write and viewed as ordinary arrays, so that compiled code sees the same type as for rows in
 memory, and nothing can change the file.

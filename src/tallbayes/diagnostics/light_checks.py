@@ -39,9 +39,9 @@ def light_mixing(move: Move, theta: np.ndarray, thin: int, remedy: str) -> Diagn
     if factor <= SLOW * max(normal, 1.0) or total < ENOUGH * SLOW * normal:
         return Diagnosis(notes)
     warning = (
-        f"one effective draw takes {factor:.0f} iterations, and about {normal:.3g} of the same move on all rows (a normal posterior): "
-        f"theta moves slowly because few rows change between bright and dark. Raise {remedy}, tighten the bound, or use "
-        "'exact-minibatch' or 'nuts'."
+        f"each effective draw takes {factor:.0f} iterations, compared with about {normal:.3g} for the same move on all rows of "
+        f"a Gaussian posterior: theta moves slowly because few rows change between bright and dark. Raise {remedy}, tighten "
+        "the bound, or use 'exact-minibatch' or 'nuts'."
     )
     return Diagnosis(notes, (warning,))
 

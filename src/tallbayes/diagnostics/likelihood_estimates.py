@@ -33,12 +33,13 @@ def check(outcome: Outcome, alternative: str) -> Diagnosis:
     out = _signs(stats, notes) if "weight" in stats else _bias(setup, theta, notes)
     if notes.get("bias_guard", 0.0) > LARGEST_BIAS:
         out.append(
-            f"at a distance of sqrt(d) + 3 posterior standard deviations the bias of log L-hat reaches {notes['bias_guard']:.2g}, above "
-            f"{LARGEST_BIAS:g}: with so few rows chains may drift away. Use subsample=None, or {alternative}."
+            "at a distance of sqrt(d) + 3 posterior standard deviations from the mode, the bias of log L-hat reaches "
+            f"{notes['bias_guard']:.2g}, above {LARGEST_BIAS:g}: with so few rows the chains may drift away. Use "
+            f"subsample=None, or {alternative}."
         )
     if variance > HIGHEST:
         out.append(
-            f"the log-likelihood estimate has a variance of {variance:.3g}, above {HIGHEST:g}: chains stick to lucky rows and the "
+            f"the log-likelihood estimate has a variance of {variance:.3g}, above {HIGHEST:g}: the chains get stuck and the "
             f"bias may be large. Use more rows ({'products' if 'weight' in stats else 'subsample'}=), or {alternative}."
         )
     out += _renewal(outcome, notes, variance)
@@ -57,8 +58,9 @@ def check(outcome: Outcome, alternative: str) -> Diagnosis:
     notes["wall"] = wall
     if wall > MOST_WALL:
         out.append(
-            f"{100 * wall:.2g} % of the iterations met the wall at {notes['radius']:.3g} posterior standard deviations: the draws "
-            f"are cut off there. The reference is poor or the posterior far from normal; use recentre=2, more rows, or {alternative}."
+            f"{100 * wall:.2g} % of the iterations met the wall at {notes['radius']:.3g} posterior standard deviations: the "
+            "draws are truncated there. The reference is poor or the posterior is strongly non-Gaussian; use recentre=2, more "
+            f"rows, or {alternative}."
         )
     return Diagnosis(notes, tuple(out))
 
@@ -84,9 +86,9 @@ def _renewal(outcome: Outcome, notes: dict[str, Any], variance: float) -> list[s
     notes["renewal_lag"], notes["renewal_autocorrelation"] = lag, left
     if variance > 1.0 and left > SLOW_RENEWAL:
         return [
-            f"the error of the log-likelihood estimate still has an autocorrelation of {left:.2f} after a round of {blocks:.0f} "
-            f"block updates, of which {100 * notes['u_acceptance']:.0f} % were accepted: draws depend on rows that are renewed "
-            "slowly. Use more rows (subsample=, products=)."
+            f"the error of the log-likelihood estimate still has an autocorrelation of {left:.2f} after a round of "
+            f"{blocks:.0f} block updates, of which {100 * notes['u_acceptance']:.0f} % were accepted: the draws depend on rows "
+            "that are replaced slowly. Use more rows (subsample=, products=)."
         ]
     return []
 
@@ -110,8 +112,9 @@ def _bias(setup: Setup, theta: np.ndarray, notes: dict[str, Any]) -> list[str]:
     notes["variance_at_draws"] = float(np.mean([s.variance(notes["subsample"]) for s in samples]))
     if not biases.std() <= LARGEST_BIAS_SD:
         return [
-            f"the bias of the log-likelihood estimate varies by {biases.std():.2g} (standard deviation) over the posterior: the "
-            "draws follow a law that visibly differs from it. Use more rows (subsample=), fit.reweight(model), or an exact sampler."
+            f"the bias of the log-likelihood estimate varies by {biases.std():.2g} (standard deviation) over the posterior: "
+            "the distribution of the draws visibly differs from the posterior. Use more rows (subsample=), "
+            "fit.reweight(model), or an exact sampler."
         ]
     return []
 
@@ -125,8 +128,8 @@ def _signs(stats: dict[str, np.ndarray], notes: dict[str, Any]) -> list[str]:
     error = float(batches.std(ddof=1) / np.sqrt(batches.size)) if batches.size > 1 else 1.0
     if abs(mean) < 4.0 * error:
         return [
-            f"the mean sign is {mean:.2g} with a standard error of {error:.2g}: signed averages of these draws mean nothing. Raise "
-            "products= or batch=, or use an exact sampler."
+            f"the mean sign is {mean:.2g} with a standard error of {error:.2g}: signed averages of these draws are "
+            "meaningless. Raise products= or batch=, or use an exact sampler."
         ]
     if positive < LEAST_POSITIVE:
         return [

@@ -148,8 +148,8 @@ def not_normal(notes: dict[str, Any]) -> list[str]:
     if notes["normal"]:
         return []
     return [
-        f"the means of {notes['batch']:,} rows that the first look decides on are not normal: Anderson-Darling distance "
+        f"the means of {notes['batch']:,} rows used by the first look are not normally distributed: Anderson-Darling distance "
         f"{notes['anderson_darling']:.1f} of their Student statistics (p = {notes['p_value']:.1g}), skewness of the log ratios "
-        f"{notes['skewness']:.1f}. Decisions are biased, and so is the posterior: use 'confidence' or 'exact-minibatch', "
-        "or a larger batch."
+        f"{notes['skewness']:.1f}. Decisions are biased, and so is the posterior: use 'confidence' or 'exact-minibatch', or a "
+        "larger batch."
     ]

@@ -179,8 +179,8 @@ def require_proxies(model: Model) -> None:
     """Refuse rows that have no Taylor proxies."""
     if type(model.rows) not in residual_slopes.registry:
         raise ModelError(
-            f"the rows of the {model.family.name} model have no Taylor control variates, which this sampler needs; use a full-data "
-            "sampler such as 'nuts'."
+            f"the rows of the {model.family.name} model have no Taylor control variates, which this sampler needs; use a "
+            "full-data sampler such as 'nuts'."
         )
 
 
@@ -204,8 +204,8 @@ def choose_size(
     if fixed is not None:
         if fixed < least:
             raise OptionError(
-                f"subsample={fixed} is below 2 (d + 1) = {least}: the target of so few rows is improper, the chain would "
-                f"escape. Use at least {least}, or None to have it chosen."
+                f"subsample={fixed} is below 2 (d + 1) = {least}: with so few rows the target is improper and the chain would "
+                f"diverge. Use at least {least}, or None to choose it automatically."
             )
         m = fixed
     else:
@@ -232,9 +232,9 @@ def require_hope(m: int, n: int) -> None:
     """Refuse an estimate of the likelihood from many times the rows there are."""
     if m > HOPELESS * max(n, MANY):
         raise ModelError(
-            f"an estimate of the likelihood would need about {m:,.3g} rows, {m / n:,.3g} times the {n:,} there are: its Taylor proxies are "
-            "far from the rows around this reference. Use the mode of all rows as the reference, order=2, or a full-data sampler such as "
-            "'nuts'."
+            f"an estimate of the likelihood would need about {m:,.3g} rows, {m / n:,.3g} times the {n:,} there are: its Taylor "
+            "proxies are inaccurate around this reference. Use the mode of all rows as the reference, order=2, or a full-data "
+            "sampler such as 'nuts'."
         )
 
 
@@ -245,7 +245,7 @@ def _good(samples: list[Sample], guards: list[Sample], m: int, variance: float) 
 
 
 def inefficiency(sd: float, correlation: float) -> float:
-    """Iterations for an effective draw with a noisy log-likelihood of this sd and correlation, proposals perfect (F.1).
+    """Iterations per effective draw with a noisy log-likelihood of this sd and correlation, proposals perfect (F.1).
 
     >>> round(inefficiency(1.0, 0.0), 2), round(inefficiency(1e-6, 0.5), 2)
     (5.43, 1.0)

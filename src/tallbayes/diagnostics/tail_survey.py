@@ -1,7 +1,7 @@
 """Tails foreseen: the posterior a few Laplace standard deviations from the mode, before a chain runs.
 
 Proposals from the normal law at the mode need E[ratio^2] under that law, ratio = posterior over normal density, to be small: it is
-about the iterations for an effective draw. Along a line at distance r its integrand is phi(r) ratio(r)^2; where 2 log ratio exceeds
+about the iterations per effective draw. Along a line at distance r its integrand is phi(r) ratio(r)^2; where 2 log ratio exceeds
 r^2 / 2, the tail there weighs as much as all the rest, and a chain that meets it stays for `ratio` iterations.
 
 Lines: from the mode along the regression of theta on each coordinate, both ways, and along random directions. Where the certified

@@ -50,10 +50,10 @@ def heavy_tails(
     square = (white**2).sum(1)
     outside = square > chdtri(d, REGION)
     share = float(outside.mean())
-    consequence = f"proposals from that law rarely reach or leave such tails, and effective sizes are too optimistic. {remedy}"
-    law = "the normal law" if df is None else f"Student's t with {df:.3g} degrees of freedom"
+    consequence = f"the sampler explores these tails poorly, and the reported ESS is too high. {remedy}"
+    law = "the Gaussian approximation" if df is None else f"Student's t with {df:.3g} degrees of freedom"
     if df is None and outside.sum() >= FEWEST and share > HEAVY * REGION:
-        region = f"the region that holds {100.0 * (1.0 - REGION):.4g} % of the normal law at the mode"
+        region = f"the region that holds {100.0 * (1.0 - REGION):.4g} % of the Gaussian approximation at the mode"
         return [f"{100.0 * share:.2g} % of the draws are outside {region}: {consequence}"]
     if square.size < JUDGED:
         return []

@@ -2,7 +2,7 @@
 
 Numba from the package index has no vector exp or log, and a call to the scalar one stops vectorisation of a loop. These are
 branch-free polynomials, accurate to about one unit in the last place. A conditional expression stays branch-free only if
-both of its ends are names or constants: compute first, choose afterwards (measured: 1 ns a row against 15).
+both of its ends are names or constants: compute first, choose afterwards (measured: 1 ns per row against 15).
 """
 
 from __future__ import annotations

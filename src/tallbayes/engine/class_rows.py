@@ -2,7 +2,7 @@
 
 theta is theta_1 .. theta_K, followed by log sigma_1 .. log sigma_K unless sigma is known. With W_k the weight of class k, R_k
 its sum of (x - Phi theta_k) / v and Q_k its sum of squares, the value is sum_k -D W_k tau_k - Q_k / (2 sigma_k^2) and the gradient
-in theta_k is Phi' R_k / sigma_k^2: Phi is used once a call, not once a row.
+in theta_k is Phi' R_k / sigma_k^2: Phi is used once per call, not once per row.
 """
 
 from __future__ import annotations

@@ -304,7 +304,7 @@ def _rounding(rows: JaxRows) -> float:
 
 @range_norms.register(JaxRows)
 def _range_norms(rows: JaxRows, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
-    raise ModelError("rows of a model written in JAX have no linear predictor to weight them by; use rows='uniform'.")
+    raise ModelError("a model written in JAX has no linear predictor by which to weight its rows; use rows='uniform'.")
 
 
 @slope_count.register(JaxRows)

@@ -187,7 +187,7 @@ def third_suprema(rows: Any, start: int, stop: int, reference: np.ndarray, reach
 
 
 def values_at(rows: Any, index: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Weighted log-likelihood of the indexed rows: one evaluation a row."""
+    """Weighted log-likelihood of the indexed rows: one evaluation per row."""
     record(index.size)
     out = np.empty(index.size)
     _values(rows, np.ascontiguousarray(index, np.int64), np.ascontiguousarray(theta, np.float64), out)
@@ -195,7 +195,7 @@ def values_at(rows: Any, index: np.ndarray, theta: np.ndarray) -> np.ndarray:
 
 
 def gradient_at(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.ndarray) -> tuple[float, np.ndarray]:
-    """Sum of factors times log-likelihoods of the indexed rows, and its gradient: one evaluation a row."""
+    """Sum of factors times log-likelihoods of the indexed rows, and its gradient: one evaluation per row."""
     record(index.size)
     gradient = np.zeros(theta.size)
     total = _indexed_gradient(
@@ -209,7 +209,7 @@ def gradient_at(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.nda
 
 
 def residuals_at(rows: Any, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Differences of Taylor residuals of the indexed rows: two evaluations a row."""
+    """Differences of Taylor residuals of the indexed rows: two evaluations per row."""
     record(2 * index.size)
     out = np.empty(index.size)
     points = [np.ascontiguousarray(p, np.float64) for p in (theta, other, reference)]

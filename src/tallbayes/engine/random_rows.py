@@ -6,7 +6,7 @@
 * In proportion to weights, in constant time: alias tables (Walker 1977; Vose 1991) in chunks of 65,536 rows.
 
 Each chunk of a table has its own, built on its own thread; bisection of the cumulative chunk totals leads to a chunk. Tables take
-18 bytes a row, in memory or in a file when the rows are memory-mapped. Rows of zero weight are never drawn.
+18 bytes per row, in memory or in a file when the rows are memory-mapped. Rows of zero weight are never drawn.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ def _values_at(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.nd
 
 
 def control_residuals(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int) -> np.ndarray:
-    """l_i - q_i of the indexed rows, for set-up computations: one evaluation a row."""
+    """l_i - q_i of the indexed rows, for set-up computations: one evaluation per row."""
     record(index.size)
     out = np.empty(index.size)
     points = [np.ascontiguousarray(p, np.float64) for p in (theta, reference)]

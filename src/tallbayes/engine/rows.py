@@ -17,7 +17,7 @@ from tallbayes.engine.family_functions import jet1, jet2, residual, value
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache
-AHEAD = 16  # rows between a prefetch and its use: at about 6 ns a row this hides a memory latency of 100 ns
+AHEAD = 16  # rows between a prefetch and its use: at about 6 ns per row this hides a memory latency of 100 ns
 
 
 class SingleIndex(NamedTuple):

@@ -20,7 +20,7 @@ from tallbayes.engine.rows import range_gradient, range_hessian, range_value, ro
 
 
 class Series(NamedTuple):
-    """Contiguous observations, one a row."""
+    """Contiguous observations, one per row."""
 
     records: np.ndarray  # (n, width)
     column: int  # of the observation in a record

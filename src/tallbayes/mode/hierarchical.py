@@ -56,8 +56,8 @@ def find_joint_mode(model: HierarchicalModel, *, progress: bool = True, cores: i
             settled = settled or (number >= 3 and change < _SETTLED) or number >= _ROUNDS // 2
         else:
             raise ModelError(
-                f"the search for the joint mode did not converge in {_ROUNDS} rounds. Rescale columns with very large or very small "
-                "values, or give a narrower prior."
+                f"the search for the mode of the group effects did not converge in {_ROUNDS} rounds. Rescale columns with very "
+                "large or very small values, or give a narrower prior."
             )
     mode = search.mode()
     _warn(model, mode, search)
@@ -152,8 +152,8 @@ class _Search:
             size *= 0.5
             if size < 1e-6:
                 raise ModelError(
-                    "the search for the joint mode stalled: no step along Newton's direction increases the log posterior. Rescale columns "
-                    "with very large or very small values."
+                    "the search for the joint mode stalled: no Newton step increases the log posterior. Rescale columns with "
+                    "very large or very small values."
                 )
         self.beta = self.beta + size * step
         self.effects[k] = self.effects[k] + size * moves
@@ -178,8 +178,8 @@ class _Search:
                 direction = np.abs(vectors[:, 0])
                 names = [repr(self.model.data.columns[j]) for j in np.flatnonzero(direction > 0.1 * direction.max())]
                 raise ModelError(
-                    f"{', '.join(names)} cannot be told apart from each other or from the levels, and the prior is flat. Drop a column, or "
-                    "use a proper prior such as tallbayes.priors.normal(10.0)."
+                    f"{', '.join(names)} are collinear with each other or with the levels, and the prior is flat. Drop one of "
+                    "the columns, or use a proper prior such as tallbayes.priors.normal(10.0)."
                 )
             inner = (vectors * np.maximum(values, _COLLINEAR)) @ vectors.T
             return inner / np.outer(scale, scale)
@@ -243,8 +243,8 @@ def _warn(model: HierarchicalModel, mode: HierarchicalMode, search: _Search) -> 
                 f" and {silent.size - 5:,} more" if silent.size > 5 else ""
             )
             warnings.warn(
-                f"the rows say nothing about {silent.size:,} of {factor.levels:,} levels of factor {factor.name!r} ({shown}): their "
-                "effects are drawn from the population. Drop unused levels unless this is intentional.",
+                f"the rows say nothing about {silent.size:,} of {factor.levels:,} levels of factor {factor.name!r} ({shown}): "
+                "their effects follow the population distribution. Drop unused levels unless this is intentional.",
                 TallbayesWarning,
                 stacklevel=3,
             )

@@ -54,8 +54,8 @@ def find_linear_mode(model: HierarchicalModel, cores: int | None = None) -> Hier
     )
     if not np.isfinite(found.fun):
         raise ModelError(
-            "columns of X are collinear, and the prior does not separate them. Drop a column, or use a proper prior such as "
-            "tallbayes.priors.normal(10.0)."
+            "columns of X are collinear, and the prior does not separate them. Drop one of the columns, or use a proper prior "
+            "such as tallbayes.priors.normal(10.0)."
         )
     mode = found.x
     step = 1e-3 * np.eye(2)

@@ -15,8 +15,8 @@ def name_flat_direction(model: Model, direction: np.ndarray) -> NoReturn:
     if not model.linear:
         names = [n for n, size in zip(model.names, np.abs(direction), strict=True) if size > 1e-3 * np.abs(direction).max()]
         raise ModelError(
-            f"the posterior is flat, or has no maximum, along {', '.join(names)} near theta = the last point of the search. Give "
-            "start= nearer to the mode, or a prior that tells these parameters apart."
+            f"the posterior is flat, or has no maximum, along {', '.join(names)} near the last point of the search. Give "
+            "start= closer to the mode, or a prior that separates these parameters."
         )
     moments, names = model.data.moments, direction_names(model, direction)
     constant = [
@@ -27,12 +27,12 @@ def name_flat_direction(model: Model, direction: np.ndarray) -> NoReturn:
     if model.family.mode_advice:
         raise ModelError(f"the data cannot tell {', '.join(map(repr, sorted(names)))} apart. {model.family.mode_advice}")
     if len(names) == 1:
-        what = f"the data say nothing about {names[0]!r}: its column is zero or has no effect on any row"
+        what = f"the data carry no information about {names[0]!r}: its column is zero or has no effect on any row"
     else:
         what = f"the columns {', '.join(repr(c) for c in sorted(names))} are collinear"
     if constant:
         what += f" (constant: {', '.join(repr(c) for c in constant)})"
-    raise ModelError(f"{what}. Drop a column, or use a proper prior such as tallbayes.priors.normal(10.0).")
+    raise ModelError(f"{what}. Drop one of them, or use a proper prior such as tallbayes.priors.normal(10.0).")
 
 
 def direction_names(model: Model, direction: np.ndarray) -> list[str]:
@@ -49,7 +49,7 @@ def exact_fit(model: Model) -> str:
     """The likelihood grows without limit as sigma vanishes."""
     return (
         f"{', '.join(map(repr, model.nuisances))} has no finite mode: the columns fit the response exactly (or it is "
-        "constant). Give sigma=, or leave out the column that repeats the response."
+        "constant). Give sigma=, or drop the column that repeats the response."
     )
 
 
@@ -64,7 +64,7 @@ def no_maximum(model: Model, culprit: str) -> str:
     if low == high:
         why = f"every response is {low:g}"
     elif separable(model):
-        why = f"the response is separable (first by {culprit!r}): some combination of columns tells 0 from 1 without error"
+        why = f"the response is separable (first by {culprit!r}): some combination of columns predicts it without error"
     else:
-        why = f"{culprit!r} has no finite estimate: the rows that tell about it all have extreme responses"
-    return f"{why}, so a flat prior has no posterior. Use tallbayes.priors.weakly_informative() or normal(2.5)."
+        why = f"{culprit!r} has no finite estimate: all rows that inform it have extreme responses"
+    return f"{why}, so the posterior under a flat prior is improper. Use tallbayes.priors.weakly_informative() or normal(2.5)."

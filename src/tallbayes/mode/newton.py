@@ -75,7 +75,7 @@ def newton(
             radius = 0.5 * reach
             if radius < 1e-12:
                 raise ModelError(
-                    "the search for the mode stalled: no step along the Newton direction increases the log posterior. "
+                    "the search for the mode stalled: no Newton step increases the log posterior. "
                     + (model.family.mode_advice or "Rescale columns with very large or very small values.")
                 )
         if moved.value >= point.value + 0.5 * gain:
@@ -165,10 +165,8 @@ def _divergence(model: Model, point: Point, distance: float) -> str:
     text = f"the search for the mode did not converge in {_MAX_STEPS} steps: "
     if np.abs(point.theta).max() > 1e12:
         worst = model.names[int(np.argmax(np.abs(point.theta)))]
-        return f"{text}{worst!r} runs away. Use a proper prior such as tallbayes.priors.normal(10.0), or rescale its column."
-    remedy = (
-        model.family.mode_advice or "Rescale columns, drop those that repeat others, or widen a narrow scale of the errors."
-    )
+        return f"{text}{worst!r} diverges. Use a proper prior such as tallbayes.priors.normal(10.0), or rescale its column."
+    remedy = model.family.mode_advice or "Rescale the columns, drop collinear ones, or increase a small error scale."
     return f"{text}it is still about {distance:.2g} posterior standard deviations away. {remedy}"
 
 

@@ -38,8 +38,8 @@ def find_mode(
     """The posterior mode, its precision and the Laplace approximation, in a few passes over the rows.
 
     `tolerance` is the distance to the mode in posterior standard deviations at which Newton's method stops. With a Laplace
-    prior coordinates may be exactly at its location. Warns of collinear columns that only the prior tells apart, and of a column that
-    separates the response; columns that hardly vary about a large mean are centred within the search.
+    prior coordinates may be exactly at its location. A warning is issued for collinear columns that only the prior separates,
+    and for a column that separates the response; columns that barely vary around a large mean are centred during the search.
 
     >>> import numpy as np, tallbayes as tb
     >>> X = np.column_stack([np.ones(6), [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]])
@@ -244,8 +244,8 @@ def collinear_sentences(mode: Mode) -> tuple[str, ...]:
     direction = theta_direction(direction, None if frame is None else frame.centring)
     names = [repr(n) for n in sorted(direction_names(model, direction))]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    what = f"the rows cannot tell {shown} apart" if len(names) > 1 else f"the rows say nothing about {shown}"
-    return (f"{what}: along that combination the posterior is the prior. Drop a column unless that is meant.",)
+    what = f"{shown} are collinear" if len(names) > 1 else f"the rows carry no information about {shown}"
+    return (f"{what}; only the prior determines this combination. Drop one of the columns unless this is intentional.",)
 
 
 def _widest(mode: Mode) -> tuple[float, str]:

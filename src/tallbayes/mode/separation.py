@@ -32,14 +32,14 @@ def sentences_on_responses(model: Model) -> tuple[str, ...]:
         empty = [str(k) for k in np.flatnonzero(np.asarray(rows) == 0)]
         if empty:
             said.append(
-                f"no row has the response {', '.join(empty)}: the coefficients of such a class are those of the prior, with a long tail. "
-                "Recode the response without it, unless that is meant."
+                f"no row has the response {', '.join(empty)}: only the prior determines the coefficients of such a class. "
+                "Recode the response without it unless this is intentional."
             )
     column = separating_column(model, classes)
     if column is not None:
         said.append(
-            f"column {column!r} separates the response: its values for one class lie all above those for another, so the rows set no limit "
-            "to its coefficient and the prior alone does. Drop it if it is a copy or a consequence of the response; otherwise choose "
+            f"column {column!r} separates the response: all its values for one class are above those for another, so only the "
+            "prior limits its coefficient. Drop the column if it is a copy or a consequence of the response; otherwise choose "
             "the prior of its coefficient with care."
         )
     return tuple(said)

@@ -171,9 +171,9 @@ def warning(mode: Mode) -> str | None:
         return None
     places = [f"{_place(m)} ({100.0 * s:.3g} % of the mass)" for m, s in zip(modes[:4], shares(modes), strict=False)]
     return (
-        f"the posterior has {len(modes)} separate modes: {'; '.join(places)}. Chains start in each of them and rarely cross, so the "
-        "draws do not weigh the modes correctly and their summary is not that of one posterior. Use 'mode-jumping', which crosses between "
-        "modes, look at the chains one by one, or use a model or prior that tells the modes apart."
+        f"the posterior has {len(modes)} separate modes: {'; '.join(places)}. Chains start in each of them and rarely cross, "
+        "so the draws do not weight the modes correctly and a summary over all chains is misleading. Use 'mode-jumping', "
+        "which crosses between modes, inspect the chains one by one, or use a model or prior that separates the modes."
     )
 
 

@@ -150,7 +150,7 @@ def hmc(time: float = 1.2, acceptance: float = 0.8, mass: str = "dense") -> Hami
     if mass not in ("dense", "diagonal"):
         raise unknown("mass", mass, ("dense", "diagonal"))
     if not (time > 0 and math.isfinite(time)):
-        raise OptionError(f"time is the length of a trajectory, positive and finite; got {time}.")
+        raise OptionError(f"time is the length of a trajectory and must be positive and finite; got {time}.")
     if not 0.0 < acceptance < 1.0:
-        raise OptionError(f"acceptance is the rate warm-up aims at, between 0 and 1; got {acceptance}.")
+        raise OptionError(f"acceptance is the target acceptance rate of warm-up and must be between 0 and 1; got {acceptance}.")
     return HamiltonianMove(time, acceptance, mass)

@@ -83,5 +83,5 @@ def mala(acceptance: float = 0.574) -> LangevinMove:
     LangevinMove(acceptance=0.574)
     """
     if not 0.0 < acceptance < 1.0:
-        raise OptionError(f"acceptance is the rate warm-up aims at, between 0 and 1; got {acceptance}.")
+        raise OptionError(f"acceptance is the target acceptance rate of warm-up and must be between 0 and 1; got {acceptance}.")
     return LangevinMove(acceptance)

@@ -64,11 +64,11 @@ def least_inefficiency(move: Move, dim: int) -> float:
 
 @functools.lru_cache(maxsize=32)
 def normal_inefficiency(move: Move, dim: int) -> float | None:
-    """Iterations of a tuned move for one effective draw from a normal density; None for moves that depend on the coordinates.
+    """Iterations of a tuned move per effective draw from a normal density; None for moves that depend on the coordinates.
 
     >>> from tallbayes.moves import slice
     >>> from tallbayes.moves.normal_benchmark import normal_inefficiency
-    >>> 5 < normal_inefficiency(slice(), 5) < 15  # a random direction an iteration renews a fifth of the variance
+    >>> 5 < normal_inefficiency(slice(), 5) < 15  # a random direction per iteration renews a fifth of the variance
     True
     """
     if isinstance(move, ProposalMove) or (isinstance(move, RandomWalkMove) and move.blocks is not None):

@@ -169,7 +169,7 @@ class NoUTurnMove(Move):
 
 
 def nuts(acceptance: float = 0.8, mass: str = "dense", max_depth: int = 10) -> NoUTurnMove:
-    """The no-U-turn sampler: trajectory lengths chosen by themselves.
+    """The no-U-turn sampler: trajectory lengths are chosen automatically.
 
     >>> nuts(max_depth=8)
     NoUTurnMove(acceptance=0.8, mass='dense', max_depth=8)
@@ -177,7 +177,7 @@ def nuts(acceptance: float = 0.8, mass: str = "dense", max_depth: int = 10) -> N
     if mass not in ("dense", "diagonal"):
         raise unknown("mass", mass, ("dense", "diagonal"))
     if not 0.0 < acceptance < 1.0:
-        raise OptionError(f"acceptance is the rate warm-up aims at, between 0 and 1; got {acceptance}.")
+        raise OptionError(f"acceptance is the target acceptance rate of warm-up and must be between 0 and 1; got {acceptance}.")
     if not 1 <= max_depth <= 20:
-        raise OptionError(f"max_depth is the largest number of doublings, from 1 to 20; got {max_depth}.")
+        raise OptionError(f"max_depth is the maximum number of doublings and must be between 1 and 20; got {max_depth}.")
     return NoUTurnMove(acceptance, mass, max_depth)

@@ -171,7 +171,7 @@ class HeavyTailedMove(ProposalMove):
 
     def __post_init__(self) -> None:
         if self.rho != 0.0:
-            raise OptionError(f"draws of Student's t are independent, so rho must be 0; got {self.rho}.")
+            raise OptionError(f"Student-t draws are independent, so rho must be 0; got {self.rho}.")
 
     def kernel(self, covariance: np.ndarray, step: float) -> Any:
         """The kernel in whitened coordinates."""
@@ -181,10 +181,10 @@ class HeavyTailedMove(ProposalMove):
 def independence(share: float = 0.8, df: float | None = None) -> ProposalMove:
     """Draws from the Laplace fit with probability `share`, random walk otherwise.
 
-    The random walk is there because the tails of a likelihood are heavier than normal ones: independent proposals alone
-    would not be uniformly ergodic. `share=1` leaves it out. With `df`, draws come from Student's t with that many degrees of
-    freedom instead, centred and scaled as the Laplace fit: for posteriors with heavy tails. Exact minibatch should then decide in
-    one stage, `two_stage=False`: a first stage that knows the quadratic proxy alone would hold on to the tails all the same.
+    The random walk is needed because the tails of a likelihood are heavier than normal ones: independent proposals alone would
+    not be uniformly ergodic. `share=1` disables it. With `df`, draws come from Student's t with that many degrees of freedom
+    instead, centred and scaled as the Laplace fit: for posteriors with heavy tails. Exact minibatch should then decide in one
+    stage, `two_stage=False`: a first stage that uses only the quadratic proxy would keep the chain in the tails.
 
     >>> independence()
     ProposalMove(rho=0.0, share=0.8, acceptance=0.25)
@@ -195,7 +195,7 @@ def independence(share: float = 0.8, df: float | None = None) -> ProposalMove:
     if df is None:
         return ProposalMove(0.0, share)
     if not 0.0 < df < math.inf:
-        raise OptionError(f"df, the degrees of freedom, must be positive and finite; got {df}. Leave it out for normal draws.")
+        raise OptionError(f"df, the degrees of freedom, must be positive and finite; got {df}. Omit it for normal draws.")
     return HeavyTailedMove(0.0, share, df=float(df))
 
 

@@ -118,4 +118,4 @@ def random_walk(acceptance: float | None = None, blocks: list[list[int]] | None 
 
 def _check_acceptance(acceptance: float | None) -> None:
     if acceptance is not None and not 0.0 < acceptance < 1.0:
-        raise OptionError(f"acceptance is the rate warm-up aims at, between 0 and 1; got {acceptance}.")
+        raise OptionError(f"acceptance is the target acceptance rate of warm-up and must be between 0 and 1; got {acceptance}.")

@@ -19,7 +19,7 @@ from tallbayes.moves.move import MOVED, Move, Point, log_density, move, start
 
 
 class Slice(NamedTuple):
-    """Kernel: factor of the whitening, width of the first interval, most steps out, directions an iteration."""
+    """Kernel: factor of the whitening, width of the first interval, most steps out, directions per iteration."""
 
     factor: np.ndarray
     width: float
@@ -101,13 +101,13 @@ class SliceMove(Move):
 
 
 def slice(width: float = 2.5, steps: int = 10, directions: int = 1) -> SliceMove:
-    """Slice sampling along `directions` random directions an iteration; `width` in posterior standard deviations.
+    """Slice sampling along `directions` random directions per iteration; `width` in posterior standard deviations.
 
     >>> slice(directions=3)
     SliceMove(width=2.5, steps=10, directions=3)
     """
     if not (width > 0 and math.isfinite(width)):
-        raise OptionError(f"width is the first interval in posterior standard deviations, positive; got {width}.")
+        raise OptionError(f"width is the initial interval in posterior standard deviations and must be positive; got {width}.")
     for name, value in (("steps", steps), ("directions", directions)):
         if not isinstance(value, int) or value < 1:
             raise OptionError(f"{name} must be a whole number of at least 1; got {value!r}.")

@@ -42,14 +42,14 @@ class Difference(NamedTuple):
 
 
 class PenaltyEstimator(NamedTuple):
-    """`size` rows in `blocks` blocks of equal size, one of which is drawn anew at a time."""
+    """`size` rows in `blocks` blocks of equal size, one of which is redrawn at a time."""
 
     size: int
     blocks: int
 
 
 class BlockPoisson(NamedTuple):
-    """`products` factors of Poisson(1) minibatches of `batch` rows; `refreshed` of them are drawn anew at a time."""
+    """`products` factors of Poisson(1) minibatches of `batch` rows; `refreshed` of them are redrawn at a time."""
 
     pilot: np.ndarray
     products: int
@@ -158,7 +158,7 @@ def fresh_rows(rng: np.random.Generator, estimator: Any, scheme: Any) -> tuple[n
 def refreshed_rows(
     rng: np.random.Generator, estimator: Any, scheme: Any, index: np.ndarray, scale: np.ndarray, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """A part drawn anew: rows, 1/p, counts, and for each row its old place, or -1 if it is new."""
+    """A part redrawn: rows, 1/p, counts, and for each row its old place, or -1 if it is new."""
     raise TypeError
 
 

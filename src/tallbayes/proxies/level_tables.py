@@ -196,8 +196,8 @@ def whitening(
     values = np.linalg.eigvalsh(total * np.outer(scale, scale))
     if values[0] < 1e-10:
         raise ModelError(
-            "columns of X are collinear, and the prior does not separate them. Drop a column, or use a proper prior such as "
-            "tallbayes.priors.normal(10.0)."
+            "columns of X are collinear, and the prior does not separate them. Drop one of the columns, or use a proper prior "
+            "such as tallbayes.priors.normal(10.0)."
         )
     factor = np.linalg.cholesky(np.linalg.inv(total))
     return np.ascontiguousarray(factor), np.ascontiguousarray(np.linalg.inv(factor))

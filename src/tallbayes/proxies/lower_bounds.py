@@ -187,9 +187,9 @@ def lower_bound(mode: Mode, name: str = "tuned", xi: float | None = None) -> tup
     model = mode.model
     tangent = None if model.nuisances else model.family.tangent  # tangents are in the linear predictor alone
     if xi is not None and (name != "untuned" or tangent is None or tangent.xi is None):
-        raise OptionError("xi belongs to bound='untuned' of logistic and Student-t models.")
+        raise OptionError("xi applies only to bound='untuned' of logistic and Student-t models; omit it.")
     if xi is not None and not (xi >= 0.0 and math.isfinite(xi)):
-        raise OptionError(f"xi is where all rows' bounds are tight, at least 0; got {xi}.")
+        raise OptionError(f"xi is the point at which the bounds of all rows are tight and must be at least 0; got {xi}.")
     if name == "tuned" and tangent is not None:
         return _collapsed(mode, tangent.kind(None), mode.reference), f"{tangent.name}, tuned"
     if name == "untuned":
@@ -214,8 +214,8 @@ def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:
     model = mode.model
     if not model.linear:
         raise ModelError(
-            "Firefly sums its bounds through the columns of a linear predictor, which a model written in JAX does not have; use "
-            "'exact-minibatch' with a bound, or 'hmc-ecs'."
+            "Firefly sums its bounds through the columns of a linear predictor, which a model written in JAX does not have; "
+            "use 'exact-minibatch' with a bound, or 'hmc-ecs'."
         )
     if model.unit_scale_member is not None:
         penalty: Any = _scale_penalty(mode)
@@ -224,8 +224,8 @@ def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:
             coefficient = certify(mode, "T6")[0].table.weight
         except ModelError as error:
             raise ModelError(
-                f"Firefly needs a lower bound of each likelihood, and {model.family.name} has no bounded third derivative to make one; "
-                "use 'exact-minibatch' or a full-data sampler such as 'nuts'."
+                f"Firefly needs a lower bound of each likelihood, and {model.family.name} has no bounded third derivative from "
+                "which to build one; use 'exact-minibatch' or a full-data sampler such as 'nuts'."
             ) from error
         factor = np.ascontiguousarray(mode.factor)
         penalty = CubicPenalty(factor, coefficient.reshape(-1, 1), np.array([math.fsum(coefficient)]))

@@ -2,7 +2,7 @@
 
 A pass visits every partition where it can be read, and returns sums: value, gradient and Hessian of the log-likelihood, which
 give the mode, the Laplace fit and the sum of all Taylor proxies; the largest whitened norm; and the totals of the certified
-bounds, class by class, from which the rows an iteration of exact minibatch would read are known before any is sampled. Sums are
+bounds, class by class, from which the rows per iteration of exact minibatch would read are known before any is sampled. Sums are
 added in the order of the partitions, whatever worker was first. No process holds more than one packed partition at a time.
 """
 

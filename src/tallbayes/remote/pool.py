@@ -126,8 +126,8 @@ def _remote(
                 error = future.exception()
                 if isinstance(error, KilledWorker):
                     raise WorkerLost(
-                        f"shard {number} ended several workers, most likely by want of memory; use more shards, dtype='float32', or "
-                        "workers with fewer threads each."
+                        f"shard {number} terminated several workers, most likely for lack of memory; use more shards, "
+                        "dtype='float32', or workers with fewer threads each."
                     ) from error
                 raise WorkerLost(f"shard {number} failed on the cluster {RETRIES + 1} times: {error!r}") from error
             result = future.result()

@@ -153,7 +153,7 @@ def r_hat_limits(theta: np.ndarray, r_hat: np.ndarray) -> np.ndarray:
 
 
 def sentences(fit: Fit) -> list[str]:
-    """Everything that a reader of the fit is warned of: what the run kept, and what the draws show."""
+    """All warnings for a reader of the fit: what the run kept, and what the draws show."""
     kept = list(fit.meta.get("warnings", []))
     return kept + [sentence for sentence in doubts(fit) if sentence not in kept]
 

@@ -1,4 +1,4 @@
-"""Cost account of a run: evaluations, seconds, and both for one effective draw."""
+"""Cost account of a run: evaluations, seconds, and both per effective draw."""
 
 from __future__ import annotations
 

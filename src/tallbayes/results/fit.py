@@ -135,7 +135,7 @@ class Fit(Answers):
     def cost(self) -> dict[str, Any]:
         """What the run cost: evaluations and seconds of setup, warm-up and draws, and per effective draw.
 
-        IF is iterations for one effective draw (largest over parameters), CT = IF x evaluations an iteration.
+        IF is iterations per effective draw (largest over parameters), CT = IF x evaluations per iteration.
         """
         return costs.account(self)
 

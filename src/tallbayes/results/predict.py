@@ -1,7 +1,7 @@
 """`Fit.predict`: posterior of E[y | x], or predictive law of y, for each new row.
 
 kind="mean": mean and equal-tailed interval of mu(x' theta) over posterior draws. kind="response": the same of y, one simulated
-response a draw and row; its mean is that of mu, which has no noise of simulation, and a Bernoulli interval is exact. With
+response per draw and row; its mean is that of mu, which has no noise of simulation, and a Bernoulli interval is exact. With
 `function=`, a user's function in JAX takes the place of mu, or of the simulation.
 """
 

@@ -254,7 +254,7 @@ def _cost(fit: Fit) -> str:
         "Smallest effective size": _figure(cost["ess_min"]),
         "Evaluations per effective draw": _figure(cost["evals_per_ess"]),
         "Effective draws per second": _figure(cost["ess_per_second"]),
-        "IF and CT": f"{_figure(cost['IF'])} iterations and {_figure(cost['CT'])} evaluations for an effective draw",
+        "IF and CT": f"{_figure(cost['IF'])} iterations and {_figure(cost['CT'])} evaluations per effective draw",
         "Wall-clock time": f"{_figure(cost['seconds'])} s",
     }
     note = (

@@ -85,8 +85,8 @@ def _header(fit: Fit) -> list[str]:
     lines = [
         f"{_family(meta['model'])} model of {meta['rows']:,} rows, prior {meta['prior']}{default}",
         f"{meta['sampler_name']}: {fit.guarantee}",
-        f"{chains} chains x {draws:,} draws, {fit.status}; {cost['draws']['evals_per_iteration']:,.3g} evaluations an iteration, "
-        f"{cost['evals_per_ess']:,.3g} for an effective draw; {cost['seconds']:.3g} s",
+        f"{chains} chains x {draws:,} draws, {fit.status}; {cost['draws']['evals_per_iteration']:,.3g} evaluations per "
+        f"iteration, {cost['evals_per_ess']:,.3g} per effective draw; {cost['seconds']:.3g} s",
     ]
     if "positive" in cost:
         lines.append(

@@ -1,6 +1,6 @@
 """Checkpoints: a folder with a description of the run and, for each chain, its state and its draws.
 
-Draws are appended and synced before the state that counts them is written aside, synced and renamed; so after a kill at any
+Draws are appended and synced before the state that counts them is written to a temporary file, synced and renamed; after a kill at any
 moment the state names a number of draws that are on disk, and what follows them is cut off on resuming. The state ends in its
 digest and holds that of the draws; the description holds its own. All are checked before anything is used.
 """
@@ -38,8 +38,8 @@ class Checkpoint:
         """Refuse a folder that already holds a run."""
         if (self.folder / "run.json").exists():
             raise StoreError(
-                f"{self.folder} already holds a run; continue it with tallbayes.resume({str(self.folder)!r}), or choose another "
-                "folder or delete it."
+                f"{self.folder} already holds a run; continue it with tallbayes.resume({str(self.folder)!r}), or choose "
+                "another folder or delete it."
             )
 
     def create(self, description: dict[str, Any]) -> None:
@@ -62,14 +62,14 @@ class Checkpoint:
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{path} is damaged ({error}); the run cannot be resumed.") from error
         if not isinstance(description, dict) or description.get("format") != FORMAT:
-            raise StoreError(f"{path} is not a description of a run in the format of this version.")
+            raise StoreError(f"{path} does not describe a run in the format of this version; start a new run.")
         if description.pop("digest", None) != _digest(description):
-            raise StoreError(f"{path} is damaged: it is not what was written; the run cannot be resumed.")
+            raise StoreError(f"{path} is damaged: its content has changed since it was written. The run cannot be resumed.")
         if (description["version"], description["sources"]) != (__version__, source_stamp()):
             raise StoreError(
-                f"the run in {self.folder} was made by tallbayes {description['version']} (sources {description['sources'][:8]}), "
-                f"this is {__version__} (sources {source_stamp()[:8]}); draws of two versions are not mixed. Install the version "
-                "that made it, or start a new run."
+                f"the run in {self.folder} was started by tallbayes {description['version']} (sources "
+                f"{description['sources'][:8]}), this is {__version__} (sources {source_stamp()[:8]}); draws from two versions "
+                "cannot be mixed. Install the version that started the run, or start a new run."
             )
         return description
 
@@ -119,7 +119,8 @@ class Checkpoint:
         digest.update(content)
         if digest.hexdigest() != str(saved["digest"]):
             raise StoreError(
-                f"{self._draws(chain.number)} is damaged: its draws are not those that were saved; the run cannot be resumed."
+                f"{self._draws(chain.number)} is damaged: its draws have changed since they were saved. The run cannot be "
+                "resumed."
             )
         table = np.frombuffer(content, np.float64).reshape(draws, d + k)
         chain.restore(saved, table[:, :d].copy(), table[:, d:].copy())

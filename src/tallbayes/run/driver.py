@@ -142,13 +142,14 @@ def _check(chain: Chain) -> None:
     counters = chain.target.counters
     if counters[STATUS] == BOUND_EXCEEDED:
         raise CertificateError(
-            f"chain {chain.number}: the residual of row {int(counters[ROW])} exceeds its certified bound, so the run is void. "
-            "Please report this with the family, the row and the versions; fit with a full-data sampler such as 'nuts' meanwhile."
+            f"chain {chain.number}: the residual of row {int(counters[ROW])} exceeds its certified bound, so the run is "
+            "invalid. Please report this with the family, the row and the versions; meanwhile, use a full-data sampler such "
+            "as 'nuts'."
         )
     if counters[STATUS] == DIVERGED:
         raise ModelError(
-            f"chain {chain.number}: the chain ran away from the mode, beyond 1e8 posterior standard deviations. Give a smaller step= or "
-            "tolerance=, a larger subsample=, or use an exact sampler such as 'nuts'."
+            f"chain {chain.number}: the chain diverged, more than 1e8 posterior standard deviations from the mode. Give a "
+            "smaller step= or tolerance=, a larger subsample=, or use an exact sampler such as 'nuts'."
         )
     if chain.failed:
-        raise ModelError(f"chain {chain.number}: the log posterior is not finite at its start; give another init.")
+        raise ModelError(f"chain {chain.number}: the log posterior is not finite at its starting point; pass another init=.")

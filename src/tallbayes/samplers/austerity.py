@@ -7,7 +7,7 @@ s_l the standard deviation of Delta_i, and
 
 F the law of Student; otherwise read more rows, all n at last (Korattikara, Chen and Welling 2014; Bardenet, Doucet and Holmes
 2017, 6.2.2). The p-value is one-sided and not corrected for repeated looks. With skewed Delta_i the test is wrong however
-small epsilon is: setup checks the normality of the first look and a run that fails the check is warned of.
+small epsilon is: setup checks the normality of the first look, and a warning is issued if the check fails.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ class Austerity(SubsampledAcceptance):
     order: int = 0
     guarantee: ClassVar[Guarantee] = Guarantee(
         "HEURISTIC",
-        "no law is known to be invariant; a t-test takes the place of the full-data decision",
+        "the stationary distribution is unknown; a t-test replaces the full-data decision",
         assumed=("means of the rows of a look are normal", "repeated looks do not matter"),
         checked=("normality of the first look at pilot pairs",),
     )
-    cost: ClassVar[str] = "part of n; few far from the threshold"
+    cost: ClassVar[str] = "part of the rows; few if the decision is clear"
     name: ClassVar[str] = "austerity"
     Info: ClassVar[type] = Info
 
@@ -99,7 +99,7 @@ class Austerity(SubsampledAcceptance):
         super().check()
         check_looks(self.batch, self.growth, least=30)
         if not 0.0 < self.epsilon < 0.5:
-            raise OptionError(f"epsilon is the level of a one-sided test, between 0 and 0.5; got {self.epsilon}.")
+            raise OptionError(f"epsilon is the level of a one-sided test and must be between 0 and 0.5; got {self.epsilon}.")
 
     def rule(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str, dict[str, Any]]:
         """Looks, their critical values, and the check of normality."""
@@ -109,7 +109,7 @@ class Austerity(SubsampledAcceptance):
         critical = student.isf(self.epsilon, np.maximum(sizes - 1, 1))
         found = pilot(model, mode, self.order, self.move, seed)
         notes = {**normality(found, self.batch, seed), "pilot_evaluations": found.evaluations}
-        return TTest(sizes, critical), f"t-tests at level {self.epsilon} from {sizes[0]:,} rows on, as asked", notes
+        return TTest(sizes, critical), f"t-tests at level {self.epsilon} from {sizes[0]:,} rows on, as requested", notes
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Cost and normality."""

@@ -5,7 +5,7 @@ The law on parameters and row numbers u that every transition leaves invariant i
     L-hat(theta; u) p(theta) p(u),   log L-hat = l-hat - s^2/2,
 
 the penalty estimator of a difference estimator with Taylor control variates. theta' comes from a proposal and u' from u with one
-of G blocks drawn anew; both are accepted with probability min{1, L-hat(theta'; u') p(theta') q / (L-hat(theta; u) p(theta))}.
+of G blocks redrawn; both are accepted with probability min{1, L-hat(theta'; u') p(theta') q / (L-hat(theta; u) p(theta))}.
 Estimates at successive states then have a correlation of 1 - 1/G, and their variance may be larger than without blocks. The
 estimate at the current state is kept, never made anew. Tran et al. (2016); Quiroz, Kohn, Villani and Tran (2019). ASYMPTOTIC.
 """
@@ -143,7 +143,7 @@ class BlockPseudoMarginal(Sampler):
     move: Move = field(default_factory=independence)
     CONTROLLED: ClassVar[Guarantee] = Guarantee(
         "ASYMPTOTIC",
-        "the law of the draws is within O(1/(n m^2)) of the posterior for m rows, in total variation",
+        "the distribution of the draws is within O(1/(n m^2)) of the posterior in total variation, for m rows",
         assumed=("the reference is near the mode of all rows", "the estimate of the log-likelihood is nearly normal"),
         checked=("variance of the estimate", "bias of the estimate at pilot points and draws", "distance from the reference"),
     )
@@ -154,19 +154,21 @@ class BlockPseudoMarginal(Sampler):
     )
     name: ClassVar[str] = "block-pseudo-marginal"
     Info: ClassVar[type] = Info
-    cost: ClassVar[str] = "m, chosen by a pilot"
+    cost: ClassVar[str] = "m rows, m set by a pilot run"
 
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""
         if self.order not in (None, 0, 1, 2):
-            raise OptionError(f"order of the control variates is 0, 1 or 2; got {self.order!r}.")
+            raise OptionError(f"order of the control variates must be 0, 1 or 2; got {self.order!r}.")
         if self.order is not None and self.rows == "learned":
-            raise OptionError("rows='learned' has no control variates, hence no order; leave it out, or use rows='weighted'.")
+            raise OptionError(
+                "rows='learned' does not use control variates, so order= has no effect; omit it, or use rows='weighted'."
+            )
         if self.rows not in ("uniform", "weighted", "learned"):
             raise unknown("rows", self.rows, ("uniform", "weighted", "learned"))
         if self.subsample is not None and self.subsample < 1:
             raise OptionError(
-                f"subsample must be a whole number of at least 1, or None to have it chosen; got {self.subsample!r}."
+                f"subsample must be a whole number of at least 1, or None to choose it automatically; got {self.subsample!r}."
             )
         if self.blocks < 1:
             raise OptionError(f"blocks must be a whole number of at least 1; got {self.blocks!r}.")
@@ -217,7 +219,9 @@ class BlockPseudoMarginal(Sampler):
         least = 2 * (model.dim + 1)
         size = max(least, m) if self.subsample is None else int(self.subsample)
         if size < least:
-            raise OptionError(f"subsample={size} is below 2 (d + 1) = {least}: so few rows know nothing of their variance.")
+            raise OptionError(
+                f"subsample={size} is below 2 (d + 1) = {least}: the variance cannot be estimated from so few rows. Use at least {least}."
+            )
         blocks = min(self.blocks, size)
         notes: dict[str, Any] = {
             "gamma": gamma,

@@ -6,7 +6,7 @@ At theta with proposal theta' and u ~ U(0, 1), the full-data decision is to acce
 
 Delta_i(theta, theta') the change of l_i - q_i, certified to be in a known range. Rows are drawn until a test decides on
 which side of psi the mean is. Acceptance probabilities then differ by delta at most for every pair, so if the full-data kernel is
-uniformly ergodic, |P^k(theta, .) - pi| <= A rho^k, the invariant law is within A delta / (1 - rho) of pi in total variation.
+uniformly ergodic, |P^k(theta, .) - pi| <= A rho^k, the stationary distribution is within A delta / (1 - rho) of pi in total variation.
 
 Rows are drawn without replacement (range: the largest bound of a row), or with replacement in proportion to their own bounds
 lambda_i: then Delta_i / lambda_i is in [-1, 1], its mean is sum Delta_i / sum lambda_i, and the mean bound replaces the largest.
@@ -61,7 +61,7 @@ class Confidence(SubsampledAcceptance):
     """Confidence sampler with a Taylor proxy of `order` 0 (none), 1 or 2.
 
     `delta` bounds the probability of a wrong decision. `bound` is "auto" or one of T1 to T9 (order 2), "lipschitz" (orders 0 and
-    1), "extremes" (normal samples), "oracle" (the true range, for studies: its passes are listed apart in
+    1), "extremes" (normal samples), "oracle" (the true range, for experiments: its passes are listed separately in
     `fit.meta["notes"]`) or "published" (that of the paper, logistic and gamma). `test` is one of
     `tallbayes.schemes.sequential_tests.NAMES`; `first` rows are drawn at first and `growth` times as many at each look; `power`
     is p of the levels of looks, 0 for delta / (j (j + 1)). `rows` are "weighted" (with replacement), "uniform" (without) or
@@ -91,10 +91,10 @@ class Confidence(SubsampledAcceptance):
     zero_draws: bool = True
     guarantee: ClassVar[Guarantee] = Guarantee(
         "TV-BOUND",
-        "each decision differs from the one on all rows with probability at most delta, given the pair",
+        "each decision differs from the one on all rows with probability at most delta, for every pair of states",
         assumed=(
-            "the proven bound of the derivatives of the family",
-            "uniform ergodicity of the full-data kernel, for a bound of the distance between the laws",
+            "the proven bound on the derivatives of the family",
+            "uniform ergodicity of the full-data kernel, which turns delta into a bound on the distance from the posterior",
         ),
         checked=("every residual read is within its bound",),
     )
@@ -116,24 +116,26 @@ class Confidence(SubsampledAcceptance):
             raise OptionError("bound='lipschitz' is for order=0 or 1; a proxy of order 2 has the bounds T1 to T9.")
         if self.rows == "weighted" and self.bound in ("extremes", "oracle", "published"):
             raise OptionError(
-                f"bound={self.bound!r} is one range for all rows; use rows='uniform', or another bound to weight."
+                f"bound={self.bound!r} is a single range for all rows; use rows='uniform', or another bound for weighted rows."
             )
         self._check_references()
 
     def _check_references(self) -> None:
         if self.refresh is not None and (not isinstance(self.refresh, int) or self.refresh < 1):
-            raise OptionError(f"refresh is a number of iterations, 1 or more, or None; got {self.refresh!r}.")
+            raise OptionError(f"refresh must be a number of iterations of at least 1, or None; got {self.refresh!r}.")
         if self.references is not None:
             points = tuple(tuple(float(x) for x in np.atleast_1d(point)) for point in self.references)
             if not points or len({len(p) for p in points}) != 1 or not np.isfinite(points).all():
-                raise OptionError("references are one or more points of equal length, of finite numbers.")
+                raise OptionError("references must be one or more points with finite coordinates, all of the same length.")
             object.__setattr__(self, "references", points)
         if self.refresh is not None and self.references is not None:
-            raise OptionError("refresh moves the reference, references gives fixed ones: choose one of them.")
+            raise OptionError("refresh= moves the reference and references= fixes it; use only one of them.")
         if self.moving and as_proposal(self.move).share > 0.0:
-            raise OptionError("a reference that moves needs move=random_walk(): other proposals are made around a fixed one.")
+            raise OptionError(
+                "a reference that moves needs move=random_walk(): other proposals are centred at a fixed reference."
+            )
         if self.moving and self.bound in ("T7", "T9"):
-            raise OptionError(f"bound {self.bound} has tables made at one reference; with refresh or references use 'T6'.")
+            raise OptionError(f"bound {self.bound} is computed at one fixed reference; with refresh= or references= use 'T6'.")
 
     @classmethod
     def published(cls, **options: Any) -> Confidence:
@@ -190,7 +192,7 @@ class Confidence(SubsampledAcceptance):
         if self.moving:
             if not isinstance(bound, FREE_OF_REFERENCE):
                 raise OptionError(
-                    f"bound {name} has tables made at one reference; with refresh or references use another bound."
+                    f"bound {name} is computed at one fixed reference; with refresh= or references= use another bound."
                 )
             points = [mode.reference] if self.references is None else [np.array(p) for p in self.references]
             if any(p.size != model.dim for p in points):
@@ -210,8 +212,8 @@ class Confidence(SubsampledAcceptance):
         if self.bound == "extremes" or (self.bound == "auto" and model.unit_scale_member is not None):
             if not model.family.plain_sample:
                 raise ModelError(
-                    f"{model.family.name} with unknown sigma has no certificate here; use sampler='exact-minibatch', which knows it "
-                    "from sufficient statistics, or sigma= a number."
+                    f"{model.family.name} with unknown sigma has no certified bound here; use sampler='exact-minibatch', which "
+                    "uses sufficient statistics, or give sigma=."
                 )
             return extremes(mode), "extremes"
         if self.bound == "published":
@@ -219,7 +221,7 @@ class Confidence(SubsampledAcceptance):
                 return published_gamma(mode), "published"
             if not model.family.published_bound:
                 raise ModelError(
-                    f"the paper has bounds for logistic and gamma models, not {model.family.name}; use bound='auto'."
+                    f"the published bounds are for logistic and gamma models, not {model.family.name}; use bound='auto'."
                 )
             return certify(mode, model.family.published_bound, seed=seed)
         if self.order < 2:

@@ -11,9 +11,9 @@ the whole ratio of q in every factor: wrong for asymmetric q.)
 Surrogate (Christen and Fox 2005; Quiroz, Tran, Villani and Kohn 2018): accept with probability
 
     min(1, e^(a)) min(1, e^(r - a)),    r the log ratio on all rows, a that of a surrogate: the Taylor proxy, plus, with
-    `subsample`, n times the mean of its residual gaps over rows drawn anew in every iteration, independently of theta.
+    `subsample`, n times the mean of its residual gaps over rows redrawn in every iteration, independently of theta.
 
-Accepted proposals have been read on all rows: at least the acceptance rate times n evaluations an iteration.
+Accepted proposals have been read on all rows: at least the acceptance rate times n evaluations per iteration.
 """
 
 from __future__ import annotations
@@ -179,10 +179,10 @@ class DelayedAcceptance(Sampler):
     move: Move = field(default_factory=random_walk)
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
-        "every transition leaves the posterior invariant; accepted proposals were read on all rows",
+        "targets the full-data posterior exactly; accepted proposals are evaluated on all rows",
         checked=("warm-up frozen",),
     )
-    cost: ClassVar[str] = "n for proposals that pass the first stage"
+    cost: ClassVar[str] = "all n rows for proposals that pass the first stage"
     name: ClassVar[str] = "delayed-acceptance"
     Info: ClassVar[type] = Info
 
@@ -192,19 +192,22 @@ class DelayedAcceptance(Sampler):
         if self.form not in FORMS:
             raise unknown("form", self.form, FORMS)
         if self.order not in (None, 0, 1, 2):
-            raise OptionError(f"order is that of the Taylor proxy, 0 (none), 1 or 2; got {self.order!r}.")
+            raise OptionError(f"order of the Taylor proxy must be 0 (none), 1 or 2; got {self.order!r}.")
         if self.form == "product" and self.order is not None:
-            raise OptionError("order belongs to form='surrogate'; the product form has no proxy. Leave it out.")
+            raise OptionError("order applies only to form='surrogate'; the product form has no proxy. Omit it.")
         if self.form == "surrogate" and self.batches is not None:
-            raise OptionError("batches belongs to form='product'; the surrogate has order= and subsample=. Leave it out.")
+            raise OptionError("batches applies only to form='product'; the surrogate has order= and subsample=. Omit it.")
         if self.subsample < 0:
-            raise OptionError(f"subsample is the rows of the surrogate, a whole number, 0 for none; got {self.subsample!r}.")
+            raise OptionError(
+                "subsample is the number of rows in the surrogate and must be a whole number, 0 for none; got "
+                f"{self.subsample!r}."
+            )
         if self.subsample and self.form == "product":
-            raise OptionError("subsample belongs to form='surrogate'; the product form has `batches`.")
+            raise OptionError("subsample applies only to form='surrogate'; the product form has batches=.")
         if self.form == "surrogate" and self.order == 0 and self.subsample == 0:
             raise OptionError("a surrogate needs a proxy or rows: order=1 or 2, or subsample of at least 1.")
         if self.batches is not None and self.batches < 1:
-            raise OptionError(f"batches is a whole number of at least 1; got {self.batches!r}.")
+            raise OptionError(f"batches must be a whole number of at least 1; got {self.batches!r}.")
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """The proxy, or the batches: rows in a random order, so that a sorted file does no harm."""
@@ -216,10 +219,10 @@ class DelayedAcceptance(Sampler):
             batches = min(10 if self.batches is None else self.batches, n)
             bounds = np.linspace(0, n, batches + 1).round().astype(np.int64)
             rule = ProductOptions(None, rng.permutation(n).astype(np.int32), bounds, 1.0 / batches)
-            why = f"{batches} batches of rows, rejecting at the first that is against, as asked"
+            why = f"{batches} batches of rows, stopping at the first rejection, as requested"
         else:
             rule = SurrogateOptions(None, min(self.subsample, n))
-            why = f"a surrogate of order {order} and {min(self.subsample, n):,} rows decides first, as asked"
+            why = f"a surrogate of order {order} and {min(self.subsample, n):,} rows decides first, as requested"
         values, rows = np.zeros(rule.bounds.size - 1 if isinstance(rule, ProductOptions) else 1), n if self.subsample else 0
 
         def blank(theta: np.ndarray) -> State:
@@ -236,7 +239,7 @@ class DelayedAcceptance(Sampler):
             share = float(np.mean(stats["acceptance_rate"])) / passed
             if share < STAGE_TWO:
                 warnings.append(
-                    f"the second stage rejected {1 - share:.0%} of the proposals that the surrogate had accepted, each read on all "
-                    "rows for nothing: raise order or subsample."
+                    f"the second stage rejected {1 - share:.0%} of the proposals that the surrogate had accepted, after "
+                    "reading all rows for each. Raise order or subsample."
                 )
         return Diagnosis(warnings=tuple(warnings))

@@ -1,4 +1,4 @@
-"""Exact minibatch Metropolis-Hastings: posterior draws that read a few rows an iteration, whatever n.
+"""Exact minibatch Metropolis-Hastings: posterior draws that read a few rows per iteration, whatever n.
 
 With residual energies U_i = -(l_i - q_i), dU_i = U_i(theta') - U_i(theta) and |dU_i| <= lambda_i(theta, theta') symmetric,
 draw independent s_i ~ Poisson(phi_i(theta, theta')) for any phi_i >= 0 with phi_i(theta, theta') - phi_i(theta', theta) = dU_i.
@@ -108,13 +108,13 @@ class ExactMinibatch(Sampler):
     chi: float | None = None
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
-        "every transition leaves the posterior invariant; rows are drawn at random under certified bounds",
-        assumed=("the proven bound of the third derivative of the family", "arithmetic in double precision"),
+        "targets the full-data posterior exactly; rows are drawn at random under certified bounds",
+        assumed=("the proven bound on the third derivative of the family", "arithmetic in double precision"),
         checked=("every residual read is within its bound",),
     )
     name: ClassVar[str] = "exact-minibatch"
     Info: ClassVar[type] = Info
-    cost: ClassVar[str] = "a few rows, whatever n"
+    cost: ClassVar[str] = "a few rows, independent of n"
     streams: ClassVar[bool] = True
 
     def check(self) -> None:
@@ -124,7 +124,7 @@ class ExactMinibatch(Sampler):
         if self.bound != "auto" and self.bound not in NAMES:
             raise unknown("bound", self.bound, [*NAMES, "auto"])
         if self.chi is not None and self.rate != "tuna":
-            raise OptionError(f"chi belongs to rate='tuna'; rate={self.rate!r} has no such number.")
+            raise OptionError(f"chi applies only to rate='tuna'; rate={self.rate!r} does not use it.")
         if self.chi is not None and not self.chi >= 0.0:
             raise OptionError(f"chi must be at least 0; got {self.chi}.")
         as_proposal(self.move)
@@ -152,7 +152,7 @@ class ExactMinibatch(Sampler):
         whitening = whitening_of(mode)
         if model.unit_scale_member is not None:
             certified = Certified(whitening, gaussian_moments(mode), Zero())
-            why = "a Gaussian likelihood is known from its sufficient statistics: no rows are read"
+            why = "the Gaussian likelihood follows from sufficient statistics, so no rows are read"
         else:
             bound, name = certify(mode, self.bound, seed=seed)
             certified = Certified(whitening, taylor(mode), bound)

@@ -9,7 +9,7 @@ O(d^2); L_i is needed where z_i = 1 only. Any move of theta given z alternates w
 
 * implicit (their Algorithm 2, whose line 10 must read L~/q > u): dark rows are proposed to brighten at rate q_i and accepted with
   probability min(1, L~_i / q_i), bright ones darken with probability min(1, q_i / L~_i), L~ = L/B - 1;
-* explicit: a share of the z drawn anew, at random with or without replacement, or in order (a sweep).
+* explicit: a share of the z redrawn, at random with or without replacement, or in order (a sweep).
 
 Bounds and rates are frozen before warm-up. EXACT.
 """
@@ -43,8 +43,8 @@ RESAMPLE = ("implicit", "explicit", "explicit-without", "sweep")
 GRADIENT_MOVES = ("mala", "hmc", "nuts")
 _EXCESS = {False: 0.2, True: 1.0}  # moves without gradients take so many iterations to renew theta that z keeps up
 _DRAWS = 16  # of the Laplace fit, for the expected brightness of rows
-_STICKY = 20.0  # iterations a row may stay bright before it is worth a word
-_FLOOR = 2.0  # rows without expected brightness proposed an iteration, all together: every row must have its turn
+_STICKY = 20.0  # iterations per row may stay bright before it is worth a word
+_FLOOR = 2.0  # rows without expected brightness proposed per iteration, all together: every row must have its turn
 
 
 class Info(NamedTuple):
@@ -178,13 +178,13 @@ class Firefly(Sampler):
     fraction: float | None = None
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
-        "every transition leaves the posterior invariant; rows are read where their light is on, under proven lower bounds",
+        "targets the full-data posterior exactly; only bright rows are read, under proven lower bounds",
         assumed=("the proven lower bound of the family", "arithmetic in double precision"),
         checked=("no row read lies below its bound",),
     )
     name: ClassVar[str] = "firefly"
     Info: ClassVar[type] = Info
-    cost: ClassVar[str] = "about d rows with a tuned bound, whatever n"
+    cost: ClassVar[str] = "about d rows with a tuned bound, independent of n"
 
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""
@@ -194,25 +194,27 @@ class Firefly(Sampler):
             raise unknown("resample", self.resample, RESAMPLE)
         for name, value in (("rate", self.rate), ("fraction", self.fraction)):
             if value is not None and not 0.0 < value <= 1.0:
-                raise OptionError(f"{name} is a probability above 0; got {value}.")
+                raise OptionError(f"{name} must be a probability above 0; got {value}.")
         if self.excess is not None and (self.rate is not None or self.resample != "implicit"):
-            raise OptionError("excess belongs to resample='implicit' with a rate for each row; leave out rate.")
+            raise OptionError("excess applies only to resample='implicit' with one rate per row; omit rate.")
         if self.fraction is not None and self.resample == "implicit":
             raise OptionError(
-                "fraction belongs to explicit resampling; resample='implicit' has rate= or excess=. Leave it out."
+                "fraction applies only to explicit resampling; resample='implicit' has rate= or excess=. Omit it."
             )
         if self.rate is not None and self.resample != "implicit":
-            raise OptionError(f"rate belongs to resample='implicit'; resample={self.resample!r} has fraction=.")
+            raise OptionError(f"rate applies only to resample='implicit'; resample={self.resample!r} has fraction=.")
         if self.excess is not None and not (self.excess > 0.0 and math.isfinite(self.excess)):
-            raise OptionError(f"excess multiplies the expected brightness of a row, so it is positive; got {self.excess}.")
+            raise OptionError(f"excess multiplies the expected brightness of a row and must be positive; got {self.excess}.")
         if self.xi is not None and self.bound != "untuned":
-            raise OptionError(f"xi belongs to bound='untuned'; bound={self.bound!r} has no such number.")
+            raise OptionError(f"xi applies only to bound='untuned'; bound={self.bound!r} does not use it.")
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Sum the bounds (one pass), estimate the brightness of every row (16 passes), make the classes of rates."""
         n = model.data.n
         if n >= 2**31:
-            raise OptionError(f"Firefly keeps row numbers of 32 bits, fewer than 2,147,483,648 rows; got {n:,}.")
+            raise OptionError(
+                f"Firefly supports fewer than 2,147,483,648 rows, because it stores row numbers in 32 bits; got {n:,}."
+            )
         bound, label = lower_bounds.lower_bound(mode, self.bound, self.xi)
         share = lower_bounds.brightness(mode, bound, _DRAWS, seed)
         expected = float(share.sum())
@@ -238,7 +240,7 @@ class Firefly(Sampler):
         notes, warnings = {"bright_share": share, "rows_never_looked_at": never}, []
         if share > 0.5:
             warnings.append(
-                f"{100 * share:.0f} % of the rows are bright: the bound is loose, and all rows at once would cost less. "
+                f"{100 * share:.0f} % of the rows are bright: the bound is loose, and a full-data sampler would cost less. "
                 + ("Use bound='tuned', or a full-data sampler." if self.bound == "untuned" else "Use a full-data sampler.")
             )
         if draws < 20 or not np.ptp(stats["bright"]) > 0:
@@ -252,7 +254,8 @@ class Firefly(Sampler):
         if stays > _STICKY and stays > 0.02 * draws * outcome.thin:
             warnings.append(
                 f"a bright row stays bright for {stays:.0f} iterations on average, and the bright count has an inefficiency of "
-                f"{factor:.0f}: theta follows the few rows that are lit. Raise {remedy}, or use 'exact-minibatch' or 'nuts'."
+                f"{factor:.0f}: theta moves slowly because the set of bright rows changes slowly. Raise {remedy}, or use "
+                "'exact-minibatch' or 'nuts'."
             )
         return Diagnosis(notes, tuple(warnings)) + light_mixing(self.move, theta, outcome.thin, remedy)
 

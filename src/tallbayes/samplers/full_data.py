@@ -1,4 +1,4 @@
-"""Full-data MCMC: any move on log p(theta) + sum_i l_i(theta), which it leaves invariant. EXACT, n evaluations or more a step.
+"""Full-data MCMC: any move on log p(theta) + sum_i l_i(theta), which it leaves invariant. EXACT, n evaluations or more per step.
 
 The baseline of every comparison, and the fallback where subsampling does not pay.
 """
@@ -189,7 +189,7 @@ class FullData(Sampler):
 
     move: Move = field(default_factory=nuts)
     guarantee: ClassVar[Guarantee] = Guarantee(
-        "EXACT", "every transition leaves the posterior invariant; all rows are read", checked=("warm-up frozen",)
+        "EXACT", "targets the full-data posterior exactly; all rows are read", checked=("warm-up frozen",)
     )
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "mh": {"move": random_walk()},
@@ -199,7 +199,7 @@ class FullData(Sampler):
         "slice": {"move": slice_move()},
     }
     Info: ClassVar[type] = MoveInfo
-    cost: ClassVar[str] = "n a density evaluation"
+    cost: ClassVar[str] = "all n rows per density evaluation"
     any_rows: ClassVar[bool] = True
 
     @property
@@ -218,15 +218,16 @@ class FullData(Sampler):
             assert isinstance(mode, HierarchicalMode) and isinstance(model, HierarchicalModel)
             if model.nuisances:
                 raise ModelError(
-                    "nuts does not serve a hierarchical gaussian model with unknown sigma; use 'minibatch-gibbs', or give sigma=."
+                    "nuts does not support a hierarchical gaussian model with unknown sigma; use 'minibatch-gibbs', or give "
+                    "sigma=."
                 )
             total = model.dim + model.level_count
             if total > MOST_PARAMETERS:
                 raise ModelError(
-                    f"nuts holds a matrix over all parameters and levels, and this model has {total:,} of them, more than "
+                    f"nuts stores a matrix over all parameters and levels, and this model has {total:,} of them, more than "
                     f"{MOST_PARAMETERS:,}. Use 'minibatch-gibbs', or a coarser factor."
                 )
             return Setup(
-                model, NonCentredPolicy(self.move, mode), why=f"full-data {self.name} in non-centred coordinates, as asked"
+                model, NonCentredPolicy(self.move, mode), why=f"full-data {self.name} in non-centred coordinates, as requested"
             )
-        return Setup(model, MovePolicy(self.move, mode), why=f"full-data {self.name}, as asked")
+        return Setup(model, MovePolicy(self.move, mode), why=f"full-data {self.name}, as requested")

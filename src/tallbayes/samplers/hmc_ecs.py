@@ -173,8 +173,8 @@ def require_near(mode: Mode, radius: float) -> None:
         distance > radius and not kinks_of(mode.model.prior_terms).where.size
     ):  # at a kink the gradient is not that of the posterior
         raise ModelError(
-            f"the reference is about {distance:,.3g} posterior standard deviations from the mode, and HMC-ECS stays within {radius:.3g} "
-            "of it. Leave out mode=, use recentre=2, or a full-data sampler such as 'nuts'."
+            f"the reference is about {distance:,.3g} posterior standard deviations from the mode, and HMC-ECS stays within "
+            f"{radius:.3g} of it. Leave out mode=, use recentre=2, or a full-data sampler such as 'nuts'."
         )
 
 
@@ -202,14 +202,14 @@ class SubsamplingPolicy(Policy):
             if positive < likelihood_estimates.LEAST_POSITIVE:
                 raise ModelError(
                     f"only {100 * positive:.0f} % of the likelihood estimates are positive at the end of warm-up, below "
-                    f"{100 * likelihood_estimates.LEAST_POSITIVE:.0f} %: signed "
-                    "averages would be noise. Raise products= or batch=, or use 'hmc-ecs'."
+                    f"{100 * likelihood_estimates.LEAST_POSITIVE:.0f} %: signed averages would be too noisy. Raise products= "
+                    "or batch=, or use 'hmc-ecs'."
                 )
         wall = float((info["wall"] > 0).mean())
         if 2 * end > warmup and draws.shape[0] >= 10 and wall > _ABORT:
             raise ModelError(
                 f"{100 * wall:.0f} % of the iterations of a warm-up window met the wall around the reference: the estimated "
-                "posterior is not near it. Use recentre=2, more rows (subsample=, products=), or a full-data sampler such as 'nuts'."
+                "posterior lies far from it. Use recentre=2, more rows (subsample=, products=), or 'nuts'."
             )
         return tuning.update_step(self.move, state, info["acceptance_rate"])
 
@@ -229,7 +229,7 @@ class HMCECS(Sampler):
     `estimator` is "perturbed" or "signed", `move` hmc() or nuts(), `order` that of the control variates, `rows` "uniform" or
     "weighted" (drawn by their whitened norms), `mass` "full" (Hessian of all rows) or "conditional" (of the rows in use; differs
     for order below 2). The perturbed estimator draws `subsample` rows, by default so many that Var log L-hat is about `variance` (1),
-    in `blocks` blocks (100). The signed one has `products` of minibatches of `batch` rows (30), of which `refreshed` are drawn anew in an
+    in `blocks` blocks (100). The signed one has `products` of minibatches of `batch` rows (30), of which `refreshed` are redrawn in an
     iteration, `pilot` rows (200) that centre it, and `shift` (1); sizes left out are chosen by a pilot at the least cost.
     `recentre` moves the reference to the mean of a pilot chain so many times: for a reference that is not the mode of all rows.
 
@@ -260,14 +260,14 @@ class HMCECS(Sampler):
 
     NEARLY: ClassVar[Guarantee] = Guarantee(
         "ASYMPTOTIC",
-        "the law of the draws is within O(1/(n m^2)) of the posterior for m rows, in total variation",
+        "the distribution of the draws is within O(1/(n m^2)) of the posterior in total variation, for m rows",
         assumed=("the reference is near the mode of all rows", "the estimate of the log-likelihood is nearly normal"),
         checked=("variance of the estimate", "bias of the estimate at pilot points and draws", "distance from the reference"),
     )
     EXACT_SIGNED: ClassVar[Guarantee] = Guarantee(
         "EXACT-SIGNED",
-        "averages weighted by the sign of the likelihood estimate are consistent for the posterior within a wall far from the mode",
-        assumed=("signs are mostly positive, so that averages have a finite variance in practice",),
+        "averages weighted by the sign of the estimate are consistent for the posterior within a wall far from the mode",
+        assumed=("most signs are positive, so averages have a finite variance in practice",),
         checked=("share of positive signs",),
     )
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -282,9 +282,9 @@ class HMCECS(Sampler):
         if self.estimator not in ("perturbed", "signed"):
             raise unknown("estimator", self.estimator, ("perturbed", "signed"))
         if self.move.name not in ("hmc", "nuts"):
-            raise OptionError(f"HMC-ECS moves by tallbayes.moves.hmc() or nuts(); got {self.move.name!r}.")
+            raise OptionError(f"HMC-ECS requires move=tallbayes.moves.hmc() or nuts(); got {self.move.name!r}.")
         if self.order not in (0, 1, 2):
-            raise OptionError(f"order of the control variates is 0, 1 or 2; got {self.order!r}.")
+            raise OptionError(f"order of the control variates must be 0, 1 or 2; got {self.order!r}.")
         if self.rows not in ("uniform", "weighted"):
             raise unknown("rows", self.rows, ("uniform", "weighted"))
         if self.mass not in ("full", "conditional"):
@@ -292,7 +292,7 @@ class HMCECS(Sampler):
         for name in ("subsample", "products", "refreshed", "blocks", "batch", "pilot"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise OptionError(f"{name} must be a whole number of at least 1, or None to have it chosen; got {value!r}.")
+                raise OptionError(f"{name} must be a whole number of at least 1, or None (automatic); got {value!r}.")
         if self.recentre < 0:
             raise OptionError(f"recentre must be a whole number of at least 0; got {self.recentre!r}.")
         for name in ("variance", "shift"):
@@ -305,7 +305,7 @@ class HMCECS(Sampler):
                 own = ", ".join(f"{k}=" for k in (SIGNED if other == "perturbed" else PERTURBED))
                 raise OptionError(f"{name}= belongs to estimator={other!r}; the {self.estimator} one has {own}.")
         if self.estimator == "signed" and self.mass == "conditional":
-            raise OptionError("mass='conditional' belongs to estimator='perturbed'; use mass='full'.")
+            raise OptionError("mass='conditional' applies only to estimator='perturbed'; use mass='full'.")
         if self.products is not None and self.refreshed is not None and self.refreshed > self.products:
             raise OptionError(f"refreshed={self.refreshed} exceeds products={self.products}.")
 

@@ -175,13 +175,13 @@ class Informed(Sampler):
     move: Move = field(default_factory=random_walk)
     guarantee: ClassVar[Guarantee] = Guarantee(
         "HEURISTIC",
-        "draws follow sub-posteriors of subsets that resemble all rows in some statistics; no distance to the posterior is known",
-        assumed=("the statistics tell how a subset shifts the posterior", "theta forgets a subset faster than it changes"),
+        "draws follow sub-posteriors of subsets that resemble all rows in some statistics; their error is unknown",
+        assumed=("statistics predict how a subset shifts the posterior", "theta adapts faster than the subset changes"),
         checked=("refresh rate", "variances against the Laplace fit"),
     )
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"informed": {"scaled": True}, "lwa": {"scaled": False}}
     Info: ClassVar[type] = Info
-    cost: ClassVar[str] = "m chosen rows, 2 m when the subset changes"
+    cost: ClassVar[str] = "m selected rows, 2m when the subset changes"
     any_rows: ClassVar[bool] = True
 
     def check(self) -> None:
@@ -215,7 +215,7 @@ class Informed(Sampler):
             and self.subset == "informed"
         ):
             raise OptionError(
-                "statistics of your own need bandwidth= (or inverse_temperature=): only scores have a known scale."
+                "custom statistics need bandwidth= (or inverse_temperature=), because only scores have a known scale."
             )
 
     @property
@@ -228,7 +228,7 @@ class Informed(Sampler):
         window = self.rows == "window" or not model.exchangeable
         if self.rows == "swap" and window:
             raise OptionError(
-                f"rows='swap' needs independent rows, which a {model.family.name} model has not; use rows='window'."
+                f"rows='swap' needs independent rows, which a {model.family.name} model does not have; use rows='window'."
             )
         for name in ("swaps",) if window else ("local", "rate"):
             if getattr(self, name) is not None:
@@ -261,7 +261,7 @@ class Informed(Sampler):
         settle = 1000 + 20 * math.isqrt(m)  # about sqrt(m) accepted swaps bring Delta from a uniform subset's to its law
         fixed = InformedOptions(0, scheme, SUBSETS[self.subset], penalty, power, self.repeats, settle)
         policy = InformedPolicy(self.move, mode, power * m / n, fixed, blank_subset(scheme, table))
-        why = f"{self.name} with {m:,} of {n:,} rows, {self.subset} {notes['rows']} subsets, as asked"
+        why = f"{self.name} with {m:,} of {n:,} rows, {self.subset} {notes['rows']} subsets, as requested"
         return Setup(model, policy, table, why, notes)
 
     def _size(self, n: int, dim: int) -> int:
@@ -274,7 +274,7 @@ class Informed(Sampler):
         if self.statistics == "score":
             return subset_statistics.score_features(mode)
         if isinstance(self.statistics, str):
-            raise OptionError(f"statistics={self.statistics!r} are of a series; for independent rows use 'score' or f(x, y).")
+            raise OptionError(f"statistics={self.statistics!r} apply only to a series; for independent rows use f(x, y).")
         return subset_statistics.row_features(model, self.statistics)
 
     def _windows(self, model: Model, mode: Mode, first: int, m: int) -> subset_statistics.WindowDistances:
@@ -307,21 +307,21 @@ class Informed(Sampler):
         warnings = []
         if self.subset == "informed" and rate < _RARE:
             warnings.append(
-                f"the subset was refreshed in {100 * rate:.2g} % of iterations, so the draws know few subsets; lower "
+                f"the subset was refreshed in {100 * rate:.2g} % of iterations, so the draws come from few subsets; lower "
                 "inverse_temperature (raise bandwidth), or raise subsample."
             )
         if setup.notes.get("startup", 0.0) > _STARTUP:
             warnings.append(
-                f"{100 * setup.notes['startup']:.2g} % of the start of a window's recursion is left at the window; give the model a "
-                "longer lead=."
+                f"{100 * setup.notes['startup']:.2g} % of the initial value of a window's recursion remains at the window; "
+                "give the model a longer lead=."
             )
         if ratio > _WIDE:
             m, n = setup.notes["subsample"], setup.model.data.n
             reason = "subsets shift the posterior; raise subsample or inverse_temperature."
             if not self.scaled:
                 reason = (
-                    f"LWA draws from the posterior of {m:,} rows, not of all {n:,}. Use 'informed', which scales sub-posteriors to all "
-                    "rows, or an exact sampler."
+                    f"LWA draws from the posterior of {m:,} rows, not of all {n:,}. Use 'informed', which scales "
+                    "sub-posteriors to all rows, or an exact sampler."
                 )
             warnings.append(f"the draws have up to {ratio:.3g} times the variance of the Laplace fit: {reason}")
         return Diagnosis(notes, tuple(warnings))
@@ -380,8 +380,8 @@ class MissingStatistics:
     def __call__(self, *arguments: Any) -> Any:
         """A checkpoint cannot hold a function."""
         raise ModelError(
-            f"the statistics of this run were the function {self.name!r}, which a file cannot hold, so it cannot be resumed; "
-            "run tallbayes.sample again with the function."
+            f"the statistics of this run were the function {self.name!r}, which cannot be stored in a file, so the run cannot "
+            "be resumed; call tallbayes.sample again with the function."
         )
 
 

@@ -59,22 +59,22 @@ class MHSubLhd(SubsampledAcceptance):
     range: str = "auto"
     guarantee: ClassVar[Guarantee] = Guarantee(
         "TV-BOUND",
-        "each decision differs from the one on all rows with probability at most delta, given the pair",
+        "each decision differs from the one on all rows with probability at most delta, for every pair of states",
         assumed=(
-            "the proven bound of the slope of the family, or the range of the sample",
-            "uniform ergodicity of the full-data kernel, for a bound of the distance between the laws",
+            "the proven bound on the slope of the family, or the range of the sample",
+            "uniform ergodicity of the full-data kernel, which turns delta into a bound on the distance from the posterior",
         ),
         checked=("every log-likelihood ratio read is within its range",),
     )
     name: ClassVar[str] = "mhsublhd"
-    cost: ClassVar[str] = "a share of n, often most of it"
+    cost: ClassVar[str] = "a share of the rows, often most of them"
     Info: ClassVar[type] = Info
 
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""
         super().check()
         if self.order != 0:
-            raise OptionError("MHSubLhd has no proxy (order=0); Confidence has one.")
+            raise OptionError("MHSubLhd does not support a proxy (order=0); use Confidence for a proxy.")
         if self.bound not in BOUNDS:
             raise unknown("bound", self.bound, BOUNDS)
         if self.range not in RANGES:

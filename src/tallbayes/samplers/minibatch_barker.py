@@ -84,7 +84,7 @@ def _decide(rng: np.random.Generator, target: Any, rule: Barker, pair: Pair, inf
 
 @dataclass(frozen=True)
 class MinibatchBarker(SubsampledAcceptance):
-    """Barker's rule with subsampling noise: `batch` rows at first, `growth` times as many a look until the noise is below one.
+    """Barker's rule with subsampling noise: `batch` rows at first, `growth` times as many at each look until the noise is below one.
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -100,11 +100,12 @@ class MinibatchBarker(SubsampledAcceptance):
     growth: float = 1.5
     guarantee: ClassVar[Guarantee] = Guarantee(
         "HEURISTIC",
-        "the posterior is invariant up to 5e-6 in an acceptance probability if means of rows are normal; they are nearly normal",
+        "the posterior is invariant up to 5e-6 in an acceptance probability if means of rows are normal; they are nearly "
+        "normal",
         assumed=("means of the rows read are normal",),
         checked=("Berry-Esseen distance of every decision",),
     )
-    cost: ClassVar[str] = "until the noise of the log ratio is below 1"
+    cost: ClassVar[str] = "rows until the noise of the log ratio is below 1"
     name: ClassVar[str] = "minibatch-barker"
     Info: ClassVar[type] = Info
     coupled: ClassVar[bool] = False
@@ -119,7 +120,7 @@ class MinibatchBarker(SubsampledAcceptance):
         """Looks and correction."""
         atoms, probability = correction()
         sizes = looks(self.batch, self.growth, model.data.n)
-        return Barker(sizes, atoms, np.cumsum(probability)), "Barker's rule with a correction of the noise, as asked", {}
+        return Barker(sizes, atoms, np.cumsum(probability)), "Barker's rule with a correction of the noise, as requested", {}
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Cost, and noise that may be far from normal."""
@@ -131,7 +132,7 @@ class MinibatchBarker(SubsampledAcceptance):
         return shared + Diagnosis(
             warnings=(
                 f"in {share:.0%} of decisions the noise may be far from normal (Berry-Esseen distance "
-                f"{float(np.median(stats['berry_esseen'][doubtful])):.2f} in the median of them): log ratios have heavy tails; "
-                "use 'exact-minibatch' or 'confidence', or a larger batch.",
+                f"{float(np.median(stats['berry_esseen'][doubtful])):.2f} in the median of them): the log ratios have heavy "
+                "tails. Use 'exact-minibatch' or 'confidence', or a larger batch.",
             )
         )

@@ -205,12 +205,13 @@ class ModeJumping(Sampler):
     name: ClassVar[str] = "mode-jumping"
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
-        "every transition leaves the posterior invariant, also between modes; rows are drawn at random under certified bounds, or all read",
-        assumed=("the proven bound of the third derivative of the family", "arithmetic in double precision"),
+        "targets the full-data posterior exactly, also between modes; rows are drawn at random under certified bounds, or all "
+        "read",
+        assumed=("the proven bound on the third derivative of the family", "arithmetic in double precision"),
         checked=("every residual read is within its bound",),
     )
     Info: ClassVar[type] = Info
-    cost: ClassVar[str] = "a few rows, whatever n; all rows where there is no bound"
+    cost: ClassVar[str] = "a few rows, independent of n; all rows if there is no bound"
     crosses_modes: ClassVar[bool] = True
 
     def check(self) -> None:
@@ -227,8 +228,8 @@ class ModeJumping(Sampler):
         if count == 1 or changes >= FEW:
             return Diagnosis(notes)
         sentence = (
-            f"chains changed between the {count} modes {changes:,} times in all, so the shares of the modes are rough. Draw more, raise "
-            "jump=, or look at the modes one by one."
+            f"chains changed between the {count} modes {changes:,} times in total, so the estimated shares of the modes are "
+            "rough. Take more draws, raise jump=, or inspect the modes one by one."
         )
         return Diagnosis(notes, (sentence,))
 

@@ -102,7 +102,7 @@ def _step(rng: np.random.Generator, target: Target, options: NaiveOptions, state
 
 @dataclass(frozen=True)
 class NaiveSubsampling(Sampler):
-    """Metropolis-Hastings on a random `share` of the rows, drawn anew for every proposal; `estimator` "unbiased" or "biased".
+    """Metropolis-Hastings on a random `share` of the rows, redrawn for every proposal; `estimator` "unbiased" or "biased".
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -119,9 +119,10 @@ class NaiveSubsampling(Sampler):
     move: Move = field(default_factory=random_walk)
     guarantee: ClassVar[Guarantee] = Guarantee(
         "HEURISTIC",
-        "the law is p(theta) prod [w p_i^(1/w) + 1 - w], a mixture of the likelihoods of all subsets of rows, not the posterior",
+        "the draws follow p(theta) prod [w p_i^(1/w) + 1 - w], a mixture of the likelihoods of all subsets of rows, not the "
+        "posterior",
     )
-    cost: ClassVar[str] = "a fixed share of n"
+    cost: ClassVar[str] = "a fixed share of the rows"
     name: ClassVar[str] = "naive-subsampling"
     Info: ClassVar[type] = Info
 
@@ -131,7 +132,9 @@ class NaiveSubsampling(Sampler):
         if self.estimator not in ESTIMATORS:
             raise unknown("estimator", self.estimator, ESTIMATORS)
         if not 0.0 < self.share <= 1.0:
-            raise OptionError(f"share is the probability that a row is read, above 0 and at most 1; got {self.share}.")
+            raise OptionError(
+                f"share is the probability that a row is read and must be above 0 and at most 1; got {self.share}."
+            )
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """The variance of the estimate at the mode, from at most 200,000 rows."""
@@ -146,7 +149,7 @@ class NaiveSubsampling(Sampler):
             return State(theta, np.zeros_like(theta), 0.0, np.arange(n, dtype=np.int32))
 
         policy = ProposalPolicy(move, model.dim, options, blank)
-        why = f"a share of {self.share:g} of the rows, as asked"
+        why = f"a share of {self.share:g} of the rows, as requested"
         return Setup(model, policy, proxy_at(mode, 0), why, {"estimate_variance": variance})
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
@@ -156,8 +159,8 @@ class NaiveSubsampling(Sampler):
         accepted = float(np.mean(outcome.stats["acceptance_rate"]))
         if variance > 3.0:
             warnings.append(
-                f"the log-likelihood is estimated with a variance of {variance:.3g} at the mode, where 1 to 3 would be efficient; "
-                f"{accepted:.2%} of proposals were accepted. Neither the law nor the draws can be trusted: use 'exact-minibatch'."
+                f"the log-likelihood is estimated with a variance of {variance:.3g} at the mode, where 1 to 3 would be "
+                f"efficient; {accepted:.2%} of proposals were accepted. The draws cannot be trusted; use 'exact-minibatch'."
             )
         return Diagnosis(warnings=tuple(warnings))
 

@@ -133,9 +133,9 @@ def require_hope(n: int, subsample: int) -> int:
     """The subsample, unless it is many times what a decision on all rows reads."""
     if subsample > HOPELESS * n:
         raise ModelError(
-            f"noise exchange would read about {subsample:,} rows in every decision, {subsample / n:.0f} times the {n:,} there are, "
-            "because the log ratios of proposals vary too much from row to row. Use sampler='mh', which reads each row once, order=2, or "
-            "subsample= for a temperature below one."
+            f"noise exchange would read about {subsample:,} rows in every decision, {subsample / n:.0f} times the {n:,} there "
+            "are, because the log ratios of proposals vary too much from row to row. Use sampler='mh', which reads each row "
+            "once, order=2, or subsample= for a tempered posterior."
         )
     return subsample
 
@@ -144,7 +144,7 @@ def require_hope(n: int, subsample: int) -> int:
 class NoiseExchange(SubsampledAcceptance):
     """Subsampling noise in place of the uniform number of the decision; warm-up chooses `subsample` so that beta is about one.
 
-    Impractical, as its authors say: about n rows an iteration.
+    Impractical, as its authors note: it reads about n rows per iteration.
 
     >>> import tallbayes as tb
     >>> tb.samplers.NoiseExchange(subsample=300).guarantee.kind
@@ -158,7 +158,7 @@ class NoiseExchange(SubsampledAcceptance):
         "approximately the posterior to the power beta = 1.702 sqrt(t) / (n sigma), were sigma the same for all pairs",
         assumed=("means of the rows read are normal", "the spread of log ratios is the same for all pairs"),
     )
-    cost: ClassVar[str] = "of the order of n"
+    cost: ClassVar[str] = "on the order of n rows"
     name: ClassVar[str] = "noise-exchange"
     Info: ClassVar[type] = Info
     coupled: ClassVar[bool] = False
@@ -169,12 +169,15 @@ class NoiseExchange(SubsampledAcceptance):
         """Refuse what is out of range or contradicts itself."""
         super().check()
         if self.subsample is not None and (not isinstance(self.subsample, int) or self.subsample < 2):
-            raise OptionError(f"subsample is the rows of a decision, a whole number of at least 2; got {self.subsample!r}.")
+            raise OptionError(
+                "subsample is the number of rows per decision and must be a whole number of at least 2; got "
+                f"{self.subsample!r}."
+            )
 
     def rule(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str, dict[str, Any]]:
         """The subsample at the start."""
         if self.subsample is not None:
-            return Exchange(self.subsample), f"{self.subsample:,} rows with replacement, as asked", {}
+            return Exchange(self.subsample), f"{self.subsample:,} rows with replacement, as requested", {}
         found = pilot(model, mode, self.order, self.move, seed)
         subsample = require_hope(model.data.n, subsample_for(model.data.n, found.spread))
         notes = {"pilot_evaluations": found.evaluations, "pilot_sigma": found.spread, "pilot_subsample": subsample}
@@ -195,7 +198,7 @@ class NoiseExchange(SubsampledAcceptance):
             return shared
         return shared + Diagnosis(
             warnings=(
-                f"the draws are about those of the posterior to the power {beta:.2f} (median over iterations), because the "
+                f"the draws roughly follow the posterior raised to the power {beta:.2f} (median over iterations), because the "
                 f"subsample is {int(np.median(stats['rows'])):,} rows; it should be about {beta**-2:.3g} times that.",
             )
         )

@@ -67,9 +67,9 @@ def _decide(rng: np.random.Generator, target: Any, rule: Penalty, pair: Pair, in
 
 @dataclass(frozen=True)
 class PenaltyMH(SubsampledAcceptance):
-    """The penalty method: read from `batch` rows on, `growth` times as many a look, until the noise has at most `variance`.
+    """The penalty method: read from `batch` rows on, `growth` times as many at each look, until the noise has at most `variance`.
 
-    `variance=inf` keeps to `batch` rows. Without a proxy (`order=0`) nearly all rows are needed.
+    `variance=inf` always reads `batch` rows. Without a proxy (`order=0`) nearly all rows are needed.
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -86,11 +86,12 @@ class PenaltyMH(SubsampledAcceptance):
     growth: float = 1.5
     guarantee: ClassVar[Guarantee] = Guarantee(
         "HEURISTIC",
-        "the posterior is invariant if the noise of the log ratio is normal with known variance; it is nearly normal, and estimated",
+        "the posterior is invariant if the noise of the log ratio is normal with known variance; it is nearly normal, and "
+        "estimated",
         assumed=("means of the rows read are normal",),
         checked=("normality of the first look at pilot pairs",),
     )
-    cost: ClassVar[str] = "until the noise of the log ratio is about 1"
+    cost: ClassVar[str] = "rows until the noise of the log ratio is about 1"
     name: ClassVar[str] = "penalty-mh"
     Info: ClassVar[type] = Info
     coupled: ClassVar[bool] = False
@@ -100,14 +101,20 @@ class PenaltyMH(SubsampledAcceptance):
         super().check()
         check_looks(self.batch, self.growth, least=30)
         if not self.variance > 0.0:
-            raise OptionError(f"variance is that of the log ratio at which reading ends, positive; got {self.variance}.")
+            raise OptionError(
+                f"variance is the variance of the log ratio at which reading stops and must be positive; got {self.variance}."
+            )
 
     def rule(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str, dict[str, Any]]:
         """Looks, and the check of normality."""
         found = pilot(model, mode, self.order, self.move, seed)
         notes = {**normality(found, self.batch, seed), "pilot_evaluations": found.evaluations}
         sizes = looks(self.batch, self.growth, model.data.n)
-        return Penalty(sizes, float(self.variance)), f"penalty for noise of variance {self.variance:g} or less, as asked", notes
+        return (
+            Penalty(sizes, float(self.variance)),
+            f"penalty for noise of variance {self.variance:g} or less, as requested",
+            notes,
+        )
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Cost, and normality where there is noise to speak of."""

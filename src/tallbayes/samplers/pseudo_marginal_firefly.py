@@ -139,7 +139,7 @@ def log_variance(gap: np.ndarray, chance: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class PseudoMarginalFirefly(Sampler):
-    """Pseudo-marginal Firefly: a sampler to compare with; it needs bounds so tight that hardly a row is ever bright.
+    """Pseudo-marginal Firefly: included for comparison; it needs bounds so tight that almost no row is ever bright.
 
     `bound` as for `Firefly`; `move` any with a known proposal ratio.
 
@@ -158,7 +158,7 @@ class PseudoMarginalFirefly(Sampler):
     xi: float | None = None
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
-        "every transition leaves the posterior invariant; the likelihood is replaced by an unbiased positive estimate",
+        "targets the full-data posterior exactly; the likelihood is replaced by an unbiased positive estimate",
         assumed=("the proven lower bound of the family", "arithmetic in double precision"),
         checked=("variance of the log estimate below 10 at draws of the Laplace fit", "no row read lies below its bound"),
     )
@@ -171,7 +171,7 @@ class PseudoMarginalFirefly(Sampler):
         if self.bound not in lower_bounds.NAMES:
             raise unknown("bound", self.bound, lower_bounds.NAMES)
         if self.xi is not None and self.bound != "untuned":
-            raise OptionError(f"xi belongs to bound='untuned'; bound={self.bound!r} has no such number.")
+            raise OptionError(f"xi applies only to bound='untuned'; bound={self.bound!r} does not use it.")
         as_proposal(self.move)
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
@@ -181,14 +181,14 @@ class PseudoMarginalFirefly(Sampler):
         variance = _expected_variance(mode, bound, chance, seed)
         if variance > LARGEST_VARIANCE:
             raise ModelError(
-                f"the log of the estimated likelihood has a variance of {variance:.3g} under {label} bounds, and above 10 "
-                "pseudo-marginal chains hardly move; use 'firefly' or 'exact-minibatch'."
+                f"the log-likelihood estimate has a variance of {variance:.3g} under {label} bounds, and above 10 "
+                "pseudo-marginal chains rarely move; use 'firefly' or 'exact-minibatch'."
             )
         options = PseudoMarginalOptions(None, whitening_of(mode), classes_of(chance))
         policy = ProposalPolicy(
             as_proposal(self.move), model.dim, options, lambda theta: State(theta, np.zeros_like(theta), 0.0)
         )
-        why = f"pseudo-marginal Firefly with {label} bounds, {chance.sum():.3g} rows an iteration, log variance {variance:.3g}"
+        why = f"pseudo-marginal Firefly with {label} bounds, {chance.sum():.3g} rows per iteration, log variance {variance:.3g}"
         notes = {"bound": label, "log_variance": variance, "expected_rows": float(chance.sum())}
         return Setup(model, policy, bound, why, notes)
 

@@ -108,9 +108,9 @@ def _step(rng: np.random.Generator, target: Target, options: SeriesOptions, stat
 
 @dataclass(frozen=True)
 class RheeGlynn(Sampler):
-    """Rhee and Glynn's estimate in pseudo-marginal Metropolis-Hastings: exact, impractical, refused where it is hopeless.
+    """Rhee and Glynn's estimate in pseudo-marginal Metropolis-Hastings: exact but impractical, and refused where it cannot work.
 
-    `order` 0, 1 or 2 uses residuals of Taylor proxies, None the log-likelihoods as in the paper. `batch` rows a term (None: so
+    `order` 0, 1 or 2 uses residuals of Taylor proxies, None the log-likelihoods as in the paper. `batch` rows per term (None: so
     many that the variance of a term is 1, at least 10), `epsilon` of the law of the number of terms (None: so that both its cost and its
     variance stay small).
 
@@ -129,21 +129,23 @@ class RheeGlynn(Sampler):
     move: Move = field(default_factory=independence)
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
-        "every transition leaves the posterior invariant; the likelihood is estimated without bias and never negative",
+        "targets the full-data posterior exactly; the likelihood is estimated without bias and never negative",
         checked=("variance of a term of the series",),
     )
     name: ClassVar[str] = "rhee-glynn"
     Info: ClassVar[type] = Info
-    cost: ClassVar[str] = "n and more"
+    cost: ClassVar[str] = "n rows or more"
 
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""
         if self.order not in (None, 0, 1, 2):
             raise OptionError(f"order of the control variates is 0, 1 or 2, or None for none; got {self.order!r}.")
         if self.batch is not None and (not isinstance(self.batch, int | np.integer) or self.batch < 1):
-            raise OptionError(f"batch must be a whole number of at least 1, or None to have it chosen; got {self.batch!r}.")
+            raise OptionError(
+                f"batch must be a whole number of at least 1, or None to choose it automatically; got {self.batch!r}."
+            )
         if self.epsilon is not None and not (self.epsilon > 0.0 and math.isfinite(self.epsilon)):
-            raise OptionError(f"epsilon must be positive and finite, or None to have it chosen; got {self.epsilon!r}.")
+            raise OptionError(f"epsilon must be positive and finite, or None to choose it automatically; got {self.epsilon!r}.")
         as_proposal(self.move)
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
@@ -157,9 +159,9 @@ class RheeGlynn(Sampler):
         batch = max(10, math.ceil(gamma)) if self.batch is None else int(self.batch)
         if gamma / batch > LARGEST_VARIANCE or batch > MOST_BATCH * n:
             raise ModelError(
-                f"Rhee and Glynn's estimate is hopeless here: n^2 sigma^2 is {gamma / batch:.3g} with {batch:,} rows a term (at most "
-                f"{LARGEST_VARIANCE:g} with {MOST_BATCH * n:,} is accepted), and its relative variance grows exponentially in it. Use "
-                "'exact-minibatch', 'hmc-ecs' or a full-data sampler such as 'nuts'."
+                f"Rhee and Glynn's estimate is impractical here: n^2 sigma^2 is {gamma / batch:.3g} with {batch:,} rows per "
+                f"term (at most {LARGEST_VARIANCE:g} with {MOST_BATCH * n:,} is accepted), and its relative variance grows "
+                "exponentially in it. Use 'exact-minibatch', 'hmc-ecs' or a full-data sampler such as 'nuts'."
             )
         room = float(np.quantile([n * (d.mean() - d.min()) for d in samples], 0.95))
         epsilon = 0.5 / max(room, 1.0) if self.epsilon is None else float(self.epsilon)
@@ -167,6 +169,6 @@ class RheeGlynn(Sampler):
         blank = lambda theta: State(theta, np.zeros_like(theta), 0.0, 0.0)  # noqa: E731
         policy = ProposalPolicy(as_proposal(self.move), model.dim, options, blank, "accepted")
         notes = {"gamma": gamma, "batch": batch, "epsilon": epsilon, "room": room, "order": self.order}
-        why = f"Rhee-Glynn, {batch} rows a term and {1 / epsilon:.3g} terms on average, beside all {n:,} rows for the bound"
+        why = f"Rhee-Glynn, {batch} rows per term and {1 / epsilon:.3g} terms on average, in addition to all {n:,} rows for the bound"
         proxy = difference(mode, order, UniformRows(n), math.inf)
         return Setup(model, policy, proxy, why, notes)

@@ -5,7 +5,7 @@ In whitened coordinates with momentum r, friction C and g an unbiased estimate o
     w' = w + step r
     r' = r + step g(w') - step C r + N(0, 2 (C - B) step),
 
-repeated `steps` times an iteration; `refresh` draws a new momentum before each. B = 0, or step V / 2 with `corrected`, V the
+repeated `steps` times per iteration; `refresh` draws a new momentum before each. B = 0, or step V / 2 with `corrected`, V the
 covariance of the gradient's noise. There is no acceptance test. On a Gaussian posterior the stationary variance is
 
     (1 - step C / 2) (2 (C - B) + step V) / (C (2 - step C - step^2 / 2)) = 1 + step V / (2 C) + O(step^2)
@@ -121,7 +121,7 @@ class SGHMC(StochasticGradient):
     """Stochastic-gradient Hamiltonian Monte Carlo with friction.
 
     Options as for `SGLD`; a `step` is in posterior standard deviations. An iteration makes `steps` of them, by default those that
-    take a `time` of 1.2 (at most 200), and goes on with the momentum it has unless `refresh` is set.
+    take a `time` of 1.2 (at most 200), and keeps its momentum unless `refresh` is set.
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -140,7 +140,7 @@ class SGHMC(StochasticGradient):
     corrected: bool = False
     name: ClassVar[str] = "sghmc"
     Info: ClassVar[type] = Info
-    cost: ClassVar[str] = "the subsample a step"
+    cost: ClassVar[str] = "m rows per step, m the subsample"
 
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""

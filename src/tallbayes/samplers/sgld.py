@@ -102,7 +102,7 @@ def _step(rng: np.random.Generator, target: Target, options: LangevinOptions, st
 class SGLD(StochasticGradient):
     """Stochastic-gradient Langevin dynamics.
 
-    `order` of the control variates (0 none), `subsample` rows a step, drawn "uniform" or "weighted" by their whitened norms to
+    `order` of the control variates (0 none), `subsample` rows per step, drawn "uniform" or "weighted" by their whitened norms to
     the power order + 1. `step` is in posterior variances; None takes the largest of which the predicted relative error of variances
     is `tolerance`. With `decay`, step k is step (1 + k / `delay`)^-decay and weights the draw.
 
@@ -119,7 +119,7 @@ class SGLD(StochasticGradient):
     corrected: bool = False
     name: ClassVar[str] = "sgld"
     Info: ClassVar[type] = Info
-    cost: ClassVar[str] = "the subsample"
+    cost: ClassVar[str] = "m rows, m the subsample"
 
     def variances(self, noise: np.ndarray, step: float) -> np.ndarray:
         """(1 + step V / 4) / (1 - step / 4), or 1 where the noise is corrected."""

@@ -111,7 +111,7 @@ class SGNHT(StochasticGradient):
     injected: float = 1.0
     name: ClassVar[str] = "sgnht"
     Info: ClassVar[type] = Info
-    cost: ClassVar[str] = "the subsample"
+    cost: ClassVar[str] = "m rows, m the subsample"
 
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""

@@ -42,7 +42,7 @@ HOPELESS, MANY = 100.0, 10_000  # candidates in the time of a draw, in units of 
 class ZigZag(Sampler):
     """The Zig-Zag process with control variates and weighted rows.
 
-    `interval` is the time between draws, in posterior standard deviations at unit speed; None lets warm-up set it. `bound` is
+    `interval` is the time between draws, in posterior standard deviations at unit speed; by default warm-up sets it. `bound` is
     "T6", "T9" or "auto", as for `ExactMinibatch`.
 
     >>> import numpy as np, tallbayes as tb
@@ -59,13 +59,13 @@ class ZigZag(Sampler):
     bound: str = "auto"
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
-        "the process leaves the posterior invariant in continuous time; rows are drawn at random under certified rates",
-        assumed=("the proven bound of the third derivative of the family", "arithmetic in double precision"),
+        "targets the full-data posterior exactly, in continuous time; rows are drawn at random under certified rates",
+        assumed=("the proven bound on the third derivative of the family", "arithmetic in double precision"),
         checked=("every rate is within its bound",),
     )
     name: ClassVar[str] = "zigzag"
     Info: ClassVar[type] = Info
-    cost: ClassVar[str] = "a few rows, whatever n"
+    cost: ClassVar[str] = "a few rows, independent of n"
 
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""
@@ -79,8 +79,8 @@ class ZigZag(Sampler):
         prior = prior_rows(mode)
         if not model.linear:
             raise ModelError(
-                "Zig-Zag needs bounds of slopes, which third_derivative_bound= does not give; use 'exact-minibatch' with a bound, or "
-                "'hmc-ecs'."
+                "Zig-Zag needs bounds on slopes, which third_derivative_bound= does not give; use 'exact-minibatch' with a "
+                "bound, or 'hmc-ecs'."
             )
         bound, name = certify(mode, self.bound, seed=seed)
         policy = PathPolicy(mode, mode.factor.T @ mode.gradient, prior, self.interval)
@@ -90,12 +90,12 @@ class ZigZag(Sampler):
         events = rate + 3.0 * model.dim**1.5 * float(prior.weight.sum())
         if events > HOPELESS * max(model.data.n, MANY):
             raise ModelError(
-                f"the Zig-Zag process would have about {events:,.3g} candidate events in the time of a draw, "
-                f"{events / model.data.n:,.3g} times the {model.data.n:,} rows: with bound {name} the posterior is too far from normal. "
-                "Use a full-data sampler such as 'nuts'."
+                f"the Zig-Zag process would have about {events:,.3g} candidate events per draw, {events / model.data.n:,.3g} "
+                f"times the {model.data.n:,} rows: with bound {name} the posterior is too far from Gaussian. Use a full-data "
+                "sampler such as 'nuts'."
             )
-        why = f"Zig-Zag process with bound {name}, about {rate:.3g} candidate rows in a unit of time"
-        return Setup(model, policy, certified, why, {"candidate rows in a unit of time": float(rate)})
+        why = f"Zig-Zag process with bound {name}, about {rate:.3g} candidate rows per unit of time"
+        return Setup(model, policy, certified, why, {"candidate rows per unit of time": float(rate)})
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator
@@ -133,4 +133,4 @@ class ZigZag(Sampler):
 
 def _none(setup: Setup) -> bool:
     """Whether the likelihood is its proxy, so that no row is ever a candidate."""
-    return not setup.notes["candidate rows in a unit of time"] > 0.0
+    return not setup.notes["candidate rows per unit of time"] > 0.0

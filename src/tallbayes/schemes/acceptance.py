@@ -6,7 +6,7 @@ At theta with proposal theta', the full-data decision with u ~ U(0, 1) is
 
 Delta_i the change of l_i - q_i; without a proxy (order 0) that of l_i. The iteration is here; a sampler of this kind gives
 the rule, a NamedTuple that registers `decide`. Rows are drawn without replacement by a partial Fisher-Yates shuffle with fresh
-randomness of one permutation a chain: uniform whatever order the last iteration left, 4 bytes a row and chain.
+randomness of one permutation per chain: uniform whatever order the last iteration left, 4 bytes per row and chain.
 """
 
 from __future__ import annotations
@@ -151,11 +151,11 @@ def check_looks(batch: int, growth: float, least: int) -> None:
     """Refuse a first look that is too small for the approximation behind a rule, and a subsample that does not grow."""
     if not isinstance(batch, int) or batch < least:
         raise OptionError(
-            f"batch is the rows of the first look, a whole number of at least {least}: the normal approximation needs them; "
-            f"got {batch!r}."
+            f"batch is the number of rows of the first look and must be a whole number of at least {least} for the normal "
+            f"approximation to hold; got {batch!r}."
         )
     if not (1.0 < growth < np.inf):
-        raise OptionError(f"growth is the factor between looks, above 1; got {growth}.")
+        raise OptionError(f"growth is the factor between looks and must be above 1; got {growth}.")
 
 
 @init.register(AcceptanceOptions)
@@ -240,7 +240,7 @@ class SubsampledAcceptance(Sampler):
         """Refuse what is out of range or contradicts itself."""
         as_proposal(self.move)
         if self.order not in (0, 1, 2):
-            raise OptionError(f"order is that of the Taylor proxy, 0 (none), 1 or 2; got {self.order!r}.")
+            raise OptionError(f"order of the Taylor proxy must be 0 (none), 1 or 2; got {self.order!r}.")
 
     @abstractmethod
     def rule(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str, dict[str, Any]]:
@@ -277,7 +277,7 @@ def check_rows(model: Model) -> None:
     """Refuse more rows than 32 bits can number."""
     if model.data.n > MOST_ROWS:
         raise OptionError(
-            f"subsamples number at most {MOST_ROWS:,} rows, the data have {model.data.n:,}; use 'exact-minibatch'."
+            f"subsampling supports at most {MOST_ROWS:,} rows, and the data have {model.data.n:,}; use 'exact-minibatch'."
         )
 
 
@@ -288,8 +288,8 @@ def costs_more(outcome: Outcome) -> list[str]:
     if share <= 1.0:
         return []
     return [
-        f"an iteration cost {share:.2f} n evaluations on average, more than the n of plain Metropolis-Hastings "
-        f"(n = {n:,}): use sampler='mh', or a proxy of higher order."
+        f"the run took {share:.2f} n evaluations per iteration on average, more than the n of plain Metropolis-Hastings (n = "
+        f"{n:,}). Use sampler='mh', or a proxy of higher order."
     ]
 
 

@@ -147,11 +147,11 @@ def check_test(test: str, delta: float, growth: float, first: int, power: float)
     if test not in sequential_tests.NAMES:
         raise unknown("test", test, sequential_tests.NAMES)
     if not 0.0 < delta < 1.0:
-        raise OptionError(f"delta is the probability of a wrong decision, between 0 and 1; got {delta}.")
+        raise OptionError(f"delta is the probability of a wrong decision and must be between 0 and 1; got {delta}.")
     if not 1.0 < growth < np.inf:
         raise OptionError(f"growth multiplies the number of rows at each look and must exceed 1; got {growth}.")
     if not isinstance(first, int) or first < 1:
-        raise OptionError(f"first is the number of rows of the first look, 1 or more; got {first!r}.")
+        raise OptionError(f"first is the number of rows of the first look and must be at least 1; got {first!r}.")
     if power != 0.0 and not 1.0 < power < np.inf:
         raise OptionError(f"power must exceed 1, or be 0 for levels delta / (j (j + 1)); got {power}.")
 
@@ -169,7 +169,7 @@ def summarise(outcome: Outcome, order: int) -> Diagnosis:
         "largest residual / bound": float(np.max(stats["largest_ratio"], initial=0.0)),
     }
     if stats["oracle_evals"].any():
-        notes["evaluations by the oracle, in no other count"] = float(stats["oracle_evals"].sum())
+        notes["evaluations by the oracle, counted separately"] = float(stats["oracle_evals"].sum())
     if full <= 0.5:
         return Diagnosis(notes)
     remedy = "use sampler='exact-minibatch' or 'mh'" if order == 2 else "use a proxy, order=2"

@@ -62,7 +62,7 @@ class EstimatedPosterior(NamedTuple):
 
 @inlinable
 def control_values(target: Target[HasDifference], index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
-    """Residuals l_i - q_i of the indexed rows: one evaluation a row."""
+    """Residuals l_i - q_i of the indexed rows: one evaluation per row."""
     count(target, index.size, 0, index.size)
     residual_values(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out)
 
@@ -71,7 +71,7 @@ def control_values(target: Target[HasDifference], index: np.ndarray, theta: np.n
 def control_slopes(
     target: Target[HasDifference], index: np.ndarray, theta: np.ndarray, out: np.ndarray, slopes: np.ndarray
 ) -> None:
-    """The same with gradients, as derivatives in the linear predictors: one evaluation a row."""
+    """The same with gradients, as derivatives in the linear predictors: one evaluation per row."""
     count(target, index.size, index.size, index.size)
     residual_slopes(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out, slopes)
 
@@ -195,7 +195,7 @@ def first_rows(rng: np.random.Generator, target: Target[HasDifference], estimato
 def renewed_rows(
     rng: np.random.Generator, target: Target[HasDifference], estimator: Any, rows: Rows, theta: np.ndarray
 ) -> Rows:
-    """u with a part drawn anew: only that part is evaluated, at the same theta."""
+    """u with a part redrawn: only that part is evaluated, at the same theta."""
     index, scale, counts, origin = refreshed_rows(rng, estimator, target.proxy.scheme, rows.indices, rows.scale, rows.counts)
     values, slopes, place = _kept(rows, origin)
     fresh_values, fresh_slopes = np.empty(place.size), np.empty((place.size, slopes.shape[1]))

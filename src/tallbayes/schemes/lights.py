@@ -65,7 +65,7 @@ class Explicit(NamedTuple):
 
 @inlinable
 def lower_gaps(target: Target[HasLowerBound], index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
-    """Gaps log L - log B of the indexed rows to their lower bounds: one evaluation a row. A negative one ends the run."""
+    """Gaps log L - log B of the indexed rows to their lower bounds: one evaluation per row. A negative one ends the run."""
     count(target, index.size, 0, index.size)
     known_gaps(target, index, theta, out)
 
@@ -88,7 +88,7 @@ def _require_bounds(target: Target, index: np.ndarray, gap: np.ndarray) -> None:
 def bright_gradient(
     target: Target[HasLowerBound], index: np.ndarray, theta: np.ndarray, out: np.ndarray, gradient: np.ndarray
 ) -> None:
-    """Gaps of the indexed rows; the gradient of sum_j log(L/B - 1) is added to `gradient`: one evaluation a row."""
+    """Gaps of the indexed rows; the gradient of sum_j log(L/B - 1) is added to `gradient`: one evaluation per row."""
     count(target, index.size, index.size, index.size)
     log_odds_gradient(target.rows, target.proxy, index, np.ones(index.size), theta, out, gradient)
     _require_bounds(target, index, out)

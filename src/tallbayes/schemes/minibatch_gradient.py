@@ -40,7 +40,7 @@ class Controls(NamedTuple):
 def residual_gradient(
     target: Target[HasProxy], index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray
 ) -> None:
-    """Add factors times gradients of l_i - q_i of the indexed rows, q_i of the proxy's order: one evaluation a row."""
+    """Add factors times gradients of l_i - q_i of the indexed rows, q_i of the proxy's order: one evaluation per row."""
     count(target, 0, index.size, index.size)
     reference, order = target.proxy.whitening.reference, target.proxy.proxy.order
     control_gradient(target.rows, index, factors, theta, reference, order, gradient)

@@ -116,8 +116,9 @@ class StochasticGradient(Sampler):
     rows: str = "uniform"
     guarantee: ClassVar[Guarantee] = Guarantee(
         "ASYMPTOTIC",
-        "variances are off in proportion to the step, which is chosen for a predicted error; nothing is accepted or rejected",
-        assumed=("a posterior close to Gaussian", "gradient noise that hardly depends on theta"),
+        "variances have an error proportional to the step, which is set for a predicted error; there is no accept-reject "
+        "decision",
+        assumed=("a posterior close to Gaussian", "gradient noise that barely depends on theta"),
         checked=("the noise of every gradient", "the error of variances that it predicts"),
     )
 
@@ -127,18 +128,18 @@ class StochasticGradient(Sampler):
             raise OptionError(f"order must be 0 (no control variate), 1 or 2; got {self.order!r}.")
         if not isinstance(self.subsample, int) or self.subsample < 2:
             raise OptionError(
-                f"subsample must be a whole number of at least 2, so that its noise can be seen; got {self.subsample!r}."
+                f"subsample must be a whole number of at least 2, so that its noise can be estimated; got {self.subsample!r}."
             )
         if self.step is not None and not 0.0 < self.step <= 1.0:
             raise OptionError(
-                f"step must be in (0, 1], in units of the posterior standard deviation, or None for the one that noise allows; "
-                f"got {self.step}."
+                "step must be in (0, 1], in units of the posterior standard deviation, or None to set it from the gradient "
+                f"noise; got {self.step}."
             )
         if not 0.0 < self.tolerance < 1.0:
             raise OptionError(f"tolerance must be in (0, 1): the relative error of variances allowed; got {self.tolerance}.")
         if not 0.0 <= self.decay < 1.0:
             raise OptionError(
-                f"decay must be in [0, 1): steps go like k^-decay, and 1/3 is the usual choice; got {self.decay}."
+                f"decay must be in [0, 1): steps decrease as k^-decay, and 1/3 is the usual choice; got {self.decay}."
             )
         if not self.delay > 0.0:
             raise OptionError(f"delay must be positive: the iterations after which steps decrease; got {self.delay}.")
@@ -151,7 +152,7 @@ class StochasticGradient(Sampler):
 
     @abstractmethod
     def steps_per_draw(self, noise: np.ndarray, step: float) -> float:
-        """Gradients for one effective draw of a mean."""
+        """Gradients per effective draw of a mean."""
 
     @abstractmethod
     def compiled(self, step: float, noise: np.ndarray, vectors: np.ndarray, subsample: int) -> Any:
@@ -194,9 +195,9 @@ class StochasticGradient(Sampler):
             "pilot predicted evaluations per effective draw": cost,
         }
         why = (
-            f"{self.name} with control variates of order {self.order}, {subsample} rows a gradient; gradient noise up to "
-            f"{noise.values[-1]:.3g} in units of the posterior: step {step:.3g}, predicted error of variances {100 * error:.2g} %, "
-            f"about {cost:,.0f} evaluations per effective draw"
+            f"{self.name} with control variates of order {self.order}, {subsample} rows per gradient; gradient noise up to "
+            f"{noise.values[-1]:.3g} in units of the posterior: step {step:.3g}, predicted error of variances "
+            f"{100 * error:.2g} %, about {cost:,.0f} evaluations per effective draw"
         )
         return Setup(model, policy, controls, why, notes)
 
@@ -219,22 +220,22 @@ class StochasticGradient(Sampler):
         warnings = []
         if error > 1.25 * self.tolerance:
             warnings.append(
-                f"the predicted error of variances is {100 * error:.2g} %, above the tolerance of {100 * self.tolerance:.2g} %: the "
-                f"noise of the gradient is {noise[-1]:.3g} at step {step:.3g}. Use step={self.step_within(noise):.2g} or a larger "
-                "subsample."
+                f"the predicted error of variances is {100 * error:.2g} %, above the tolerance of {100 * self.tolerance:.2g} "
+                f"%: the noise of the gradient is {noise[-1]:.3g} at step {step:.3g}. Use step={self.step_within(noise):.2g} "
+                "or a larger subsample."
             )
         parts = min(BLOCKS, max(1, theta.shape[1] * theta.shape[2] // BLOCK))
         blocks = np.array([b.mean() for chain in stats["noise"] for b in np.array_split(chain, parts)])
         low, high = float(blocks.min()), float(blocks.max())
         if high > VARIATION * low and self.error(noise * (high / level), step) > 1.25 * self.tolerance:
             warnings.append(
-                f"the noise of the gradient varies from {low:.3g} to {high:.3g} along the run: it depends on theta, and the predicted "
-                "error of variances is an average. Use a larger subsample, a smaller tolerance, or an exact sampler."
+                f"the noise of the gradient varies from {low:.3g} to {high:.3g} along the run: it depends on theta, and the "
+                "predicted error of variances is an average. Use a larger subsample, a smaller tolerance, or an exact sampler."
             )
         if cost > FULL_DATA * n and noise[-1] > 1.0:
             warnings.append(
-                f"an effective draw takes about {cost:,.0f} evaluations, {cost / n:.3g} passes over the data: noise of {noise[-1]:.3g} "
-                f"leaves no gain over full-data samplers whatever the subsample. Use order=2, or 'nuts'."
+                f"each effective draw takes about {cost:,.0f} evaluations, {cost / n:.3g} passes over the data: noise of "
+                f"{noise[-1]:.3g} leaves no gain over full-data samplers at any subsample size. Use order=2, or 'nuts'."
             )
         return Diagnosis(notes, tuple(warnings))
 

@@ -70,7 +70,7 @@ class WindowPosterior(NamedTuple):
 
 @inlinable
 def subset_log_likelihood(target: Target, index: np.ndarray, theta: np.ndarray) -> float:
-    """Log-likelihood of the indexed rows: one evaluation a row."""
+    """Log-likelihood of the indexed rows: one evaluation per row."""
     values = np.empty(index.size)
     subsample_values(target, index, theta, values)
     total = 0.0
@@ -83,7 +83,7 @@ def subset_log_likelihood(target: Target, index: np.ndarray, theta: np.ndarray) 
 def subset_log_likelihood_gradient(
     target: Target, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray
 ) -> float:
-    """Sum of factors times log-likelihoods of the indexed rows, its gradient written to `gradient`: one evaluation a row."""
+    """Sum of factors times log-likelihoods of the indexed rows, its gradient written to `gradient`: one evaluation per row."""
     count(target, index.size, index.size, index.size)
     gradient[:] = 0.0
     return weighted_gradient(target.rows, index, factors, theta, gradient)

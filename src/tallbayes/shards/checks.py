@@ -16,7 +16,7 @@ from tallbayes.shards.combine.subposteriors import Combination, Combiner, Conven
 
 DISJOINT = 1e-3  # Bhattacharyya coefficient of a typical pair below which supports are called disjoint
 BIASED = 0.5  # predicted bias of the mean, in posterior sds, that is worth a warning
-FAR = 1.0  # Kullback-Leibler divergence from the Laplace fit, in nats a parameter, that is worth a warning
+FAR = 1.0  # Kullback-Leibler divergence from the Laplace fit, in nats per parameter, that is worth a warning
 SMOOTHED = 0.7  # bandwidth, in sds of a sub-posterior, from which on kernels keep little of the skewness
 FALSE_ALARM = 1e-6
 FEWEST = 100  # draws that should count
@@ -65,7 +65,7 @@ def diagnose(
     combiner: Combiner,
     laplace: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Numbers in JSON types, and sentences for what a user must know.
+    """Diagnostics of a combination as JSON types, and warnings for the user.
 
     `laplace` is mean and covariance of the fit to all rows; `sub` is None for moment sharing, which has no sub-posteriors.
     """
@@ -90,9 +90,9 @@ def diagnose(
         notes["mean_from_laplace"] = float(np.sqrt(gap @ np.linalg.solve(laplace[1], gap) / gap.size))
         if distance > FAR * mean.size:
             sentences.append(
-                f"the combination is {distance:.3g} nats from the Laplace fit to all rows, its mean {notes['mean_from_laplace']:.2g} "
-                "standard deviations a parameter: either the posterior is far from normal or the combination failed. Compare with "
-                "tallbayes.sample on all rows."
+                f"the combination is {distance:.3g} nats from the Laplace fit to all rows, its mean "
+                f"{notes['mean_from_laplace']:.2g} standard deviations per parameter. Either the posterior is strongly "
+                "non-Gaussian or the combination failed. Compare with tallbayes.sample on all rows."
             )
     return {**notes, **combined.notes}, sentences
 
@@ -108,13 +108,15 @@ def _overlap(sub: SubPosteriors, combiner: Combiner, notes: dict[str, Any], sent
     bound = np.sqrt(factor * noise * chdtri(sub.dim, FALSE_ALARM / max(1, gap.size)))
     if gap.max() > bound:
         sentences.append(
-            f"two sub-posteriors are {gap.max():.3g} whitened standard deviations apart, where random shards stay below {bound:.3g}: the "
-            "shards are no random parts of the rows, or hold too few rows. Assign rows at random, or use fewer shards."
+            f"two sub-posteriors are {gap.max():.3g} whitened standard deviations apart, where random shards stay below "
+            f"{bound:.3g}: the shards are not random parts of the rows, or contain too few rows. Assign rows at random, or use "
+            "fewer shards."
         )
     if combiner.overlap and np.median(overlap) < DISJOINT:
         sentences.append(
-            f"sub-posteriors hardly overlap (Bhattacharyya coefficient {np.median(overlap):.1g} for a typical pair): {combiner.name} "
-            "multiplies their tails, which draws do not show. Use fewer shards, or combine='gaussian' or 'consensus'."
+            f"sub-posteriors barely overlap (Bhattacharyya coefficient {np.median(overlap):.1g} for a typical pair): "
+            f"{combiner.name} multiplies their tails, which draws represent poorly. Use fewer shards, or combine='gaussian' or "
+            "'consensus'."
         )
 
 
@@ -123,18 +125,18 @@ def _count_contributions(
 ) -> None:
     if combiner.name != "median" and notes["effective_shards"] < 0.5 * count:
         sentences.append(
-            f"the combination rests on {notes['effective_shards']:.1f} of {count} shards; the others have few rows or wide "
+            f"the combination depends on {notes['effective_shards']:.1f} of {count} shards; the others have few rows or wide "
             "sub-posteriors. Balance the shards."
         )
     if combiner.name == "median" and notes["effective_shards"] < 0.5 * count:
         sentences.append(
-            f"the median rests on {notes['effective_shards']:.1f} of {count} shards: what the others say is lost, whether they are "
-            "wrong or only unusual."
+            f"the median rests on {notes['effective_shards']:.1f} of {count} shards: the information of the others is lost, "
+            "whether they are wrong or only unusual."
         )
     if notes["effective_draws"] < min(FEWEST, 0.5 * combined.theta.shape[0]) and not combined.warnings:
         sentences.append(
-            f"only about {notes['effective_draws']:.0f} of {combined.theta.shape[0]:,} combined draws count; draw more for each shard, or "
-            "use fewer shards."
+            f"only about {notes['effective_draws']:.0f} of {combined.theta.shape[0]:,} combined draws are effective; take more "
+            "draws per shard, or use fewer shards."
         )
 
 
@@ -152,7 +154,7 @@ def _skew(sub: SubPosteriors, combiner: Combiner, width: float, notes: dict[str,
     smoothed = combiner.name in ("semiparametric", "weierstrass") and width > SMOOTHED
     if bias.max() > BIASED + noise and (combiner.name in ("consensus", "gaussian") or smoothed):
         sentences.append(
-            f"sub-posteriors of {sub.shards} shards are skewed: {combiner.name} treats them as {'nearly ' * smoothed}normal, which moves "
-            f"the mean by about {bias.max():.2g} posterior standard deviations (coordinate {int(np.argmax(bias))}). Use fewer shards or "
-            "'importance'."
+            f"sub-posteriors of {sub.shards} shards are skewed: {combiner.name} treats them as {'nearly ' * smoothed}normal, "
+            f"which moves the mean by about {bias.max():.2g} posterior standard deviations (coordinate "
+            f"{int(np.argmax(bias))}). Use fewer shards or 'importance'."
         )

@@ -126,7 +126,7 @@ def portable_spec(model: Model) -> ModelSpec:
     name = model.family.name
     if models.FAMILIES.get(name) is None:
         raise OptionError(
-            f"the family {name!r} is written by the user and cannot be built by name on a worker; leave client out to sample its shards "
+            f"the family {name!r} is user-defined and cannot be built by name on a worker; omit client= to sample its shards "
             "on threads, or use a family of tallbayes.models."
         )
     return ModelSpec(model.data.recipe.get("plan", {}), model.data.records.dtype.name, name, dict(model.options))

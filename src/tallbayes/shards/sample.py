@@ -81,14 +81,14 @@ def sample_shards(
     checkpoint: str | Path | None = None,
     progress: bool = True,
 ) -> ShardFit:
-    """Divide and conquer: sample every shard of the rows by itself and combine the draws.
+    """Divide and conquer: sample every shard of the rows separately and combine the draws.
 
     `source` is a model, whose rows are assigned to `shards` parts at random (or by an array of labels, one for each row), or a
     folder, pattern or list of files with `formula`, `family` and `prior`, each file a shard unless `shards` groups them.
     `sampler` is any of the package, run with `draws`, `warmup` and `chains` on every shard. `combine` is a name or an object of
     `tallbayes.shards`; it also decides whether shards see prior^(1/B) x likelihood or prior x likelihood^B. `client` is a
     `dask.distributed.Client` or the address of a scheduler; without one, `workers` threads of this process are used.
-    `checkpoint` names a folder (shared by all workers) from which an interrupted shard, or the whole run, goes on.
+    `checkpoint` names a folder (shared by all workers) from which an interrupted shard, or the whole run, is resumed.
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -104,13 +104,13 @@ def sample_shards(
         if not isinstance(value, int | np.integer) or value < least:
             raise OptionError(f"{name} must be a whole number of at least {least}; got {value!r}.")
     if seed is not None and (not isinstance(seed, int | np.integer) or seed < 0):
-        raise OptionError(f"seed must be a whole number >= 0, or None for a fresh one; got {seed!r}.")
+        raise OptionError(f"seed must be a whole number >= 0, or None for a random one; got {seed!r}.")
     sampler_options: dict[str, Any] | str = "auto"
     if sampler != "auto":
         fixed = samplers.resolve(sampler)
         if fixed.guarantee.kind == "EXACT-SIGNED":
             raise OptionError(
-                f"draws of {fixed.name} have signs, which combinations cannot use; take another sampler for the shards."
+                f"draws of {fixed.name} have signs, which combinations cannot use; choose another sampler for the shards."
             )
         sampler_options = fixed.as_dict()
     settings = {
@@ -295,7 +295,8 @@ def _split_model(model: Model, shards: Any, entropy: int, client: Any) -> Split:
     fewest = min(p.size for p in parts)
     if fewest <= model.dim:
         raise OptionError(
-            f"{len(parts)} shards leave {fewest} rows to one of them, with {model.dim} parameters; use fewer, with many times as many rows."
+            f"{len(parts)} shards leave {fewest} rows to one of them, with {model.dim} parameters; use fewer, with many times "
+            "as many rows."
         )
     weight = model.data.records[:, model.data.d + 2]
     sums = (
@@ -326,8 +327,8 @@ def _natural(prior: Prior, terms: PriorTerms) -> Natural:
         return Natural(terms.dense @ terms.location, terms.dense)
     if not np.isin(terms.kind, (FLAT, NORMAL)).all():
         raise OptionError(
-            f"moment sharing needs a normal or a flat prior, not {prior.describe()}; use tallbayes.priors.normal(10.0), or another "
-            "combination."
+            f"moment sharing needs a normal or a flat prior, not {prior.describe()}; use tallbayes.priors.normal(10.0), or "
+            "another combination."
         )
     precision = np.where(terms.kind == NORMAL, 1.0 / terms.scale**2, 0.0)
     return Natural(precision * terms.location, np.diag(precision))
@@ -339,7 +340,7 @@ def _sub_posteriors(fits: list[Fit], convention: Convention) -> SubPosteriors:
     for number, fit in enumerate(fits):
         if "weight" in fit.stats:
             raise OptionError(
-                f"shard {number} was sampled by {fit.meta['sampler_name']}, whose draws have weights; combinations need plain draws. "
-                "Use another sampler for the shards."
+                f"shard {number} was sampled by {fit.meta['sampler_name']}, whose draws have weights; combinations need plain "
+                "draws. Use another sampler for the shards."
             )
     return SubPosteriors(np.stack([p[:shortest] for p in parts]), convention, np.array([effective_size(f) for f in fits]))

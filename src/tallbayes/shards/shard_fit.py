@@ -35,8 +35,8 @@ class ShardFit(Fit):
     def audit(self, model: Any, pairs: int = 20, repeats: int = 1000, seed: int = 0, *, sampler: Any = None) -> Any:
         """Refused: no decision was made on the full data that could be replayed."""
         raise OptionError(
-            "a combination of shards made no decision on the full data that could be replayed; audit a shard with its own model, compare "
-            "with tallbayes.sample on all rows, or use combine='importance', whose weights are such a check."
+            "a combination of shards made no decisions on the full data that could be replayed; audit a single shard with its "
+            "own model, compare with tallbayes.sample on all rows, or use combine='importance', whose weights are such a check."
         )
 
 

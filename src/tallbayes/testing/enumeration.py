@@ -14,7 +14,7 @@ TAIL = 1e-15  # probability of auxiliary outcomes left out
 
 
 def transition_matrix(states: int, outcomes: Callable[[int], Iterable[tuple[float, int]]]) -> np.ndarray:
-    """P[i, j] from `outcomes(i)`, which yields (probability, next state) of every way an iteration at i can go.
+    """P[i, j] from `outcomes(i)`, which yields (probability, next state) of every outcome of an iteration at i.
 
     >>> transition_matrix(2, lambda i: [(0.75, i), (0.25, 1 - i)])
     array([[0.75, 0.25],

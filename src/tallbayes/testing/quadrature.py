@@ -49,7 +49,7 @@ class ExactPosterior:
 
 
 def exact_posterior(model: Model, points: int = 401, width: float = 8.0) -> ExactPosterior:
-    """The posterior of a model with one or two parameters on `points` grid points a side, `width` Laplace sds around the mode.
+    """The posterior of a model with one or two parameters on `points` grid points per side, `width` Laplace sds around the mode.
 
     >>> import numpy as np, tallbayes as tb
     >>> from tallbayes.testing import exact_posterior

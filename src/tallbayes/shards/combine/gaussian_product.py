@@ -63,7 +63,8 @@ class Importance(Combiner):
     convention: ClassVar[Convention] = Convention.PRODUCT
     name: ClassVar[str] = "importance"
     statement: ClassVar[str] = (
-        "draws around the product of normal fits, weighted by the posterior density: right as far as the effective size of the weights"
+        "draws around the product of normal fits, weighted by the posterior density: right as far as the effective size of the "
+        "weights"
     )
 
     def __post_init__(self) -> None:
@@ -73,7 +74,7 @@ class Importance(Combiner):
     def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combination:
         """Refuse: draws alone do not tell densities."""
         raise OptionError(
-            "importance re-weighting needs densities, which draws alone do not tell: use Importance().reweight(sub, log_density), or "
+            "importance re-weighting needs densities in addition to draws: use Importance().reweight(sub, log_density), or "
             "combine='importance' in tallbayes.sample_shards, or combine='gaussian'."
         )
 
@@ -96,8 +97,8 @@ class Importance(Combiner):
         out = Combination(theta, weights, shares_of(sub.precisions), effective, {"effective_share": effective / theta.shape[0]})
         if effective < FEWEST * theta.shape[0]:
             out.warnings.append(
-                f"after re-weighting only {effective:.0f} of {theta.shape[0]:,} draws count: the product of normal fits is far from the "
-                "posterior. Use fewer shards, or sample the whole data with 'auto'."
+                f"after re-weighting only {effective:.0f} of {theta.shape[0]:,} draws are effective: the product of normal "
+                "fits is far from the posterior. Use fewer shards, or sample the whole data with 'auto'."
             )
         return out
 

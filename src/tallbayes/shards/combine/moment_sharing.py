@@ -65,15 +65,16 @@ class MomentSharing(Combiner):
 
     def __post_init__(self) -> None:
         if not 0.0 < self.damping <= 1.0:
-            raise OptionError(f"damping is the share of the new site, above 0 and at most 1; got {self.damping}.")
+            raise OptionError(f"damping is the share of the new site and must be above 0 and at most 1; got {self.damping}.")
         if self.rounds < 1 or not self.tolerance > 0:
             raise OptionError(f"rounds must be at least 1 and tolerance positive; got {self.rounds} and {self.tolerance}.")
 
     def combine(self, sub: SubPosteriors, draws: int, rng: np.random.Generator) -> Combination:
         """Refuse: moments must be shared while sampling."""
         raise OptionError(
-            "moment sharing samples the shards again in every round, so it cannot combine finished draws; use combine='moment-sharing' "
-            "in tallbayes.sample_shards, MomentSharing().run(...) with a sampler of your own, or combine='gaussian'."
+            "moment sharing samples the shards again in every round, so it cannot combine finished draws; use "
+            "combine='moment-sharing' in tallbayes.sample_shards, MomentSharing().run(...) with your own sampler, or "
+            "combine='gaussian'."
         )
 
     def run(
@@ -115,11 +116,11 @@ class MomentSharing(Combiner):
         out.notes = {"rounds": number, "moves": history, "refused_updates": refused}
         if moved >= self.tolerance:
             out.warnings.append(
-                f"moment sharing still moved by {moved:.2g} posterior standard deviations in round {number}, the last; raise rounds=, or "
-                "draw more for each shard so that moments are less noisy."
+                f"moment sharing still moved by {moved:.2g} posterior standard deviations in round {number}, the last one; "
+                "raise rounds=, or take more draws per shard so that moments are less noisy."
             )
         if refused:
-            out.warnings.append(f"{refused} updates of sites were left out because the precision would not have been positive.")
+            out.warnings.append(f"{refused} site updates were skipped because the precision would not have been positive.")
         return out
 
 

@@ -54,14 +54,15 @@ class SubPosteriors:
         if array.shape[1] <= array.shape[2] + 2:
             raise DataError(
                 f"{array.shape[1]} draws of {array.shape[2]} parameters have no usable covariance; take more than "
-                f"{array.shape[2] + 2} draws a shard, better {20 * array.shape[2]}."
+                f"{array.shape[2] + 2} draws per shard, better {20 * array.shape[2]}."
             )
         if not isinstance(self.convention, Convention):
             raise OptionError(f"convention must be Convention.PRODUCT or Convention.AVERAGE; got {self.convention!r}.")
         object.__setattr__(self, "draws", array)
         if self.effective is not None and np.shape(self.effective) != (array.shape[0],):
             raise DataError(
-                f"effective must hold one size for each of the {array.shape[0]} shards; its shape is {np.shape(self.effective)}."
+                f"effective must hold one size for each of the {array.shape[0]} shards; its shape is "
+                f"{np.shape(self.effective)}."
             )
 
     @property
@@ -142,15 +143,17 @@ class Combiner(ABC):
         """Refuse draws of the wrong convention."""
         if not isinstance(sub, SubPosteriors):
             raise OptionError(
-                f"{self.name} combines SubPosteriors(draws, convention); the convention cannot be told from a {type(sub).__name__}."
+                f"{self.name} combines SubPosteriors(draws, convention); the convention cannot be inferred from a "
+                f"{type(sub).__name__}."
             )
         if sub.convention is not self.convention:
             others = (
                 "median or wasserstein" if sub.convention is Convention.AVERAGE else "consensus, gaussian or another product"
             )
             raise OptionError(
-                f"{self.name} combines sub-posteriors {self.convention.value}, but these are {sub.convention.value}: the spread "
-                f"would be wrong by a factor of sqrt({sub.shards}). Sample the shards again in the other convention, or use {others}."
+                f"{self.name} combines sub-posteriors {self.convention.value}, but these are {sub.convention.value}: the "
+                f"spread would be wrong by a factor of sqrt({sub.shards}). Sample the shards again in the other convention, or "
+                f"use {others}."
             )
 
     @abstractmethod
@@ -247,7 +250,7 @@ def compare_with_normal_product(out: Combination, sub: SubPosteriors) -> None:
     out.notes |= {"spread_to_normal_product": worst, "mean_from_normal_product": gap}
     if (abs(worst - 1.0) > NORMAL_SPREAD or gap > NORMAL_MEAN) and looks_normal(sub):
         out.warnings.append(
-            f"the sub-posteriors look normal, but the standard deviations of the combination are up to {worst:.2f} times those of their "
-            f"normal product and its mean is {gap:.2f} standard deviations a parameter away. Use combine='gaussian' or 'consensus', fewer "
-            "shards, or more draws for each."
+            f"the sub-posteriors look normal, but the standard deviations of the combination are up to {worst:.2f} times those "
+            f"of their normal product and its mean is {gap:.2f} standard deviations per parameter away. Use combine='gaussian' "
+            "or 'consensus', fewer shards, or more draws for each."
         )

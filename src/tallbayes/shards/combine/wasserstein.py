@@ -35,7 +35,9 @@ class Wasserstein(Combiner):
     support: int = 200
     convention: ClassVar[Convention] = Convention.AVERAGE
     name: ClassVar[str] = "wasserstein"
-    statement: ClassVar[str] = "the Wasserstein barycentre of the sub-posteriors: an average of laws, no longer the posterior"
+    statement: ClassVar[str] = (
+        "the Wasserstein barycentre of the sub-posteriors: an average of distributions, not the posterior"
+    )
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:

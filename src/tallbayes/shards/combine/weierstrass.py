@@ -79,7 +79,7 @@ class Weierstrass(Combiner):
             raise unknown("method", self.method, ("rejection", "refinement"))
         check_bandwidth(self.bandwidth)
         if not 0.0 < self.accept < 1.0:
-            raise OptionError(f"accept is a share of pairs between 0 and 1; got {self.accept}.")
+            raise OptionError(f"accept is a share of pairs and must be between 0 and 1; got {self.accept}.")
         if not isinstance(self.correct, bool):
             raise OptionError(f"correct must be True or False; got {self.correct!r}.")
 
@@ -144,8 +144,8 @@ class Weierstrass(Combiner):
                 break
         else:
             raise DataError(
-                f"two sub-posteriors do not overlap: {index.shape[0]} of {_BATCHES * size:,} pairs were accepted at bandwidth {h:.3g}. "
-                "Give a larger bandwidth=, use fewer shards, or combine='gaussian'."
+                f"two sub-posteriors do not overlap: {index.shape[0]} of {_BATCHES * size:,} pairs were accepted at bandwidth "
+                f"{h:.3g}. Give a larger bandwidth=, use fewer shards, or combine='gaussian'."
             )
         theta = law.components(a[index[:, 0]] + b[index[:, 1]], rng)
         kernels = min(_effective(np.bincount(column)) for column in index.T)
@@ -169,8 +169,8 @@ class Weierstrass(Combiner):
             warn_of_inflation(out, inflation, h, "Use correct=True, fewer shards or combine='gaussian'.")
         elif h > WIDE:
             out.warnings.append(
-                f"the Weierstrass bandwidth is {h:.2g} standard deviations of a factor: little but the normal fits of the sub-posteriors "
-                "is left of them. Use fewer shards if they are not normal."
+                f"the Weierstrass bandwidth is {h:.2g} standard deviations of a factor: the result depends on little more than "
+                "the normal fits of the sub-posteriors. Use fewer shards if they are not normal."
             )
         if "spread_to_normal_product" not in out.notes:
             compare_with_normal_product(out, sub)
