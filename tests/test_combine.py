@@ -135,7 +135,7 @@ def test_importance_weights_make_a_skewed_product_exact():
 def test_importance_says_when_few_draws_count(linear):
     sub = linear.sub(Convention.PRODUCT, draws=200)
     far = Importance().reweight(sub, lambda theta: linear.log_density(theta - 4.0 * np.sqrt(np.diag(linear.covariance))))
-    assert any("draws count" in w for w in far.warnings)
+    assert any("draws are effective" in w for w in far.warnings)
     with pytest.raises(DataError, match="no proposal"):
         Importance().reweight(sub, lambda theta: np.full(theta.shape[0], -np.inf))
 
@@ -403,7 +403,7 @@ def test_moment_sharing_refuses_updates_without_a_positive_precision():
         return [(100.0 * rng.standard_normal((100, 1)), 100.0) for _ in shards]
 
     made = MomentSharing(damping=1.0, rounds=2).run(prior, start, wide, draws=100)
-    assert made.notes["refused_updates"] > 0 and any("left out" in w for w in made.warnings)
+    assert made.notes["refused_updates"] > 0 and any("were skipped" in w for w in made.warnings)
     with pytest.raises(DataError, match="no positive precision"):
         MomentSharing().run(Natural(np.zeros(1), np.zeros((1, 1))), [Natural(np.zeros(1), -np.eye(1))], wide, draws=10)
 

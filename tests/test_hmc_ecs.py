@@ -384,7 +384,7 @@ def test_an_audit_compares_estimates_with_all_rows(quad):
         ({"subsample": 0}, "at least 1"),
         ({"blocks": 0}, "at least 1"),
         ({"variance": 0.0}, "positive"),
-        ({"products": 3}, "belongs to estimator='signed'"),
+        ({"products": 3}, "applies only to estimator='signed'"),
         ({"estimator": "signed", "subsample": 10}, "applies only to estimator='perturbed'"),
         ({"estimator": "signed", "mass": "conditional"}, "applies only to estimator='perturbed'"),
         ({"estimator": "signed", "products": 3, "refreshed": 4}, "exceeds products"),

@@ -303,7 +303,7 @@ class HMCECS(Sampler):
         for name in foreign:
             if getattr(self, name) is not None:
                 own = ", ".join(f"{k}=" for k in (SIGNED if other == "perturbed" else PERTURBED))
-                raise OptionError(f"{name}= belongs to estimator={other!r}; the {self.estimator} one has {own}.")
+                raise OptionError(f"{name}= applies only to estimator={other!r}; the {self.estimator} one has {own}.")
         if self.estimator == "signed" and self.mass == "conditional":
             raise OptionError("mass='conditional' applies only to estimator='perturbed'; use mass='full'.")
         if self.products is not None and self.refreshed is not None and self.refreshed > self.products:

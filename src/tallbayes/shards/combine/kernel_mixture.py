@@ -214,7 +214,7 @@ def draw_kernel_product(
     if r_hat > UNMIXED or size < min(FEWEST_EFFECTIVE, 0.5 * draws):
         out.warnings.append(
             f"the {CHAINS} index chains have not mixed after {path.shape[1]:,} sweeps: R-hat is {r_hat:.3f} and about {size:.0f} of "
-            f"{draws:,} draws count. Use fewer shards, a larger bandwidth=, or combine='gaussian'."
+            f"{draws:,} draws are effective. Use fewer shards, a larger bandwidth=, or combine='gaussian'."
         )
     compare_with_normal_product(out, sub)
     return out
