@@ -125,7 +125,7 @@ def sample(
     array of one or `chains` starting points. `until_ess` goes on in blocks of `draws` until the smallest bulk effective
     sample size is reached, `max_seconds` stops sampling after a time. `guarantee="exact"` refuses weaker methods.
     `checkpoint` names a folder from which `tallbayes.resume` continues after a kill. Ctrl-C returns the draws so far. `model` may
-    be `tallbayes.shards.Partitions`, for "exact-minibatch": its rows stay where they are.
+    be `tallbayes.shards.Partitions`, for "exact-minibatch" and "sgld": its rows stay where they are.
 
     >>> import numpy as np, tallbayes as tb
     >>> X = np.column_stack([np.ones(100), np.linspace(-1, 1, 100)])
