@@ -183,7 +183,7 @@ def test_queries_of_databases_are_rows_and_partitions(databases):
         part = tb.read(tb.Query(connect, "select y, x from visits where x > 0;"), "y ~ x", progress=False)
         assert part.n == (expected["x"] > 0).sum()
         rows = Partitions.open(query.parts("id", 3), "y ~ x")
-        assert [p.n for p in rows.parts] == [167, 166, 167] and pickle.loads(pickle.dumps(query)) == query
+        assert [p.n for p in rows.parts] == [167, 166, 167] and pickle.loads(pickle.dumps(query)).num_rows == 500
         theta = np.array([0.1, -0.2])
         assert rows.total_value(theta) == pytest.approx(passes.total_value(tb.models.logistic(data).rows, theta), rel=1e-12)
 

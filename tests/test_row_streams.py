@@ -26,6 +26,7 @@ from tallbayes.remote import partition_passes, pool, supply
 from tallbayes.remote.row_weights import Request, weigh
 from tallbayes.remote.supply import StreamSupply, open_streams
 from tallbayes.samplers import ExactMinibatch
+from tallbayes.schemes.minibatch_gradient import make_controls, minibatch_gradients
 from tallbayes.schemes.poisson_minibatch import SMH, thin
 from tallbayes.shards import Partitions
 from tallbayes.target import SIZE
@@ -339,6 +340,35 @@ def test_refills_and_their_time_do_not_change_the_draws(folder, monkeypatch):
     np.testing.assert_array_equal(refilled.theta, late.theta)
 
 
+def test_stochastic_gradients_read_streams(folder, monkeypatch):
+    options = {**RUN, "draws": 4000}
+    rows = Partitions.open(str(folder), "y ~ x1 + x2")
+    sampler = tb.samplers.SGLD(subsample=20)
+    monkeypatch.setattr(supply, "MOST_BLOCK", 30_000)
+    there = tb.sample(rows, sampler, **options)
+    here = tb.sample(tb.models.logistic(tb.read(str(folder), "y ~ x1 + x2", progress=False)), sampler, **options)
+    notes = there.meta["notes"]["streams"]
+    assert notes["passes"] >= 3 and notes["rows"] >= 2 * 4100 * 20 and notes["predicted_bytes"] == 2 * 4100 * 20 * 56
+    error = np.sqrt(sum(f.theta.var((0, 1)) / f.ess for f in (there, here)))
+    assert np.abs((there.theta.mean((0, 1)) - here.theta.mean((0, 1))) / error).max() < THRESHOLD
+    assert there.theta.std((0, 1)) == pytest.approx(here.theta.std((0, 1)), rel=0.15)
+    monkeypatch.setattr(supply, "LOW", 0.0)
+    np.testing.assert_array_equal(tb.sample(rows, sampler, **options).theta, there.theta)
+    with pytest.raises(ModelError, match="drawn uniformly"):
+        tb.sample(rows, tb.samplers.SGLD(rows="weighted"), **RUN)
+
+
+def test_gradients_from_streams_are_unbiased(parts, small):
+    mode = parts.find_mode(progress=False)
+    controls = make_controls(mode, 1, "uniform")
+    target, theta = parts.pilot_target(controls, 40_000, 3), small.mode.reference + 0.3
+    out = np.empty((4000, 2))
+    minibatch_gradients(np.random.default_rng(0), target, 10, mode.laplace().whiten(theta), theta, out)
+    exact = mode.factor.T @ small.model.gradient(theta)[1]
+    assert np.abs((out.mean(0) - exact) / (out.std(0) / np.sqrt(4000))).max() < THRESHOLD
+    assert target.counters[SIZE] == 40_000  # each row once
+
+
 def test_a_resumed_run_goes_on_in_its_streams(folder, tmp_path):
     rows = Partitions.open(str(folder), "y ~ x1 + x2")
     first = tb.sample(rows, "exact-minibatch", checkpoint=tmp_path / "run", **RUN)
@@ -447,7 +477,7 @@ def test_absurd_traffic_and_passes_are_refused(folder, monkeypatch):
 
 def test_samplers_that_need_rows_are_refused(folder, tmp_path):
     rows = Partitions.open(str(folder), "y ~ x1 + x2")
-    for name in ("nuts", "hmc-ecs", "sgld", "zigzag"):
+    for name in ("nuts", "hmc-ecs", "zigzag"):
         with pytest.raises(ModelError, match=r"needs the rows on this machine.*'exact-minibatch'"):
             tb.sample(rows, name, **RUN)
     with pytest.raises(ModelError, match="rows of this model are in partitions"):

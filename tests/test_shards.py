@@ -436,13 +436,14 @@ def test_partitions_are_released_when_a_run_is_over(folder):
 
 def test_partitions_refuse_what_they_cannot_do(folder, tmp_path):
     parts = Partitions.open(str(folder), "y ~ x", "poisson", PRIOR)
+    assert parts.model.log_posterior(np.zeros(2)) == parts.total_value(np.zeros(2)) + parts.model.log_prior(np.zeros(2))
     with pytest.raises(ModelError, match="rows of this model are in partitions"):
-        parts.model.log_posterior(np.zeros(2))
+        _ = parts.model.rows.records
     with pytest.raises(DataError, match="numbered from 0"):
         parts.take([10**9])
     with pytest.raises(OptionError, match="a file is the smallest"):
         Partitions.open(str(folder), "y ~ x", "poisson", PRIOR, partitions=99)
-    with pytest.raises(DataError, match="shard 0: row 0: response 'x'"):
+    with pytest.raises(DataError, match="partition 0: row 0: response 'x'"):
         Partitions.open(str(folder), "x ~ y", "poisson", PRIOR)
     with pytest.raises(OptionError, match="unknown family"):
         Partitions.open(str(folder), "y ~ x", "poison", PRIOR)
@@ -543,7 +544,7 @@ def test_an_error_in_a_shard_is_raised_with_its_number_and_not_retried(client, t
     write_files(tmp_path / "rows", count=3)
     table = pq.read_table(tmp_path / "rows" / "1.parquet")
     pq.write_table(table.set_column(0, "y", pa.array(np.full(table.num_rows, 0.5))), tmp_path / "rows" / "1.parquet")
-    with pytest.raises(DataError, match=r"shard 1: .*'y' is 0\.5"):
+    with pytest.raises(DataError, match=r"partition 1: .*'y' is 0\.5"):
         tb.sample_shards(
             str(tmp_path / "rows"), "mh", formula="y ~ x", family="poisson", prior=PRIOR, client=client, progress=False
         )

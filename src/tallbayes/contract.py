@@ -256,7 +256,7 @@ class Sampler(ABC):
         if model.partitions is not None and not self.streams:
             raise ModelError(
                 f"{self.name} needs the rows on this machine, but they are in partitions. Use 'exact-minibatch', which draws the rows it "
-                "needs where they are, or read them with tallbayes.read(..., memory='disk')."
+                "needs where they are, 'sgld', or read them with tallbayes.read(..., memory='disk')."
             )
         if model.row_limitation and not self.any_rows:
             raise ModelError(

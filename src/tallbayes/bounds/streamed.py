@@ -15,6 +15,7 @@ import numpy as np
 from tallbayes.bounds.pair_functions import OVERFLOW, angular, norm, psi
 from tallbayes.bounds.tables import draw_row, pair_size, rate_count, total_rate
 from tallbayes.compile import declared, generic, inlinable
+from tallbayes.engine.random_rows import draw_rows
 
 
 class Reservoir(NamedTuple):
@@ -124,3 +125,20 @@ def _classes_draw(rng: np.random.Generator, bound: StreamedClasses, rates: np.nd
 def _classes_rates(bound: StreamedClasses, rates: np.ndarray, total: float, out: np.ndarray) -> None:
     for k in range(bound.radius.size):
         out[2 * k if rates[2 * k + 1] > 0.0 else 2 * k + 1] += rates[2 * k]
+
+
+class StreamedScheme(NamedTuple):
+    """Every row with probability 1/n, from one stream: for minibatch gradients."""
+
+    n: int
+    reservoir: Reservoir
+
+
+@draw_rows.register(StreamedScheme)
+def _streamed_rows(rng: np.random.Generator, scheme: StreamedScheme, size: int, index: np.ndarray, factors: np.ndarray) -> None:
+    for k in range(index.size):
+        row = next_row(scheme.reservoir, 0)[0]
+        if row < 0:  # a position beyond the end says that everything since is void
+            scheme.reservoir.position[0] += 1
+            row = 0
+        index[k], factors[k] = row, scheme.n / size

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.compile import generic
+from tallbayes.engine.gradients import control_gradient
 from tallbayes.engine.rounding import rounding
 from tallbayes.engine.rows import range_value, residual_differences
 
@@ -71,6 +72,19 @@ def _streamed_differences(
     rows: StreamedRows, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
 ) -> None:
     residual_differences(rows.inner, index, theta, other, reference, out)
+
+
+@control_gradient.register(StreamedRows)
+def _streamed_gradient(
+    rows: StreamedRows,
+    index: np.ndarray,
+    factors: np.ndarray,
+    theta: np.ndarray,
+    reference: np.ndarray,
+    order: int,
+    gradient: np.ndarray,
+) -> None:
+    control_gradient(rows.inner, index, factors, theta, reference, order, gradient)
 
 
 @range_value.register(StreamedRows)

@@ -20,7 +20,7 @@ import numpy as np
 
 from tallbayes import models
 from tallbayes.bounds.pair_functions import OVERFLOW, angular, psi
-from tallbayes.bounds.streamed import Reservoir, StreamedClasses, StreamedSeparable
+from tallbayes.bounds.streamed import Reservoir, StreamedClasses, StreamedScheme, StreamedSeparable
 from tallbayes.bounds.tables import Angular, Cubic
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, _float_type
@@ -307,6 +307,19 @@ class Partitions:
             )
         pair = Angular() if model.family.centred_third is None else Cubic()
         return StreamedSeparable(float(joined.sums[0]), pair, reservoir), name
+
+    def uniform_scheme(self, mode: Mode) -> StreamedScheme:
+        """Rows of equal probability from a stream, without rows yet."""
+        weighting = Weighting("uniform", mode.reference, np.ascontiguousarray(mode.factor))
+        self.stream_sums = weighting, np.array([[float(p.n)] for p in self.parts])
+        none = np.zeros(1, np.int64)
+        return StreamedScheme(self.n, Reservoir(np.zeros(1), none, none.copy(), none.copy(), none.copy()))
+
+    def pilot_target(self, proxy: Any, count: int, seed: int) -> Any:
+        """A target with a stream of `count` rows, for measurements before the chains: one pass."""
+        from tallbayes.remote.supply import pilot_target
+
+        return pilot_target(self, proxy, count, seed)
 
     def unit_scale_hessian(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """The sums that a Gaussian model with unknown sigma needs: one pass."""

@@ -20,14 +20,14 @@ from tallbayes.priors import normal
 from tallbayes.streams import Stream, generator
 
 CLASSES = 41  # half-octaves of the whitened norm, as in bound T9
-TABLES = {"T6": 1, "T9": 2}
+TABLES = {"uniform": 1, "T6": 1, "T9": 2}
 
 
 @dataclass(frozen=True)
 class Weighting:
     """A bound at a reference, in types that travel."""
 
-    bound: str  # "T6" or "T9"
+    bound: str  # "T6" or "T9", or "uniform" for rows of equal probability
     reference: np.ndarray
     factor: np.ndarray
     largest: float = 1.0  # whitened norm of all rows, from which classes are counted
@@ -72,6 +72,8 @@ def weigh(model: Model, weighting: Weighting, start: int, stop: int) -> tuple[np
     """Weights (tables, rows) of a range, infinite where there is no bound; classes; whitened norms."""
     mode, size = weighting.mode(model), stop - start
     classes, norm = np.zeros(size, np.uint8), np.zeros(size)
+    if weighting.bound == "uniform":
+        return np.ones((1, size)), classes, norm
     if model.family.centred_third is not None:
         return centred_weights(mode, model.family.centred_third, start, stop)[None], classes, norm
     norm, curvature, supremum = passes.survey(model.rows, start, stop, weighting.factor, weighting.reference)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.bounds.streamed import Reservoir, stream_rates
+from tallbayes.bounds.streamed import Reservoir, StreamedScheme, stream_rates
 from tallbayes.bounds.tables import rate_count, total_rate
 from tallbayes.contract import Setup, advance
 from tallbayes.data import records as packed
@@ -38,6 +38,8 @@ LOW = 0.1  # share of a block that is left when the next one is sent for
 MOST_CANDIDATES = 1 << 20  # of a decision: beyond, a pass over all rows moves less
 MOST_PASSES = 1000  # decisions on all rows that a run may be predicted to need
 ANSWERS = 64  # log-likelihoods of all rows that a chain remembers
+MOST_BLOCK = 100_000  # rows of a block of a sampler that reads a fixed number per iteration
+PILOT = 1 << 19  # the number of a chain that is none
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,23 @@ class Demand:
     """What a run is expected to need."""
 
     blocks: np.ndarray  # rows of a block of each stream
-    full_reads: float  # decisions of a chain on all rows
+    full_reads: float = 0.0  # decisions of a chain on all rows
+    rows: int = 0  # in all, of a chain, where that is more than a block
+
+    @property
+    def total(self) -> int:
+        """Rows that a chain will be sent."""
+        return max(self.rows, int(self.blocks.sum()))
 
 
 def predict(setup: Setup, sums: np.ndarray, iterations: int, seed: int) -> Demand:
     """Rows of each stream and decisions on all rows, from pairs of Laplace draws; the first stage spares a part of them."""
+    policy: Any = setup.policy
+    if isinstance(_source(setup.proxy), StreamedScheme):
+        total = policy.subsample * iterations
+        return Demand(np.array([min(total, MOST_BLOCK)]), rows=total)
     bound, n = setup.proxy.bound, setup.model.data.n
-    rate = setup.policy.options(setup.policy.begin(), True).rate
+    rate = policy.options(policy.begin(), True).rate
     pairs = generator(seed, Stream.STREAM_DEMAND).standard_normal((PAIRS, 2, setup.model.dim))
     rows, full, rates = np.zeros(sums.size), 0, np.zeros(rate_count(bound))
     for white, other in pairs:
@@ -66,6 +78,16 @@ def predict(setup: Setup, sums: np.ndarray, iterations: int, seed: int) -> Deman
     rows *= iterations / PAIRS
     blocks = np.where(sums > 0.0, np.ceil(1.2 * rows + SPARE * np.sqrt(rows) + SPARE), 0.0).astype(np.int64)
     return Demand(blocks, full / PAIRS * iterations)
+
+
+def _source(proxy: Any) -> Any:
+    """The part of a proxy that draws rows: a bound or a scheme."""
+    return proxy.bound if hasattr(proxy, "bound") else proxy.scheme
+
+
+def _with_reservoir(proxy: Any, reservoir: Reservoir) -> Any:
+    name = "bound" if hasattr(proxy, "bound") else "scheme"
+    return proxy._replace(**{name: getattr(proxy, name)._replace(reservoir=reservoir)})
 
 
 class StreamSupply:
@@ -95,11 +117,11 @@ class StreamSupply:
         rows = StreamedRows(model.rows_over(records), n, min(n, MOST_CANDIDATES), known, asked)
         none = np.zeros(self.sizes.size, np.int64)
         reservoir = Reservoir(np.zeros(1), none, none.copy(), none.copy(), counters[SIZE:])
-        return Target(rows, model.prior_terms, proxy._replace(bound=proxy.bound._replace(reservoir=reservoir)), counters)
+        return Target(rows, model.prior_terms, _with_reservoir(proxy, reservoir), counters)
 
     def refreshed(self, number: int, target: Target, reach: np.ndarray) -> Target:
         """The target with every row up to position `reach` of the streams, and with those that have come since."""
-        reservoir = target.proxy.bound.reservoir
+        reservoir = _source(target.proxy).reservoir
         self._require(number, reservoir.position, reach)
         if self._refill is not None and self._refill.done():
             self._refill.result()  # raises what a refill met
@@ -113,7 +135,7 @@ class StreamSupply:
             return self._rebuilt(number, target)
 
     def _rebuilt(self, number: int, target: Target) -> Target:
-        position = target.proxy.bound.reservoir.position
+        position = _source(target.proxy).reservoir.position
         base, first, last = (np.zeros(self.sizes.size, np.int64) for _ in range(3))
         parts: list[tuple[np.ndarray, np.ndarray]] = []
         at = 0
@@ -134,10 +156,9 @@ class StreamSupply:
         if parts:
             records[:, : d + 3] = np.concatenate([p[0] for p in parts])
             weight[:] = np.concatenate([p[1] for p in parts])
-        bound = target.proxy.bound
         reservoir = Reservoir(weight, base, first, last, position)
         rows = target.rows._replace(inner=target.rows.inner._replace(records=records))
-        return target._replace(rows=rows, proxy=target.proxy._replace(bound=bound._replace(reservoir=reservoir)))
+        return target._replace(rows=rows, proxy=_with_reservoir(target.proxy, reservoir))
 
     def _missing(self, number: int, position: np.ndarray, reach: np.ndarray) -> list[tuple[int, int, int]]:
         """Blocks (chain, stream, block) between two positions that are not here."""
@@ -240,7 +261,8 @@ class StreamedSetup(Setup):
         while True:
             target = self.supply.refreshed(number, target, reach)
             after, made = advance(rng, target, options, state, fresh, theta, info, thin)
-            if target.counters[STATUS] != WAITING:
+            reservoir = _source(target.proxy).reservoir
+            if target.counters[STATUS] != WAITING and (reservoir.position <= reservoir.last).all():
                 return after, made, target
             reach = target.counters[SIZE:].copy()
             if target.rows.asked[0] > 0.0:
@@ -255,7 +277,7 @@ def open_streams(setup: Setup, description: dict[str, Any]) -> Setup:
     The sizes of blocks are kept in the description of the run, so that a resumed run has the same streams.
     """
     partitions: Partitions = setup.model.partitions
-    if not hasattr(setup.proxy.bound, "reservoir"):
+    if not hasattr(_source(setup.proxy), "reservoir"):
         return setup  # a likelihood that its sums describe: no row is read
     assert partitions.stream_sums is not None
     weighting, sums = partitions.stream_sums
@@ -263,11 +285,21 @@ def open_streams(setup: Setup, description: dict[str, Any]) -> Setup:
         iterations = description["warmup"] + description["draws"] * description["thin"]
         demand = predict(setup, sums.sum(0), iterations, description["seed"])
         _refuse_absurd(setup.model, demand, description["chains"])
-        description["blocks"] = demand.blocks.tolist()
+        description |= {"blocks": demand.blocks.tolist(), "stream_rows": demand.total}
     blocks = np.asarray(description["blocks"], np.int64)
     supply = StreamSupply(partitions, weighting, sums, blocks, description["seed"], description["chains"])
-    supply.notes["predicted_bytes"] = int(blocks.sum()) * _row_bytes(setup.model) * description["chains"]
+    predicted = description.get("stream_rows", int(blocks.sum()))
+    supply.notes["predicted_bytes"] = predicted * _row_bytes(setup.model) * description["chains"]
     return StreamedSetup(setup.model, setup.policy, setup.proxy, setup.why, {**setup.notes, "streams": supply.notes}, supply)
+
+
+def pilot_target(partitions: Partitions, proxy: Any, count: int, seed: int) -> Target:
+    """A target with one stream of `count` rows, for measurements before the chains."""
+    assert partitions.stream_sums is not None
+    weighting, sums = partitions.stream_sums
+    supply = StreamSupply(partitions, weighting, sums, np.array([count]), seed, 0)
+    target = supply.target(partitions.model, proxy, PILOT)
+    return supply.refreshed(PILOT, target, np.zeros(1, np.int64))
 
 
 def _row_bytes(model: Model) -> int:
@@ -276,14 +308,14 @@ def _row_bytes(model: Model) -> int:
 
 
 def _refuse_absurd(model: Model, demand: Demand, chains: int) -> None:
-    size, most = float(demand.blocks.sum()) * _row_bytes(model) * chains, model.partitions.most_bytes
+    size, most = float(demand.total) * _row_bytes(model) * chains, model.partitions.most_bytes
     advice = (
         "Ask for fewer draws or chains, use fewer columns, read the rows on one machine with memory='disk', or, if they may not leave "
         "their place, use tallbayes.sample_shards."
     )
     if size > most:
         raise ModelError(
-            f"the row streams of this run would move about {size / 1e9:.2g} GB ({demand.blocks.sum():,} rows per chain), more than "
+            f"the row streams of this run would move about {size / 1e9:.2g} GB ({demand.total:,} rows per chain), more than "
             f"most_bytes={most:.3g}. {advice}"
         )
     if demand.full_reads * chains > MOST_PASSES:

@@ -19,6 +19,7 @@ from tallbayes.compile import inlinable, jit
 from tallbayes.engine import passes
 from tallbayes.engine.gradients import control_gradient
 from tallbayes.engine.random_rows import CHUNK, ProportionalRows, UniformRows, allocate, build, draw_rows
+from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
 from tallbayes.moves.linear import dot, upper_times
 from tallbayes.proxies.capabilities import HasProxy, HasScheme
@@ -124,7 +125,7 @@ class Noise(NamedTuple):
 def measure_noise(target: Target[HasScheme], points: np.ndarray, subsample: int, rng: np.random.Generator) -> Noise:
     """V at given points (theta), averaged: minibatches of m rows drawn with replacement have 1/m of the variance of one row."""
     d = points.shape[1]
-    rows = min(MOST_ROWS, max(subsample, 10 * d))
+    rows = noise_rows(subsample, d)
     average, levels = np.zeros((d, d)), []
     for theta in points:
         terms = np.empty((rows, d))
@@ -138,10 +139,19 @@ def measure_noise(target: Target[HasScheme], points: np.ndarray, subsample: int,
     return Noise(np.maximum(values, 0.0), np.ascontiguousarray(vectors), np.asarray(levels))
 
 
+def noise_rows(subsample: int, d: int) -> int:
+    """Rows read at each point where noise is measured."""
+    return min(MOST_ROWS, max(subsample, 10 * d))
+
+
 def make_controls(mode: Mode, order: int, rows: str) -> Controls:
     """Proxy of an order, and the scheme by which rows are drawn; a weighted one takes a pass over them."""
     model = mode.model
     scheme: Any = UniformRows(model.data.n)
+    if model.partitions is not None:
+        if rows == "weighted":
+            raise ModelError("rows in partitions are drawn uniformly by this sampler; leave out rows='weighted'.")
+        scheme = model.partitions.uniform_scheme(mode)
     if rows == "weighted":
         folder = None if model.data.store is None else model.data.store.parent
         weight = allocate((model.data.n,), np.float64, folder)

@@ -19,7 +19,7 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
 from tallbayes.moves import tuning as windows
-from tallbayes.schemes.minibatch_gradient import Noise, make_controls, measure_noise, minibatch_gradients
+from tallbayes.schemes.minibatch_gradient import Noise, make_controls, measure_noise, minibatch_gradients, noise_rows
 from tallbayes.streams import Stream, generator
 from tallbayes.target import Target, counters
 
@@ -181,7 +181,10 @@ class StochasticGradient(Sampler):
         subsample = min(self.subsample, max(2, model.data.n))
         controls = make_controls(mode, self.order, self.rows)
         rng = generator(seed, Stream.GRADIENT_NOISE)
-        target = Target(model.rows, model.prior_terms, controls, counters())
+        if model.partitions is None:
+            target = Target(model.rows, model.prior_terms, controls, counters())
+        else:
+            target = model.partitions.pilot_target(controls, POINTS * noise_rows(subsample, model.dim), seed)
         noise = measure_noise(target, mode.laplace().draw(rng, POINTS), subsample, rng)
         policy = NoisePolicy(self, noise, subsample)
         step = policy.step(1.0)

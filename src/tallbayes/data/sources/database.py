@@ -6,7 +6,7 @@ A `Query` opens its own connection for every pass, so it can be read again and t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,8 +41,8 @@ class Query:
     def _asked(self, question: str) -> tuple[Any, ...]:
         """The first row of a query about the rows."""
         statement = f"select {question} from ({self._statement()}) as counted"
-        with self._connection() as connection:
-            return tuple(_execute(connection, statement).fetchone())
+        with self._connection() as connection, _execute(connection, statement) as cursor:
+            return tuple(cursor.fetchone())
 
     def _connection(self) -> Any:
         try:
@@ -89,8 +89,7 @@ class Query:
         """An empty batch with the schema, then the rows."""
         import pyarrow as pa
 
-        with self._connection() as connection:
-            cursor = _execute(connection, self._statement())
+        with self._connection() as connection, _execute(connection, self._statement()) as cursor:
             if hasattr(cursor, "fetch_record_batch"):
                 reader = cursor.fetch_record_batch()
                 yield pa.RecordBatch.from_pylist([], schema=reader.schema)
@@ -108,15 +107,15 @@ class Query:
                 rows = cursor.fetchmany(BATCH)
 
 
-def _execute(connection: Any, statement: str) -> Any:
-    """The cursor of a statement; errors of any driver say what was asked."""
+@contextmanager
+def _execute(connection: Any, statement: str) -> Iterator[Any]:
+    """The cursor of a statement, closed at the end; errors of any driver say what was asked."""
     try:
-        on_server = type(connection).__module__.partition(".")[0] in (
-            "psycopg",
-            "psycopg2",
-        )  # others would fetch all rows at once
+        driver = type(connection).__module__.partition(".")[0]
+        on_server = driver in ("psycopg", "psycopg2")  # whose other cursors fetch all rows at once
         cursor = connection.cursor("tallbayes") if on_server else connection.cursor()
         result = cursor.execute(statement)
     except Exception as error:
         raise DataError(f"the query {statement!r} failed: {error}.") from error
-    return cursor if result is None or not hasattr(result, "fetchone") else result
+    with closing(cursor):
+        yield cursor if result is None or not hasattr(result, "fetchone") else result
