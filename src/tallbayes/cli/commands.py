@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from tallbayes.cli.arguments import Constant, Expression, FamilyName, FamilyOption, Mean, Sigma, Support, family_of, prior_of
+from tallbayes.cli.store_commands import stores
 
 app = typer.Typer(
     help="Bayesian posteriors over tall data, reading only the rows each iteration needs.",
@@ -20,7 +21,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-stores = typer.Typer(help="List or delete packed stores.", no_args_is_help=True)
 app.add_typer(stores, name="store")
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save the fit as a netCDF file.")]
@@ -329,32 +329,6 @@ def demo(
     from tallbayes.cli.demo import run
 
     run(folder, rows, seed, not quiet)
-
-
-@stores.command("list")
-def list_stores(as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False) -> None:
-    """List the packed stores: name, rows, bytes and source."""
-    from tallbayes import store
-
-    found = store.list()
-    if as_json:
-        print(json.dumps([entry.as_dict() for entry in found], indent=1))
-        return
-    for entry in found:
-        rows = "damaged" if entry.rows is None else f"{entry.rows:,} rows"
-        print(f"{entry.name}  {rows}  {entry.bytes / 1e6:,.1f} MB  {entry.source or 'a stream'}")
-    print(f"{len(found)} stores in {store.folder()}")
-
-
-@stores.command("clear")
-def clear_stores(
-    name: Annotated[str | None, typer.Argument(help="Name from `tallbayes store list`; default: all stores.")] = None,
-) -> None:
-    """Delete one packed store, or all of them."""
-    from tallbayes import store
-
-    removed = store.clear(name)
-    print(f"deleted {len(removed)} stores from {store.folder()}")
 
 
 def _show(result: Any, out: Path | None, plots: Path | None, as_json: bool) -> None:
