@@ -141,7 +141,7 @@ ROWS = pa.table({"x": [0.1, 0.4, -0.3, 0.8], "y": [0, 1, 1, 0]})
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"family": "logit"}, "unknown family 'logit'; did you mean 'logistic'?"),
+        ({"family": "lgoit"}, "unknown family 'lgoit'; did you mean 'logit'?"),
         ({"family_options": {"sigma": 1.0}}, "unknown option of logistic 'sigma'"),
         ({"family": "gaussian", "family_options": {"sgima": 1.0}}, "did you mean 'sigma'?"),
         ({"memory": "disc"}, "unknown memory 'disc'; did you mean 'disk'?"),
@@ -173,7 +173,7 @@ def test_unknown_families_name_the_nearest_one_or_its_alias(family, nearest):
 @pytest.mark.parametrize(
     "alias, family, options",
     [
-        ("binomial", "logistic", {}),
+        ("bernoulli", "logistic", {}),
         ("bernoulli", "logistic", {}),
         ("negative_binomial", "negbin", {"size": 2.0}),
         ("t", "student_t", {"nu": 4.0, "scale": 1.0}),

@@ -35,6 +35,8 @@ RIGHT = {
     "memory": set(),
     "dtype": {"text"},
     "na": set(),
+    "keep": {"nothing"},
+    "client": {"nothing"},
     "data": {"nothing"},
     "progress": {"a switch"},
     "model": set(),

@@ -488,10 +488,10 @@ def test_lights_that_stick_are_warned_of():
     with pytest.warns(TallbayesWarning) as caught:
         sampler = Firefly(bound="taylor-uniform", rate=1e-5)
         fit = tb.sample(model, sampler, draws=2000, warmup=200, chains=2, seed=1, progress=False)
-    stays, slow = (str(w.message) for w in caught)
+    stays, slow, *_ = (str(w.message) for w in caught)  # others judge the chains
     assert re.match(r"a bright row stays bright for .* Raise rate", stays)
     assert re.match(r"each effective draw takes .* for the same move on all rows .* Raise rate", slow)
-    assert fit.meta["notes"]["iterations_bright"] > 40 and fit.meta["warnings"] == [stays, slow]
+    assert fit.meta["notes"]["iterations_bright"] > 40 and fit.meta["warnings"][:2] == [stays, slow]
 
 
 def test_options_are_checked_and_survive_json():

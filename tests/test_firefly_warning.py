@@ -88,7 +88,7 @@ def test_a_run_that_waits_for_its_lights_is_warned_of():
     sampler = Firefly(bound="untuned", xi=3.0, resample="explicit", fraction=0.005)
     with pytest.warns(TallbayesWarning) as caught:
         fit = tb.sample(logistic(400), sampler, draws=12_000, warmup=500, chains=1, seed=1, progress=False)
-    pattern = r"one effective draw takes \d+ iterations, and about .* for the same move on all rows.*Raise fraction"
+    pattern = r"each effective draw takes \d+ iterations, compared with about .* for the same move on all rows.*Raise fraction"
     assert any(re.search(pattern, str(w.message)) for w in caught)
     notes = fit.meta["notes"]
     assert notes["theta_IF"] > 5.0 * notes["normal_IF"] > 5.0

@@ -200,7 +200,7 @@ def test_checks_and_refusals(fit, slopes, rows):
     assert table.simulated.shape == (5, 40)
     with pytest.raises(tb.DataError, match="give data= as a Dataset with the groups of the fit"):
         fit.slopes("x", data={"one": [1.0], "x": [0.0]})
-    with pytest.raises(tb.ModelError, match="prior_predictive does not serve"):
+    with pytest.raises(tb.ModelError, match="prior_predictive does not support"):
         tb.prior_predictive(tb.models.logistic(rows[2]))
 
 

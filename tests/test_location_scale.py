@@ -143,6 +143,7 @@ def test_a_table_that_is_too_small_is_a_hard_error(student):
         tb.sample(model, "exact-minibatch", draws=5000, chains=1, seed=1, progress=False)
 
 
+@pytest.mark.filterwarnings("ignore:e.expression sums to", "ignore:the expression is no")
 def test_other_models_of_two_indices_and_other_bounds_are_refused(student):
     model = tb.models.family(OTHERS[0], errors(60), tb.priors.normal(2.0))
     with pytest.raises(tb.ModelError, match=r"no certified bound for this expression model.*nuts"):

@@ -320,9 +320,9 @@ def test_responses_outside_the_support_are_named(family, late, message):
         (lambda: gaussian(Dataset.from_arrays([1.0], [0]), sigma=0.0), OptionError, "sigma must be a positive number"),
         (lambda: gaussian(Dataset.from_arrays([1.0], [0]), sigma=np.nan), OptionError, "sigma must be a positive number"),
         (
-            lambda: build("logit", Dataset.from_arrays([1.0], [0])),
+            lambda: build("lgoistic", Dataset.from_arrays([1.0], [0])),
             OptionError,
-            "unknown family 'logit'; did you mean 'logistic'",
+            "unknown family 'lgoistic'; did you mean 'logistic'",
         ),
         (lambda: mode_of("logistic", [[1e200], [2e200], [-1e200]], [0, 1, 1]), ModelError, "rescale columns with very large"),
         (lambda: mode_of("logistic", [1.0, 2.0], [0, 1], priors.normal(-1.0)), OptionError, "the prior's scale"),

@@ -340,6 +340,7 @@ def test_refills_and_their_time_do_not_change_the_draws(folder, monkeypatch):
     np.testing.assert_array_equal(refilled.theta, late.theta)
 
 
+@pytest.mark.filterwarnings("ignore:the chains disagree")  # SGLD mixes slowly
 def test_stochastic_gradients_read_streams(folder, monkeypatch):
     options = {**RUN, "draws": 4000}
     rows = Partitions.open(str(folder), "y ~ x1 + x2")

@@ -461,7 +461,7 @@ def test_a_changed_file_is_refused(file, tmp_path):
 
 
 def test_another_model_is_refused(medium, folder):
-    with pytest.raises(tb.StoreError, match=r"model differs.*normal"):
+    with pytest.raises(tb.StoreError, match=r"not the model of the run.*normal"):
         resume(folder, tb.models.logistic(medium.data, tb.priors.normal(2.5)))
 
 

@@ -292,6 +292,7 @@ def test_control_variates_cut_the_noise(medium):
     assert one < 1e-2 * zero and two < 1e-1 * one
 
 
+@pytest.mark.filterwarnings("ignore:the chains disagree")  # so few draws do
 def test_a_fit_says_what_noise_and_step_imply(medium):
     fit = tb.sample(medium, SGLD(), draws=300, warmup=200, chains=2, seed=3, progress=False)
     notes = fit.meta["notes"]
@@ -302,6 +303,7 @@ def test_a_fit_says_what_noise_and_step_imply(medium):
     assert fit.audit(medium, pairs=3, repeats=200).passed
 
 
+@pytest.mark.filterwarnings("ignore:the chains disagree")  # so few draws do
 def test_decreasing_steps_weight_the_draws(medium):
     sampler = SGLD(order=2, decay=1 / 3, delay=10.0, step=0.05)
     fit = tb.sample(medium, sampler, draws=300, warmup=0, chains=2, seed=3, progress=False)

@@ -58,5 +58,5 @@ def test_the_share_of_tails_is_that_of_the_normal_law():
     excess = 3.8
     assert said(white)[0].startswith("at a draw 4.") and "45 times that of the Gaussian approximation" in said(white)[0]
     white[:, :50] *= 30.0
-    assert said(white)[0].startswith("1 % of the draws") and said(white)[0].endswith("too optimistic. Rest.")
+    assert said(white)[0].startswith("1 % of the draws") and said(white)[0].endswith("the reported ESS is too high. Rest.")
     assert said(white[:, 45:54]) == []  # too few to say anything

@@ -207,7 +207,7 @@ def test_a_gaussian_model_reads_no_row():
 def test_what_it_cannot_do_is_refused():
     X, y = logistic_arrays(60)
     data = tb.Dataset.from_arrays(X, y)
-    with pytest.raises(ModelError, match="Laplace prior"):
+    with pytest.raises(ModelError, match="prior with bounded third derivatives"):
         model = tb.models.logistic(data, tb.priors.laplace(1.0))
         ZigZag().setup(model, tb.find_mode(model, progress=False), 0, False)
     with pytest.raises(ModelError, match="no certified bound"):

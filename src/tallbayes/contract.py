@@ -272,7 +272,7 @@ class Sampler(ABC):
             )
         if model.unknown_scales != self.needs_unknown_scales:
             raise ModelError(
-                f"{self.name} does not serve priors with unknown scales, such as ridge and horseshoe; use 'surrogate-transition'."
+                f"{self.name} does not support priors with unknown scales, such as ridge and horseshoe; use 'surrogate-transition'."
                 if model.unknown_scales
                 else f"{self.name} is for priors with unknown scales, such as tallbayes.priors.horseshoe(); use 'auto' for others."
             )

@@ -11,19 +11,11 @@ ROWS = pa.table({"x": np.linspace(-1.0, 1.0, 30), "y": np.arange(1.0, 31.0)})
 
 
 @pytest.mark.parametrize(
-    "family, options", [("student_t", {"nu": 4.0, "scale": 1.0}), ("negbin", {"size": 1.0}), ("gamma", {"shape": 1.0})]
+    "family, names", [("student_t", ("log_scale", "log_nu")), ("negbin", ("log_size",)), ("gamma", ("log_shape",))]
 )
-def test_numbers_that_are_not_estimated_have_to_be_given(family, options):
+def test_numbers_that_are_not_given_are_learned(family, names):
     data = tb.read(ROWS, "y ~ x", progress=False)
-    for left_out in options:
-        given = {k: v for k, v in options.items() if k != left_out}
-        with pytest.raises(tb.OptionError, match=f"family '{family}' needs {left_out}="):
-            tb.fit("y ~ x", ROWS, family=family, progress=False, **given)
-        with pytest.raises(tb.OptionError, match=f"needs {left_out}="):
-            tb.models.build(family, data, **given)
-        with pytest.raises(TypeError, match=left_out):
-            getattr(tb.models, family)(data, **given)
-    assert tb.models.build(family, data, **options).options == options
+    assert tb.models.build(family, data).names == ("Intercept", "x", *names)
 
 
 @pytest.mark.parametrize("shape", [0.25, 1.0, 4.0])

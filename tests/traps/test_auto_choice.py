@@ -125,7 +125,7 @@ def test_auto_is_right_where_tails_are_heavy(seed):
     model = leverage_model(1e3)
     fit = tb.sample(model, draws=4000, seed=seed, progress=False)
     if fit.meta["sampler_name"] == "exact-minibatch":
-        assert "Student's t" in fit.why and not fit.meta["sampler"]["two_stage"]
+        assert "Student-t proposals" in fit.why and not fit.meta["sampler"]["two_stage"]
     truth = exact_posterior(model, points=401)
     draws = fit.theta.reshape(-1, 2)
     error = np.sqrt(np.diag(truth.covariance) / fit.cost()["ess_min"])

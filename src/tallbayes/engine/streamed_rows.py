@@ -14,7 +14,7 @@ import numpy as np
 from tallbayes.compile import generic
 from tallbayes.engine.gradients import control_gradient
 from tallbayes.engine.rounding import rounding
-from tallbayes.engine.rows import range_value, residual_differences
+from tallbayes.engine.rows import range_value, residual_differences, rows_at_once
 
 QUESTIONS = 2  # an iteration compares two positions
 
@@ -85,6 +85,11 @@ def _streamed_gradient(
     gradient: np.ndarray,
 ) -> None:
     control_gradient(rows.inner, index, factors, theta, reference, order, gradient)
+
+
+@rows_at_once.register(StreamedRows)
+def _streamed_at_once(rows: StreamedRows) -> int:
+    return rows.n
 
 
 @range_value.register(StreamedRows)

@@ -104,7 +104,7 @@ FAMILY = Family(
 def beta(data: Dataset, prior: PriorLike = None) -> Model:
     """Beta regression with logit link; log precision is the last coordinate of theta, with a flat prior.
 
-    There is no certificate, so exact minibatch does not serve it; 'nuts' and 'hmc-ecs' do.
+    There is no certificate, so exact minibatch does not support it; 'nuts' and 'hmc-ecs' do.
 
     >>> import numpy as np, tallbayes as tb
     >>> tb.models.beta(tb.Dataset.from_arrays(np.ones((4, 1)), [0.2, 0.5, 0.4, 0.7])).names

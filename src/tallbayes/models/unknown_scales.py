@@ -154,7 +154,7 @@ def with_unknown_scales(constructor: Constructor) -> Constructor:
             return constructor(data, *arguments, **options)
         if getattr(data, "groups", ()):
             raise ModelError(
-                "ridge and horseshoe do not serve models with group effects; use tallbayes.priors.normal(...) there."
+                "ridge and horseshoe do not support models with group effects; use tallbayes.priors.normal(...) there."
             )
         rest = {k: v for k, v in options.items() if k != "prior"}
         return _with_blocks(constructor, data, prior, *arguments[1:], **rest)

@@ -103,7 +103,7 @@ class SGNHT(StochasticGradient):
     >>> X = np.column_stack([np.ones(20_000), rng.standard_normal((20_000, 2))])
     >>> y = (rng.random(20_000) < 1 / (1 + np.exp(-X @ [0.1, 0.5, -0.5]))).astype(float)
     >>> model = tb.models.logistic(tb.Dataset.from_arrays(X, y))
-    >>> fit = tb.sample(model, tb.samplers.SGNHT(), draws=8000, seed=1, progress=False)
+    >>> fit = tb.sample(model, tb.samplers.SGNHT(), draws=20_000, seed=1, progress=False)
     >>> fit.guarantee.kind, bool(fit.meta["notes"]["predicted error of variances"] < 0.021)
     ('ASYMPTOTIC', True)
     """

@@ -179,7 +179,7 @@ class SurrogateTransition(Sampler):
         checked=("every residual read is within its bound",),
     )
     Info: ClassVar[type] = Info
-    cost: ClassVar[str] = "a few rows, whatever n"
+    cost: ClassVar[str] = "a few rows, independent of n"
     needs_unknown_scales: ClassVar[bool] = True
 
     def check(self) -> None:
