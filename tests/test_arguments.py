@@ -36,7 +36,7 @@ RIGHT = {
     "dtype": {"text"},
     "na": set(),
     "keep": {"nothing"},
-    "client": {"nothing"},
+    "client": {"nothing", "text"},  # the address of a scheduler
     "data": {"nothing"},
     "progress": {"a switch"},
     "model": set(),
