@@ -15,6 +15,8 @@ from tallbayes.bounds.tables import rate_count, row_rates
 from tallbayes.errors import CertificateError, ModelError, OptionError
 from tallbayes.results import path_moments
 from tallbayes.results.cost import effective_sizes
+from tallbayes.run.chain import Chain
+from tallbayes.run.driver import Limits, drive
 from tallbayes.samplers import ZigZag, advance
 from tallbayes.schemes import paths
 from tallbayes.schemes.minibatch_gradient import residual_gradient
@@ -160,9 +162,9 @@ def test_a_rate_above_its_bound_ends_the_run(small):
     shrunk = proxy.bound._replace(table=table._replace(weight=table.weight * 0.01))
     setup = replace(setup, proxy=Certified(proxy.whitening, proxy.proxy, shrunk))
     sampler = ZigZag(bound="T6")
-    chain = tb.run.chain.Chain(0, sampler, setup, np.random.SeedSequence(1), small.mode.reference, warmup=0, thin=1)
+    chain = Chain(0, sampler, setup, np.random.SeedSequence(1), small.mode.reference, warmup=0, thin=1)
     with pytest.raises(CertificateError, match="exceeds its certified bound"):
-        tb.run.driver.drive([chain], tb.run.driver.Limits(2000), 1, False, None, lambda theta: 1.0)
+        drive([chain], Limits(2000), 1, False, None, lambda theta: 1.0)
 
 
 def test_path_moments_agree_with_quadrature():
