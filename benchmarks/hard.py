@@ -260,8 +260,6 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.names) - set(PROBLEMS):
         parser.error(f"unknown problem {sorted(unknown)[0]!r}; there are {', '.join(PROBLEMS)}")
-    if options.write and options.names:
-        parser.error("--write needs all problems: leave out the names")
     rows = []
     warnings.simplefilter("ignore", tb.TallbayesWarning)  # counted in the table
     for name in options.names or PROBLEMS:
@@ -272,6 +270,8 @@ def main() -> None:
         "Errors in posterior standard deviations, the largest over coefficients; they include the Monte Carlo error of the effective "
         f"sizes shown. `auto`: four chains of {options.draws:,} draws. ESS/s: after warm-up, per second of one core."
     )
+    if missing := [name for name in PROBLEMS if options.names and name not in options.names]:
+        note += f" Not run: {', '.join(missing)}."
     show("Hard posteriors", rows, note, "hard" if options.write else None)
 
 
