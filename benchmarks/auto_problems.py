@@ -1,6 +1,6 @@
 """`auto` on named problems: what it predicted of its choice, what that cost, and with --all what the alternatives cost.
 
-python -m benchmarks.auto_problems [NAME ...] [--all] [--write]
+python -m benchmarks.auto_problems [NAME ...] [--skip NAME] [--all] [--write]
 """
 
 from __future__ import annotations
@@ -95,12 +95,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="parts of the names of problems; all if none")
     parser.add_argument("--all", action="store_true", help="measure what was not chosen, too")
+    parser.add_argument(
+        "--skip", action="append", default=[], metavar="NAME", help="a part of the names of problems to leave out"
+    )
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore", tb.TallbayesWarning)
-    rows = []
+    rows, skipped = [], []
     for label, make in {**PROBLEMS, **(REAL if os.environ.get("TALLBAYES_DATA") else {})}.items():
         if options.names and not any(name in label for name in options.names):
+            continue
+        if any(name in label for name in options.skip):
+            skipped.append(label)
             continue
         model = make()
         mode = tb.find_mode(model, progress=False, tolerance=1e-3)
@@ -119,7 +125,8 @@ def main() -> None:
             row["auto over best"] = microseconds / min(microseconds, *others.values())
         rows.append(row)
         print(row, flush=True)
-    show("auto on named problems", rows, "Logistic where nothing else is said.", "auto" if options.write else None)
+    note = "Logistic where nothing else is said." + (f" Not run: {', '.join(skipped)}." if skipped else "")
+    show("auto on named problems", rows, note, "auto" if options.write else None)
 
 
 if __name__ == "__main__":
