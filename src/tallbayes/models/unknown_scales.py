@@ -15,7 +15,7 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.engine.scale_sweeps import Blocks
 from tallbayes.errors import ModelError
 from tallbayes.model import Model
-from tallbayes.named_priors import DEFAULT, NamedPriors, coordinates_by_name
+from tallbayes.named_priors import DEFAULT, NamedPriors, coordinates_by_name, resolve
 from tallbayes.prior_terms import FLAT, PriorTerms
 from tallbayes.unknown_scale_priors import UnknownScale
 
@@ -68,10 +68,7 @@ class UnknownScaleModel(Model):
     @cached_property
     def prior_terms(self) -> PriorTerms:
         """The fixed part of the prior: flat in coefficients with an unknown scale."""
-        fixed = _placeholders(self.data, self.given, self.members)
-        from tallbayes.named_priors import resolve
-
-        resolved = resolve(fixed, self.data.columns, *self._prior_names())
+        resolved = resolve(_placeholders(self.data, self.given), self.data.columns, *self._prior_names())
         terms = resolved.terms(self.data, self.predictors, len(self.nuisances), self.family.response_scale)
         for _, _, where in self.members:
             terms.kind[list(where)] = FLAT
@@ -176,7 +173,7 @@ def _by_name(prior: Any) -> dict[str, Any]:
     return dict(prior) if isinstance(prior, Mapping) else {DEFAULT: prior}
 
 
-def _placeholders(data: Dataset, prior: Any, members: Any = ()) -> dict[str, Any]:
+def _placeholders(data: Dataset, prior: Any) -> dict[str, Any]:
     """The prior with normal ones in place of unknown scales; the intercept keeps a prior of its own under a default."""
     named = _by_name(prior)
     out = {name: Prior("normal") if isinstance(own, UnknownScale) else own for name, own in named.items()}
