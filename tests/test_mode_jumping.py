@@ -5,6 +5,7 @@ import pytest
 
 import tallbayes as tb
 from tallbayes.mode import several
+from tallbayes.results import audit as auditing
 from tallbayes.samplers import ModeJumping
 from tallbayes.samplers.mode_jumping import AT
 
@@ -130,3 +131,18 @@ def test_few_changes_of_mode_are_warned_of():
 def test_jump_is_a_probability(jump):
     with pytest.raises(tb.OptionError, match="jump must be between 0 and 1"):
         ModeJumping(jump=jump)
+
+
+def test_an_audit_looks_at_residuals_of_every_mode(monkeypatch):
+    model = two_sided()
+    fit = sampled(model, draws=500)
+    found = fit.audit(model, pairs=3)
+    assert found.passed and found.facts["draws checked on all rows"] == 6
+    honest = auditing.certify
+
+    def shrunk(*arguments, **options):
+        bound, name = honest(*arguments, **options)
+        return bound._replace(table=bound.table._replace(weight=0.01 * bound.table.weight)), name
+
+    monkeypatch.setattr(auditing, "certify", shrunk)
+    assert any("exceeds its bound" in p for p in fit.audit(model, pairs=3).problems)

@@ -136,6 +136,8 @@ def test_a_horseshoe_finds_the_few_effects_at_a_few_rows():
     assert np.abs(mean[1:4] - [1.0, -1.0, 0.5]).max() < 0.15 and np.abs(mean[4:21]).max() < 0.04
     assert sd[4:21].max() < sd[1:4].max()
     assert fit.evals.mean() < 20.0
+    found = fit.audit(model, pairs=3)
+    assert found.passed and found.facts["draws checked on all rows"] == 3
     reads = fit.stats["full_read"] == 0
     np.testing.assert_array_equal(fit.evals[reads], 2 * fit.stats["rows"][reads])  # scales read none
 

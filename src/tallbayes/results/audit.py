@@ -12,14 +12,16 @@ from tallbayes.bounds.tables import Zero, rate_count, row_rates, total_rate
 from tallbayes.contract import Sampler
 from tallbayes.engine import passes
 from tallbayes.engine.rounding import rounding
-from tallbayes.errors import StoreError
+from tallbayes.errors import ModelError, StoreError
 from tallbayes.mode.laplace import Laplace, Mode
-from tallbayes.mode.search import mode_at
+from tallbayes.mode.search import find_mode, mode_at
+from tallbayes.mode.several import important
+from tallbayes.mode.surrogate_reference import SurrogateMode
 from tallbayes.model import Model
 from tallbayes.moves.proposals import propose
 from tallbayes.results.provenance import recorded_sampler
-from tallbayes.samplers import ExactMinibatch
-from tallbayes.schemes.poisson_minibatch import Tuna, dominating, replay
+from tallbayes.samplers import ExactMinibatch, ModeJumping, SurrogateTransition
+from tallbayes.schemes.poisson_minibatch import MHSS, Tuna, dominating, replay
 from tallbayes.streams import Stream, generator
 from tallbayes.validation import require_instance, require_seed, require_whole
 
@@ -66,6 +68,8 @@ def audit(fit: Fit, model: Model, pairs: int, repeats: int, seed: int, sampler: 
     problems: list[str] = []
     if isinstance(sampler, ExactMinibatch):
         _minibatch(fit, model, sampler, pairs, repeats, rng, facts, problems)
+    elif isinstance(sampler, ModeJumping | SurrogateTransition):
+        _references(fit, _drawn_at(fit, model), pairs, rng, facts, problems)
     else:
         replayed = sampler.audit(model, fit, pairs, repeats, rng)
         if replayed is None:
@@ -96,6 +100,44 @@ def _density(fit: Fit, model: Model, count: int, rng: np.random.Generator, facts
     facts["largest relative error of log density"] = worst
     if worst > 1e-9:
         problems.append("a stored log density differs from its recomputation: the data or the code changed")
+
+
+def _drawn_at(fit: Fit, model: Model) -> list[tuple[Mode, np.ndarray]]:
+    """References found again, each with the draws that were decided there."""
+    found = find_mode(model, progress=False)
+    if isinstance(found, SurrogateMode):
+        assert found.inner is not None
+        return [(found.inner, fit.theta[:, :, : found.inner.reference.size].reshape(-1, found.inner.reference.size))]
+    homes, theta = fit.stats["home"].reshape(-1), fit.theta.reshape(-1, model.dim)
+    return [(mode, theta[homes == k]) for k, mode in enumerate(important(found)) if (homes == k).any()]
+
+
+def _references(
+    fit: Fit,
+    references: list[tuple[Mode, np.ndarray]],
+    pairs: int,
+    rng: np.random.Generator,
+    facts: dict[str, Any],
+    problems: list[str],
+) -> None:
+    """Residuals of all rows between a draw and its reference, against their bounds."""
+    facts["largest residual / bound in the run"] = float(fit.stats["largest_ratio"].max())
+    facts["iterations that read all rows"] = float(fit.stats["full_read"].mean())
+    ratio, count = 0.0, 0
+    for mode, draws in references:
+        try:
+            bound, _ = certify(mode, indexed=True)
+        except ModelError:
+            facts["rows"] = "all were read for every decision: the model has no certified bound"
+            return
+        for _ in range(pairs):
+            white = mode.laplace().whiten(draws[rng.integers(len(draws))])
+            ratio = max(ratio, _full_gap(mode.model, mode, bound, MHSS(), np.zeros(white.size), white)[1])
+            count += 1
+    facts["draws checked on all rows"] = count
+    facts["largest residual / bound over all rows of them"] = ratio
+    if max(ratio, facts["largest residual / bound in the run"]) > 1.0 + 1e-9:
+        problems.append("a residual exceeds its bound, so that rows which matter are read too seldom: correct the bound")
 
 
 def _minibatch(
