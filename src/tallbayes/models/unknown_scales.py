@@ -13,7 +13,7 @@ import numpy as np
 from tallbayes.coefficient_priors import Prior
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.scale_sweeps import Blocks
-from tallbayes.errors import ModelError
+from tallbayes.errors import ModelError, OptionError
 from tallbayes.model import Model
 from tallbayes.named_priors import DEFAULT, NamedPriors, coordinates_by_name, resolve
 from tallbayes.prior_terms import FLAT, PriorTerms
@@ -29,6 +29,10 @@ class FixedTerms(Prior):
     def terms(self, data: Dataset, predictors: int, nuisances: int, response_scale: bool) -> PriorTerms:
         """The numbers."""
         return self.numbers
+
+    def sample(self, terms: PriorTerms, rng: np.random.Generator) -> np.ndarray:
+        """Refused: the scales are fixed only while the reference is searched for."""
+        raise OptionError("a prior with scales fixed for the search has no draws of its own.")
 
 
 @dataclass(eq=False)
