@@ -61,6 +61,34 @@ def test_coefficients_and_scale_are_those_of_quadrature(sweeps):
     assert fit.names == ("x0", "x1", "ridge_sigma")
 
 
+@pytest.mark.filterwarnings("ignore:.x0. has")  # it mixes slowly: the surrogate of the prior is its curvature at one point
+def test_a_fixed_prior_that_is_not_normal_is_taken_as_it_is():
+    """A Cauchy prior of one coefficient beside a ridge of the other; the scale of the ridge is integrated out on a grid."""
+    X, y = small()
+    prior = {"x0": tb.priors.cauchy(0.5), "x1": tb.priors.ridge(standardise=False)}
+    fit = tb.sample(
+        tb.models.logistic(tb.Dataset.from_arrays(X, y), prior), draws=15_000, warmup=500, chains=2, seed=2, progress=False
+    )
+    a, b = np.meshgrid(np.linspace(-4.0, 5.0, 901), np.linspace(-3.0, 3.0, 600), indexing="ij")
+    eta = X[:, 0][:, None, None] * a + X[:, 1][:, None, None] * b
+    sigma = np.exp(np.linspace(-7.0, 5.0, 1200))
+    weight = (
+        1.0 + (sigma / 2.5) ** 2 / 3.0
+    ) ** -2.0  # half-Student-t; sigma d log sigma cancels the 1 / sigma of the normal density
+    ridge = (np.exp(-0.5 * (b[0][:, None] / sigma) ** 2) * weight).sum(1)
+    mass = np.exp((y[:, None, None] * eta - np.logaddexp(0.0, eta)).sum(0)) * ridge[None, :] / (1.0 + (a / 0.5) ** 2)
+    mass /= mass.sum()
+    for k, values in enumerate((a, b)):
+        mean = (mass * values).sum()
+        score = (fit.theta[:, :, k].mean() - mean) / fit.theta[:, :, k].std() * np.sqrt(fit.ess[k])
+        assert abs(score) < 5.0
+        inside = (np.abs(fit.theta[:, :, k]) < 0.15).astype(float)
+        truth = mass[np.abs(values) < 0.15].sum()
+        assert (
+            abs(inside.mean() - truth) < 5.0 * np.sqrt(truth * (1.0 - truth) / effective_sizes(inside[:, :, None])[0]) + 0.005
+        )
+
+
 def blocks_of(count, local=False, slab=0.0, df=3.0):
     one = np.ones(1)
     return Blocks(np.zeros(count, np.int64), np.ones(count), count * one, np.array([local]), df * one, 1.0 * one, slab * one)
