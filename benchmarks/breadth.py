@@ -80,7 +80,7 @@ PROBLEMS: dict[str, Callable[[], tb.models.Model]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/results.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/results")
     options = parser.parse_args()
     rows = []
     for label, make in PROBLEMS.items():

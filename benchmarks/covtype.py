@@ -38,7 +38,7 @@ def ours(model: tb.models.Model, name: str, draws: int, warmup: int, chains: int
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", action="store_true", help="also NumPyro and nutpie (extra 'bench')")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/results.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/results")
     options = parser.parse_args()
     for rows in (400_000, None):
         model = covtype(rows)

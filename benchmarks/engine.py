@@ -243,7 +243,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="d = 10 and 200,000 rows only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the measurements to FILE")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/results.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/results")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):  # XLA has no reliable switch for one thread: a single core leaves it no choice
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -263,7 +263,7 @@ def main() -> None:
 
 
 def write_results(lines: list[dict[str, Any]]) -> None:
-    """Nanoseconds per row of every contender, and the ratio to C, into docs/results.md."""
+    """Nanoseconds per row of every contender, and the ratio to C, into docs/results."""
     rows = [
         {
             "kernel": line["kernel"],

@@ -310,7 +310,7 @@ def numpyro_horseshoe(X: np.ndarray, y: np.ndarray, scale: float, draws: int) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/results.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/results")
     parser.add_argument("--only", choices=("modes", "samples", "horseshoe"))
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--columns", type=int, default=100, help="of the sparse regression")

@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--largest", type=float, default=1e6, help="leave out cases with more rows")
     parser.add_argument("--peers", action="store_true", help="NumPyro NUTS on 1e5 rows with 1,000 levels too")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/results.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/results")
     options = parser.parse_args()
     chosen = {name: CASES[name] for name in options.cases if CASES[name].rows <= options.largest}
     for shape in {(c.family, c.terms, c.second > 0) for c in chosen.values()}:  # compiles

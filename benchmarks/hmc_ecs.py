@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=1_000_000)
     parser.add_argument("--peers", action="store_true", help="also NumPyro and nutpie (extra 'bench')")
     parser.add_argument("--peer-draws", type=int, default=50)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/results.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/results")
     options = parser.parse_args()
     model = tb.models.logistic(dataset("higgs", options.n), tb.priors.normal(10.0))
     mode = tb.find_mode(model, progress=False)

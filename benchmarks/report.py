@@ -1,4 +1,4 @@
-"""Tables of benchmark results: printed by rich, saved as JSON, written into docs/results.md between markers."""
+"""Tables of benchmark results: printed by rich, saved as JSON, written between markers into the pages of docs/results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-RESULTS = Path(__file__).parent.parent / "docs" / "results.md"
+RESULTS = Path(__file__).parent.parent / "docs" / "results"
 
 
 def number(value: Any) -> str:
@@ -21,7 +21,7 @@ def number(value: Any) -> str:
 
 
 def show(title: str, rows: list[dict[str, Any]], note: str = "", mark: str | None = None, json_file: str | None = None) -> None:
-    """Print a table; with `mark`, replace the part of docs/results.md between `<!-- mark:begin -->` and `<!-- mark:end -->`."""
+    """Print a table; with `mark`, replace what lies between `<!-- mark:begin -->` and `<!-- mark:end -->` in the pages of results."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     table = Table(title=title)
     for column in columns:
@@ -39,15 +39,26 @@ def show(title: str, rows: list[dict[str, Any]], note: str = "", mark: str | Non
 
 
 def write(mark: str, rows: list[dict[str, Any]], note: str) -> None:
-    """Replace the part of docs/results.md between the markers of `mark` by a table and a note."""
+    """Replace what lies between the markers of `mark`, on whichever page of results has them, by a table and a note."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(number(row.get(c, "")) for c in columns) + " |" for row in rows]
     lines += ["", note] if note else []
     begin, end = f"<!-- {mark}:begin -->", f"<!-- {mark}:end -->"
-    text = RESULTS.read_text()
-    if begin not in text:
-        raise SystemExit(f"{RESULTS.name} has no marker {begin}")
-    head, rest = text.split(begin)
-    _, tail = rest.split(end)
-    RESULTS.write_text(head + begin + "\n" + "\n".join(lines) + "\n" + end + tail)
+    page = _page(begin)
+    head, _, rest = page.read_text().partition(begin)
+    page.write_text(head + begin + "\n" + "\n".join(lines) + "\n" + end + rest.split(end)[1])
+
+
+def block(mark: str) -> str:
+    """What lies between the markers of `mark` now."""
+    begin, end = f"<!-- {mark}:begin -->", f"<!-- {mark}:end -->"
+    return _page(begin).read_text().split(begin)[1].split(end)[0]
+
+
+def _page(begin: str) -> Path:
+    """The page of results that has a marker."""
+    for page in [RESULTS.with_suffix(".md"), *sorted(RESULTS.glob("*.md"))]:
+        if begin in page.read_text():
+            return page
+    raise SystemExit(f"no page of {RESULTS} has the marker {begin}")

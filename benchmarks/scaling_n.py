@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=10**8)
     parser.add_argument("--iterations", type=int, default=50_000)
     parser.add_argument("--folder", default=str(Path(tempfile.gettempdir()) / "tallbayes-bench"))
-    parser.add_argument("--write", action="store_true", help="put the table into docs/results.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/results")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

@@ -20,7 +20,7 @@ FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 def arguments(description: str | None) -> argparse.Namespace:
     """--write puts tables and figures into docs, --quick is a smoke run."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/results.md and the figures beside it")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/results and the figures beside it")
     parser.add_argument("--quick", action="store_true", help="a smoke run of seconds on few rows")
     return parser.parse_args()
 

@@ -128,7 +128,7 @@ def speeds(n: int, repetitions: int) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small data, to see that it runs")
-    parser.add_argument("--write", action="store_true", help="replace the tables in docs/results.md")
+    parser.add_argument("--write", action="store_true", help="replace the tables in docs/results")
     parser.add_argument("--part", default="all", choices=("all", "models", "speed"))
     arguments = parser.parse_args()
     n, checked, draws = (20_000, 5_000, 500) if arguments.quick else (1_000_000, 100_000, 5_000)

@@ -23,7 +23,7 @@ import numpy as np
 
 import tallbayes as tb
 from benchmarks.problems import covtype
-from benchmarks.report import RESULTS, show
+from benchmarks.report import RESULTS, block, show
 from tallbayes.results.distances import between, noise_floor
 from tallbayes.shards import (
     Consensus,
@@ -153,8 +153,8 @@ def numpyro_consensus(sub: SubPosteriors, reference: np.ndarray) -> dict[str, fl
 
 
 def written(mark: str) -> tuple[list[dict[str, Any]], float]:
-    """A table of docs/results.md, and the noise floor in its note."""
-    text = RESULTS.read_text().split(f"<!-- {mark}:begin -->")[1].split(f"<!-- {mark}:end -->")[0]
+    """A table of docs/results, and the noise floor in its note."""
+    text = block(mark)
     lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines() if line.startswith("|")]
     rows = [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
     numbers = [{k: float(v) if k != "combination" and v != "refused" else v for k, v in row.items()} for row in rows]
@@ -162,7 +162,7 @@ def written(mark: str) -> tuple[list[dict[str, Any]], float]:
 
 
 def figure(tables: dict[str, list[dict[str, Any]]], floors: dict[str, float], counts: list[int], path: Path) -> None:
-    """What docs/results.md holds, as lines."""
+    """What docs/results holds, as lines."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -261,7 +261,7 @@ def scaling(rows: int, repeats: int) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rows, few shards: a smoke run")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/results.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/results")
     parser.add_argument("--part", choices=("covtype", "skewed", "scaling"), help="only this part")
     options = parser.parse_args()
     counts = [2, 4] if options.quick else [2, 4, 8, 16, 32, 64]

@@ -193,7 +193,9 @@ def test_a_run_stopped_before_the_verdict_reaches_it_when_it_is_resumed(mistaken
     whole = tb.sample(mistaken, **options)
 
     def chunk(self, goal):
-        if self.watched and self.number == 0 and self.iteration >= 200:  # one Ctrl-C: a second one would not wait for the chunks
+        if (
+            self.watched and self.number == 0 and self.iteration >= 200
+        ):  # one Ctrl-C: a second one would not wait for the chunks
             raise KeyboardInterrupt
         return own(self, goal)
 
