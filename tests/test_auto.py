@@ -13,10 +13,10 @@ from tallbayes.errors import ModelError, OptionError
 from tallbayes.run.chain import Chain
 
 
-def logistic(n, d, seed=0):
+def logistic(n, d, seed=0, effect=0.3):
     rng = np.random.default_rng(seed)
     x = np.column_stack([np.ones(n), rng.standard_normal((n, d - 1))])
-    y = (rng.random(n) < 1 / (1 + np.exp(-x @ np.full(d, 0.3)))).astype(float)
+    y = (rng.random(n) < 1 / (1 + np.exp(-x @ np.full(d, effect)))).astype(float)
     return tb.models.logistic(tb.Dataset.from_arrays(x, y))
 
 
@@ -151,6 +151,25 @@ def test_stays_are_the_iterations_for_an_effective_draw():
     assert abs(predictions.stays(rng.random(100_000) < 0.4) / (1.6 / 0.4) - 1) < 0.1
     mixed = np.r_[np.ones(500, bool), np.zeros(500, bool)]  # one long stay: a quarter of a million over a thousand
     assert predictions.stays(mixed) == pytest.approx((500 + 500**2) / 1000, rel=0.01)
+
+
+def test_firefly_is_chosen_where_many_columns_cost_the_others_their_speed():
+    model = logistic(5_000, 80, effect=0.05)
+    mode = tb.find_mode(model, progress=False)
+    choice = auto.choose(model, mode, None, 0, False)
+    assert choice.sampler.name == "firefly" and choice.predictions[0].tried
+    assert "rows expected bright" in choice.why and "nuts would be" in choice.why and "exact-minibatch would be" in choice.why
+    assert 10 * choice.predictions[0].evals_per_ess < min(p.evals_per_ess for p in choice.predictions[1:])
+
+
+def test_firefly_is_not_tried_where_the_others_are_quick_or_lights_would_hold_theta():
+    choice = auto.choose(logistic(2_000, 3), tb.find_mode(logistic(2_000, 3), progress=False), None, 0, False)
+    assert "firefly" not in {p.sampler.name for p in choice.predictions}
+    model = logistic(400, 3)
+    setup = tb.samplers.Firefly(move=tb.moves.hmc()).setup(model, tb.find_mode(model, progress=False), 0, False)
+    few, many = (predictions.bright_hmc(None, replace(setup, notes={"expected_bright": bright})) for bright in (2.0, 30.0))
+    assert many.iterations_per_ess > 20 * few.iterations_per_ess
+    assert predictions.bright_hmc(None, replace(setup, notes={"expected_bright": 41.0})) is None
 
 
 def test_the_inefficiency_of_a_short_chain_is_that_of_its_correlation():

@@ -10,7 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes import streams
-from tallbayes.auto.predictions import Prediction, full_data, inefficiency, price, stays, subsampled_hmc, turning_point
+from tallbayes.auto.predictions import (
+    Prediction,
+    bright_hmc,
+    full_data,
+    inefficiency,
+    price,
+    stays,
+    subsampled_hmc,
+    turning_point,
+)
 from tallbayes.bounds.tables import rate_count, total_rate
 from tallbayes.contract import KINDS, Sampler, Setup, interruptible
 from tallbayes.deadline import require_time
@@ -19,10 +28,11 @@ from tallbayes.errors import ModelError, OptionError
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.several import important
 from tallbayes.model import Model
-from tallbayes.moves import independence, nuts
+from tallbayes.moves import hmc, independence, nuts
 from tallbayes.progress import Waiting
+from tallbayes.results.cost import effective_sizes
 from tallbayes.run.chain import Chain
-from tallbayes.samplers import HMCECS, ExactMinibatch, FullData, MinibatchGibbs, ModeJumping, SurrogateTransition
+from tallbayes.samplers import HMCECS, ExactMinibatch, Firefly, FullData, MinibatchGibbs, ModeJumping, SurrogateTransition
 from tallbayes.schemes.poisson_minibatch import dominating
 from tallbayes.streams import Stream, generator
 from tallbayes.target import charge
@@ -31,6 +41,10 @@ PAIRS = 50  # pairs of Laplace draws on which the rate is predicted
 PILOT = 2000  # iterations of exact minibatch in its pilot, at most
 SHORT_PILOT = 80  # of Hamiltonian methods, and of exact minibatch at least
 _PASSES = 40.0  # full passes that a pilot of exact minibatch may read
+LIGHTS_PILOT = 400  # of Firefly, whose lights may hold theta for many iterations
+_LIGHTS_PASSES = 17.0  # over the rows, before Firefly begins
+_DRAWS = 1000.0  # effective draws over which these passes have to pay
+_QUICK = 3e8  # nanoseconds for as many draws, below which Firefly is not tried: it would have to be compiled first
 _CHEAP = 1000.0  # evaluations per effective draw of an exact method that HMC-ECS cannot beat: it needs 100 rows per gradient
 _SHARE = 0.8  # of independent proposals
 _CHI = 2.0  # of the rate in heavy tails: the variance of the noise of a log ratio is at most about 1 / chi
@@ -86,6 +100,10 @@ class Weighing:
         self._consider(FullData(nuts()), full_data)
         self._consider(ExactMinibatch(), self._exact_minibatch)
         best = self._settled()
+        passes = _LIGHTS_PASSES * self.model.data.n * (4.0 + 0.5 * self.model.dim)  # nanoseconds
+        if _DRAWS * best.nanoseconds_per_ess > max(_QUICK, 2.0 * passes) and self.heavy is None:
+            self._consider(Firefly(move=hmc()), bright_hmc)
+            best = self._settled()
         if "ASYMPTOTIC" in self.allowed and best.evals_per_ess > _CHEAP and self.heavy is None:
             self._consider(HMCECS(), subsampled_hmc)
             best = self._settled()
@@ -148,7 +166,7 @@ class Weighing:
         """The prediction from a short chain of the method itself."""
         setup, n, d = candidate.setup, self.model.data.n, self.model.dim
         assert setup is not None
-        length = SHORT_PILOT
+        length = LIGHTS_PILOT if isinstance(candidate.sampler, Firefly) else SHORT_PILOT
         minibatch = isinstance(candidate.sampler, ExactMinibatch)
         if minibatch:
             an_iteration = max(candidate.evals_per_ess / candidate.iterations_per_ess, 1e-9)
@@ -165,7 +183,11 @@ class Weighing:
             row = (full * (4.0 + 0.5 * d) + max(evals - full, 0.0) * (30.0 + d)) / max(evals, 1e-9)
             facts += f", acceptance {table['accepted'].mean():.2f} in a pilot"
         else:
-            iterations = inefficiency(self.mode.laplace().whiten(theta))
+            white = self.mode.laplace().whiten(theta)
+            iterations = inefficiency(white)
+            if isinstance(candidate.sampler, Firefly):  # long enough to see what the lights hold
+                iterations = max(iterations, len(white) / float(np.quantile(effective_sizes(white[None]), 0.1)))
+                facts += f", {table['bright'].mean():,.3g} in a pilot"
         facts += f", {evals * iterations:,.3g} evaluations per effective draw"
         return replace(
             candidate,

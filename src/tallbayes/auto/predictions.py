@@ -9,7 +9,7 @@ import numpy as np
 
 from tallbayes import samplers
 from tallbayes.contract import Sampler, Setup
-from tallbayes.samplers import HMCECS, ExactMinibatch
+from tallbayes.samplers import HMCECS, ExactMinibatch, Firefly
 
 _WORTH = 2.0  # times by which an approximate method must be faster than the best exact one
 
@@ -53,7 +53,9 @@ def turning_point(best: Prediction) -> str:
     if isinstance(best.sampler, HMCECS):
         return "; fewer columns for the same rows, or a posterior closer to Gaussian, would favour exact-minibatch"
     if isinstance(best.sampler, ExactMinibatch):
-        return "; a much larger dimension, a small n or a strongly non-Gaussian posterior would favour nuts"
+        return "; a much larger dimension, a small n or a strongly non-Gaussian posterior would favour firefly or nuts"
+    if isinstance(best.sampler, Firefly):
+        return "; fewer columns for the same rows would favour exact-minibatch, and a posterior further from Gaussian nuts"
     return "; more rows for the same columns, or a posterior closer to Gaussian, would favour exact-minibatch"
 
 
@@ -76,6 +78,19 @@ def subsampled_hmc(sampler: Sampler, setup: Setup) -> Prediction | None:
     facts = f"{m:,} rows per gradient, set by a pilot run; predicted variance of log L-hat {variance:.2g}"
     evals, overhead = iterations * m * (steps + 0.01), (steps + 1.0) * (2000.0 + 4.0 * d**2)
     return Prediction(sampler, evals, iterations, 30.0 + d, overhead, facts, setup)
+
+
+def bright_hmc(sampler: Sampler, setup: Setup) -> Prediction | None:
+    """Firefly with HMC: three iterations per effective draw while few rows are bright; with more of them theta is held by the lights, and
+    iterations grow as the square of the bright rows (measured). None if a tenth of the rows were bright."""
+    bright, d = setup.notes["expected_bright"], setup.model.dim
+    if 10.0 * bright > setup.model.data.n:
+        return None
+    steps = max(1.0, 1.2 * d**0.25 / 1.4)
+    iterations = 3.0 + 0.1 * bright**2
+    facts = f"{bright:,.3g} of {setup.model.data.n:,} rows expected bright"
+    evals, overhead = iterations * bright * (steps + 2.0), (steps + 1.0) * (2000.0 + 2.0 * d**2)
+    return Prediction(sampler, evals, iterations, 100.0 + 2.0 * d, overhead, facts, setup)
 
 
 def stays(renewed: np.ndarray) -> float:
