@@ -1,9 +1,10 @@
 """Rows that live elsewhere, and rows that arrive later: streams on a Dask cluster beside a packed store and consensus shards.
 
-    python -m benchmarks.streams [--rows 10000000] [--partitions 20] [--batches 100] [--folder DIR] [--write] [streams update]
+    python -m benchmarks.streams [--rows 10000000] [--partitions 20] [--batches 100] [--streams-only] [--folder DIR] [--write]
+        [streams update]
 
 The cluster is `LocalCluster(processes=True, n_workers=2)` on this machine. Partitions are Parquet files of float32, generated one by
-one and kept for the next run. A worker is killed in a pass and in the pass that draws rows; the draws must be the same.
+one and kept for the next run. Workers are killed in a pass, in the one that draws rows and in a refill; the draws must be the same.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import signal
 import tempfile
 import time
 import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,7 @@ import pyarrow.parquet as pq
 
 import tallbayes as tb
 from benchmarks.report import show
-from tallbayes.remote import partition_passes, pool
+from tallbayes.remote import partition_passes, pool, supply
 
 D = 10
 NAMES = [f"x{j}" for j in range(1, D)]
@@ -52,16 +56,13 @@ def make_partitions(folder: Path, rows: int, count: int) -> Path:
     return folder
 
 
-def peak() -> float:
-    """Largest resident memory of this process, in GB."""
+def peak(reset: bool = False) -> float:
+    """Largest resident memory of this process since the last reset, in GB."""
     with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1e6
-
-
-def row_of(name: str, fit: Any, seconds: float, **facts: Any) -> dict[str, Any]:
-    """A line of the table: seconds to 1,000 effective draws are those before the chains plus their share of the chains'."""
-    ess = float(np.nanmin(fit.ess))
-    return {"method": name, "guarantee": fit.guarantee.kind, "seconds": seconds, "ess": ess, **facts}
+        most = next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1e6
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    return most
 
 
 def distance(fit: Any, exact: Any) -> float:
@@ -71,89 +72,148 @@ def distance(fit: Any, exact: Any) -> float:
     return float(max(shift.max(), np.abs(np.log(fit.theta.std((0, 1)) / sd)).max()))
 
 
-def streams(folder: Path, rows: int, count: int, write: bool) -> None:
-    """Streams with and without a cluster, a killed worker, the packed store and consensus shards."""
-    from distributed import Client, LocalCluster
-
-    parts = make_partitions(folder, rows, count)
-    lines = []
+def measured(name: str, run: Any, client: Any, lines: list[dict[str, Any]]) -> Any:
+    """A line of the table. Seconds to 1,000 effective draws: those before the chains, and the chains' by the effective draws made."""
+    peak(reset=True)
+    if client is not None:
+        client.run(peak, reset=True)
     begun = time.perf_counter()
-    local = tb.fit(
-        FORMULA,
-        str(parts),
-        prior=PRIOR,
-        sampler="exact-minibatch",
-        memory="disk",
-        store=folder / "stores",
-        dtype="float32",
-        **RUN,
-    )
+    fit, facts = run()
+    seconds = time.perf_counter() - begun
+    chains, ess = fit.seconds["total"] - fit.setup["seconds"], float(np.nanmin(fit.ess))
+    if fit.guarantee.kind == "HEURISTIC":
+        chains = 0.0  # of shards on workers: nearly all of the time goes to reading rows, and does not depend on the draws
     lines.append(
-        row_of("packed store", local, time.perf_counter() - begun, moved="", passes=local.setup["passes"] + 2, memory=peak())
+        {
+            "method": name,
+            "guarantee": fit.guarantee.kind,
+            "passes": facts.get("passes", ""),
+            "rows moved": facts.get("rows", ""),
+            "MB moved": facts.get("bytes", 0.0) / 1e6 or "",
+            "driver GB": peak(),
+            "worker GB": "" if client is None else max(client.run(peak).values()),
+            "seconds": seconds,
+            "ESS": ess,
+            "seconds to 1,000 effective draws": seconds - chains + chains * 1000.0 / ess,
+            "fit": fit,
+        }
     )
+    print({k: v for k, v in lines[-1].items() if k != "fit"}, flush=True)  # a later one may fail
+    return fit
+
+
+def streams(folder: Path, rows: int, count: int, write: bool, shards: bool) -> None:
+    """Streams with and without a cluster, killed workers, the packed store and consensus shards."""
+    lines: list[dict[str, Any]] = []
+    stores = folder / "stores"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with (
-            LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50) as cluster,
-            Client(cluster) as client,
-        ):
-            plain = _streamed(parts, client, lines, "streams, 2 workers", local)
-            killed, original = [], pool.run
-
-            def deadly(task: Any, arguments: Any, client: Any = None, **given: Any) -> Any:
-                moment = arguments[0][0] in (partition_passes.hessian, partition_passes.requested_rows)
-                for k, result in enumerate(original(task, arguments, client, **given)):
-                    if moment and k == 0 and arguments[0][0] not in killed:
-                        killed.append(arguments[0][0])
-                        os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
-                    yield result
-
-            pool.run = deadly
-            again = _streamed(parts, client, lines, "the same, a worker killed in a pass and a refill", local)
-            pool.run = original
-            same = bool((again.theta == plain.theta).all()) and len(killed) == 2
-            begun = time.perf_counter()
-            shards = tb.sample_shards(
-                str(parts),
-                "exact-minibatch",
-                formula=FORMULA,
-                prior=PRIOR,
-                combine="consensus",
-                client=client,
-                dtype="float32",
-                **RUN,
-            )
-            facts = {"off": distance(shards, local), "memory": max(client.run(peak).values())}
-            lines.append(
-                row_of(f"consensus of {count} shards", shards, time.perf_counter() - begun, moved="", passes="", **facts)
-            )
-    alone = _streamed(parts, None, lines, "streams, one partition at a time on this machine", local)
-    same &= bool((alone.theta == plain.theta).all())
+        small = make_partitions(folder, 4000, 2)  # what is compiled is not measured
+        with workers() as client:
+            _streamed(small, client, None)
+            sharded(small, client)
+        packed(small, stores)
+        parts = make_partitions(folder, rows, count)
+        with workers() as client:
+            plain = measured("streams, 2 workers", lambda: _streamed(parts, client, None), client, lines)
+            with killing(client, partition_passes.hessian, partition_passes.requested_rows) as killed:
+                name = "the same, workers killed in a pass of the mode and in the one that draws rows"
+                again = measured(name, lambda: _streamed(parts, client, None), client, lines)
+            same = len(killed) == 2 and bool((again.theta == plain.theta).all())
+        with workers() as client:
+            with killing(client, partition_passes.requested_rows, calls=2) as killed:  # a refill
+                name = "streams in smaller blocks, a worker killed in a refill"
+                measured(name, lambda: _streamed(parts, client, 0.25), client, lines)
+            same &= len(killed) == 1
+        if shards:
+            with workers() as client:
+                measured(f"consensus of {count} shards, 2 workers", lambda: sharded(parts, client), client, lines)
+            alone = measured("streams, one partition at a time here", lambda: _streamed(parts, None, None), None, lines)
+            same &= bool((alone.theta == plain.theta).all())
+        local = measured("packed store here", lambda: packed(parts, stores), None, lines)
+        exact = measured("packed store, four times the draws", lambda: packed(parts, stores, 4), None, lines)
     assert same, "the draws depend on the workers"
+    for line in lines:
+        line["off"] = distance(line.pop("fit"), exact)
+    lines.pop()
     note = (
-        f"Logistic regression, n = {rows:,}, d = {D}, float32, {count} Parquet files; {RUN['chains']} chains of {RUN['warmup']} + "
-        f"{RUN['draws']} iterations; seconds from the call of `fit` to the fit, both cores shared with other work. `off`: largest "
-        "difference from the packed store's posterior, in means (posterior sds) or log sds; Monte Carlo error of both is about "
-        f"{4.0 / np.sqrt(np.nanmin(local.ess)):.2f} at most. `memory`: largest of a worker, or of the process where there are none, in GB. "
-        "The draws of all three stream runs are the same, bit for bit."
+        f"Logistic regression, n = {rows:,}, d = {D}, float32, {count} Parquet files; `LocalCluster(processes=True, n_workers=2)` of one "
+        f"thread each; {RUN['chains']} chains of {RUN['warmup']} + {RUN['draws']} iterations; seconds from the call to the fit, on two "
+        "cores that were shared with other work, compiled code in its cache. `off`: largest difference of a mean (in posterior standard "
+        "deviations) or of a log standard deviation from a packed run of four times the draws; for exact draws of this number "
+        f"{4.0 / np.sqrt(np.nanmin(local.ess)):.2f} would be much. Memory: largest resident size, in which files that are mapped count "
+        "as long as they are cached. The draws of the stream runs with the same blocks are the same, bit for bit."
     )
-    show("Rows that live elsewhere", lines, note, "streams" if write else None)
+    show("Rows that live elsewhere", lines, note, ("streams" if shards else "streams-large") if write else None)
 
 
-def _streamed(parts: Path, client: Any, lines: list[dict[str, Any]], name: str, exact: Any) -> Any:
-    begun = time.perf_counter()
-    rows = tb.shards.Partitions.open(str(parts), FORMULA, prior=PRIOR, client=client, dtype="float32")
-    fit = tb.sample(rows, "exact-minibatch", **RUN)
-    sent = fit.meta["notes"]["streams"]
-    memory = peak() if client is None else max(client.run(peak).values())
-    facts = {
-        "moved": f"{sent['rows']:,} rows, {sent['bytes'] / 1e6:.2f} MB",
-        "passes": rows.passes + 1,
-        "off": distance(fit, exact),
-    }
-    lines.append(row_of(name, fit, time.perf_counter() - begun, memory=memory, **facts))
+@contextmanager
+def workers() -> Iterator[Any]:
+    """A client of two worker processes of one thread."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def killing(client: Any, *tasks: Any, calls: int = 1) -> Iterator[list[Any]]:
+    """Kill a worker when the first result of a pass of each of these tasks has come, the first pass or a later one; yields those done."""
+    done: list[Any] = []
+    seen: Counter[Any] = Counter()
+    original = pool.run
+
+    def deadly(task: Any, arguments: Any, client: Any = None, **given: Any) -> Any:
+        kind = arguments[0][0]
+        for k, result in enumerate(original(task, arguments, client, **given)):
+            if k == 0 and kind in tasks:
+                seen[kind] += 1
+                if seen[kind] == calls:
+                    done.append(kind)
+                    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+            yield result
+
+    pool.run = deadly
+    try:
+        yield done
+    finally:
+        pool.run = original
+
+
+def _streamed(parts: Path, client: Any, share: float | None) -> tuple[Any, dict[str, Any]]:
+    """Exact minibatch on row streams, in blocks of the predicted size; or of a share of it, at least 12 rows, which need refills."""
+    predicted = supply.predict
+
+    def smaller(*given: Any) -> supply.Demand:
+        blocks = predicted(*given).blocks
+        return supply.Demand(np.minimum(blocks, np.maximum(12, np.ceil(share * blocks))).astype(np.int64))
+
+    if share is not None:
+        supply.predict = smaller
+    try:
+        rows = tb.shards.Partitions.open(str(parts), FORMULA, prior=PRIOR, client=client, dtype="float32")
+        fit = tb.sample(rows, "exact-minibatch", **RUN)
+    finally:
+        supply.predict = predicted
+    facts = {**fit.meta["notes"]["streams"], "passes": rows.passes + 1}
     rows.close()
-    return fit
+    return fit, facts
+
+
+def packed(parts: Path, stores: Path, times: int = 1) -> tuple[Any, dict[str, Any]]:
+    """Exact minibatch on a store packed on this machine, in a new folder each time."""
+    options = {**RUN, "draws": times * RUN["draws"], "sampler": "exact-minibatch", "memory": "disk", "dtype": "float32"}
+    with tempfile.TemporaryDirectory(dir=stores.parent) as folder:
+        return tb.fit(FORMULA, str(parts), prior=PRIOR, store=Path(folder) / "store", **options), {}
+
+
+def sharded(parts: Path, client: Any) -> tuple[Any, dict[str, Any]]:
+    """Consensus of one shard per partition."""
+    options = {"formula": FORMULA, "family": "logistic", "prior": PRIOR, "combine": "consensus", "dtype": "float32"}
+    return tb.sample_shards(str(parts), "exact-minibatch", client=client, **options, **RUN), {}
 
 
 def update(batches: int, size: int, write: bool) -> None:
@@ -206,10 +266,11 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=100)
     parser.add_argument("--size", type=int, default=100_000)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "tallbayes-streams")
+    parser.add_argument("--streams-only", action="store_true", help="neither shards nor this machine alone: for n = 1e8")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     if "streams" in given.parts:
-        streams(given.folder, given.rows, given.partitions, given.write)
+        streams(given.folder, given.rows, given.partitions, given.write, not given.streams_only)
     if "update" in given.parts:
         update(given.batches, given.size, given.write)
 

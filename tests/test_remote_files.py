@@ -3,14 +3,18 @@
 import contextlib
 import os
 import pickle
+import re
 import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +110,57 @@ def test_a_failing_and_slow_connection_is_tried_again(bucket, monkeypatch):
         tb.read(f"{bucket}/part-0.parquet", "y ~ x", progress=False)
 
 
+class Pages(SimpleHTTPRequestHandler):
+    """Files with ranges, as web servers have them; every fifth request for rows is refused."""
+
+    asked = refused = 0
+
+    def do_GET(self):
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        path = Path(self.translate_path(self.path))
+        if not wanted or not path.is_file():
+            return super().do_GET()
+        Pages.asked += 1
+        if Pages.asked % 5 == 3:
+            Pages.refused += 1
+            return self.send_error(503)
+        content, first, last = path.read_bytes(), int(wanted[1]), int(wanted[2])
+        part = content[first : last + 1]
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {first}-{first + len(part) - 1}/{len(content)}")
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        self.wfile.write(part)
+
+    def log_message(self, *arguments):
+        """Nothing."""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of aiohttp's sessions
+def test_a_web_server_is_read(tmp_path, monkeypatch):
+    pytest.importorskip("fsspec")
+    pytest.importorskip("aiohttp")
+    monkeypatch.setattr(remote_files, "PAUSE", 0.001)
+    for k in range(2):
+        pq.write_table(table(400 + k, k), tmp_path / f"{k}.parquet", row_group_size=100)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Pages, directory=str(tmp_path))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            base = f"http://127.0.0.1:{server.server_port}"
+            data = tb.read(f"{base}/1.parquet", "y ~ x", progress=False)
+            np.testing.assert_array_equal(data.y, table(401, 1)["y"].to_numpy())
+            parts = Partitions.open([f"{base}/{k}.parquet" for k in range(2)], "y ~ x")
+            assert parts.n == 801 and parts.fingerprints == Partitions.open(str(tmp_path), "y ~ x").fingerprints
+            assert [Path(f).name for f in files_of(f"{base}/")] == ["0.parquet", "1.parquet"]
+            with pytest.raises(DataError, match="does not exist"):
+                tb.read(f"{base}/7.parquet", "y ~ x", progress=False)
+            assert Pages.refused > 0
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory):
     """moto's server on loopback, with a bucket of two files; skipped where moto is not installed."""
@@ -154,6 +209,12 @@ def connect_sqlite(path):
     return sqlite3.connect(path)
 
 
+def connect_adbc(path):
+    from adbc_driver_sqlite import dbapi
+
+    return dbapi.connect(str(path))
+
+
 def connect_duckdb(path):
     import duckdb
 
@@ -162,7 +223,7 @@ def connect_duckdb(path):
 
 @pytest.fixture
 def databases(tmp_path):
-    """The same table in a database that is read row by row, and in one that streams Arrow batches."""
+    """The same table in a database that is read row by row, and in those that stream Arrow batches."""
     duckdb = pytest.importorskip("duckdb")
     rows = table(500, 3).append_column("id", pa.array(np.arange(500)))
     with contextlib.closing(sqlite3.connect(tmp_path / "rows.sqlite")) as connection, connection:
@@ -171,7 +232,8 @@ def databases(tmp_path):
     with duckdb.connect(str(tmp_path / "rows.duckdb")) as connection:
         connection.register("given", rows)
         connection.execute("create table visits as select * from given")
-    return partial(connect_sqlite, tmp_path / "rows.sqlite"), partial(connect_duckdb, tmp_path / "rows.duckdb")
+    adbc = [partial(connect_adbc, tmp_path / "rows.sqlite")] if find_spec("adbc_driver_sqlite") else []
+    return [partial(connect_sqlite, tmp_path / "rows.sqlite"), partial(connect_duckdb, tmp_path / "rows.duckdb"), *adbc]
 
 
 def test_queries_of_databases_are_rows_and_partitions(databases):
@@ -186,6 +248,12 @@ def test_queries_of_databases_are_rows_and_partitions(databases):
         assert [p.n for p in rows.parts] == [167, 166, 167] and pickle.loads(pickle.dumps(query)).num_rows == 500
         theta = np.array([0.1, -0.2])
         assert rows.total_value(theta) == pytest.approx(passes.total_value(tb.models.logistic(data).rows, theta), rel=1e-12)
+
+
+def connect_postgres_adbc(port):
+    from adbc_driver_postgresql import dbapi
+
+    return dbapi.connect(f"postgresql://postgres@127.0.0.1:{port}/postgres")
 
 
 def connect_postgres(port):
@@ -218,7 +286,8 @@ def postgres():
             with connection.cursor() as cursor:
                 rows = table(500, 3).append_column("id", pa.array(np.arange(500))).to_pydict()
                 cursor.executemany("insert into visits values (%s, %s, %s)", list(zip(*rows.values(), strict=True)))
-        yield partial(connect_postgres, port)
+        adbc = [partial(connect_postgres_adbc, port)] if find_spec("adbc_driver_postgresql") else []
+        yield [partial(connect_postgres, port), *adbc]
     finally:
         subprocess.run([*user, program / "pg_ctl", "-D", data, "-m", "immediate", "stop"], check=True, **quiet)
         shutil.rmtree(folder)
@@ -226,13 +295,14 @@ def postgres():
 
 def test_postgres_is_read_and_partitioned(postgres, monkeypatch):
     monkeypatch.setattr(database, "BATCH", 64)  # several fetches
-    query = tb.Query(postgres, "select y, x, id from visits order by id")
-    data = tb.read(query, "y ~ x", progress=False)
-    np.testing.assert_array_equal(data.y, table(500, 3)["y"].to_numpy())
-    rows = Partitions.open(query.parts("id", 4), "y ~ x")
-    assert rows.n == 500 and len(rows.parts) == 4
-    theta = np.array([0.1, -0.2])
-    assert rows.total_value(theta) == pytest.approx(passes.total_value(tb.models.logistic(data).rows, theta), rel=1e-12)
+    for connect in postgres:
+        query = tb.Query(connect, "select y, x, id from visits order by id")
+        data = tb.read(query, "y ~ x", progress=False)
+        np.testing.assert_array_equal(data.y, table(500, 3)["y"].to_numpy())
+        rows = Partitions.open(query.parts("id", 4), "y ~ x")
+        assert rows.n == 500 and len(rows.parts) == 4
+        theta = np.array([0.1, -0.2])
+        assert rows.total_value(theta) == pytest.approx(passes.total_value(tb.models.logistic(data).rows, theta), rel=1e-12)
 
 
 def test_queries_that_fail_say_what_was_asked(databases):

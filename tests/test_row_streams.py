@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+from collections import Counter
+from dataclasses import replace
 from itertools import product
 from math import comb
 
@@ -17,15 +19,20 @@ from test_exact_minibatch import PROPOSALS, enumerated, first_ratio, pair_rates
 from test_shards import cluster
 
 import tallbayes as tb
+from tallbayes.auto import choose
 from tallbayes.bounds.catalogue import certify
 from tallbayes.bounds.streamed import StreamedClasses, StreamedSeparable
 from tallbayes.bounds.tables import rate_count, total_rate
+from tallbayes.diagnostics.subsample_pilot import SubsamplePilot
 from tallbayes.engine import passes
+from tallbayes.engine.random_rows import UniformRows
 from tallbayes.errors import DataError, ModelError, OptionError
-from tallbayes.remote import partition_passes, pool, supply
+from tallbayes.remote import partition_passes, pilot_rows, pool, supply
+from tallbayes.remote.response_values import join_values, response_values
 from tallbayes.remote.row_weights import Request, weigh
 from tallbayes.remote.supply import StreamSupply, open_streams
-from tallbayes.samplers import ExactMinibatch
+from tallbayes.results.cost import effective_sizes
+from tallbayes.samplers import HMCECS, SGHMC, SGLD, SGNHT, ExactMinibatch, ZigZag
 from tallbayes.schemes.minibatch_gradient import make_controls, minibatch_gradients
 from tallbayes.schemes.poisson_minibatch import SMH, thin
 from tallbayes.shards import Partitions
@@ -237,12 +244,29 @@ def test_other_families_have_the_bounds_of_the_rows_in_memory(family, options, k
         assert total_rate(bound, *pair, np.zeros(rate_count(bound))) == pytest.approx(expected, rel=1e-6)
 
 
-def test_models_from_expressions_are_refused():
-    rows = Partitions.open(
-        tables(*logistic_arrays(60)), "y ~ x1", "expression", family_options={"expression": "y * eta - log1p(exp(eta))"}
-    )
-    with pytest.raises(ModelError, match=r"from an expression .* needs its rows on one machine"):
-        tb.sample(rows, "exact-minibatch", **RUN)
+def test_expressions_have_one_certificate_for_all_partitions(small):
+    X, y = logistic_arrays(60)
+    order = np.argsort(y, kind="stable")  # partitions with responses of one kind: none knows the certificate of all
+    options = {"expression": "y * eta - log1p(exp(eta))", "support": "binary"}
+    rows = Partitions.open(tables(X[order], y[order], (20, 0, 12, 28)), "y ~ x1", "expression", PRIOR, family_options=options)
+    assert rows.spec.responses == (0.0, 1.0)
+    mode = rows.find_mode(progress=False)
+    assert mode.reference == pytest.approx(small.mode.reference, abs=1e-6)
+    bound, local = rows.certify(mode)[0], certify(small.mode, "T9")[0]
+    assert isinstance(bound, StreamedClasses)
+    for pair in np.random.default_rng(0).standard_normal((5, 2, 2)):
+        expected = total_rate(local, *pair, np.zeros(rate_count(local)))
+        assert expected * 0.999 < total_rate(bound, *pair, np.zeros(rate_count(bound))) < expected * 1.1
+    bad = [*tables(X, y, (45, 15)), pa.table({"y": [0.5], "x1": [0.0]})]
+    with pytest.raises(DataError, match=r"partition 2: row 0: response 'y' is 0\.5, but support= needs 0 or 1"):
+        Partitions.open(bad, "y ~ x1", "expression", PRIOR, family_options=options)
+    many = [np.random.default_rng(k).standard_normal(1000) + k for k in range(3)]
+    spec = replace(rows.spec, options={**options, "support": "real"})
+    parts = [response_values(spec, tb.Dataset.from_arrays(np.ones((1000, 1)), v)) for v in many]
+    joined = np.array(join_values(parts, [1000, 1000, 1000]))
+    pooled = np.concatenate(many)
+    assert joined[0] == pooled.min() and joined[-1] == pooled.max() and (np.diff(joined) >= 0).all()
+    assert joined[64::64][:3] == pytest.approx(np.quantile(pooled, [0.25, 0.5, 0.75]), abs=0.05)
 
 
 # Chains on streams.
@@ -287,6 +311,96 @@ def test_decisions_on_all_rows_are_passes(parts, small, monkeypatch):
     assert setup.supply.notes["full_reads"] > 10 and np.isfinite(ends).all()
     for row in target.rows.known:
         assert row[-1] == pytest.approx(passes.total_value(small.model.rows, row[:-1]), rel=1e-12)
+
+
+# A chain that is run in chunks, with streams that are refilled all the time, beside the same chain on all of its rows at once.
+
+SAMPLERS = {
+    "exact-minibatch": ExactMinibatch(bound="T9"),
+    "zigzag": ZigZag(bound="T9", interval=1.0),
+    "hmc-ecs": HMCECS(subsample=30, blocks=5),
+    "sgld": SGLD(subsample=6),
+    "sghmc": SGHMC(subsample=4, steps=2, step=0.1),
+    "sgnht": SGNHT(subsample=4, step=0.1),
+}
+
+
+def reused(source, wanted):
+    """The mutant: every block has the rows of the first."""
+    FETCH(source, [(chain, stream, 0) for chain, stream, _ in wanted])
+    for chain, stream, block in wanted:
+        source.held[chain, stream][block] = source.held[chain, stream][0]
+
+
+def forgotten(source, number, using, position):
+    """The mutant: a row that is kept becomes the first of the present block."""
+    wanted = KEEP(source, number, using, position)
+    if wanted.size:
+        records = source.held[number, 0][int(position[0] // source.sizes[0])][0]
+        source.kept[number] = wanted, np.repeat(records[:1], wanted.size, axis=0)
+    return wanted
+
+
+FETCH, KEEP = StreamSupply._fetch, StreamSupply._keep
+
+
+def chain_in_chunks(parts, sampler, chunks, ahead=0, blocks=7):
+    """Draws of an interpreted chain, in chunks, with so many blocks sent before it starts; and its supply."""
+    setup = sampler.setup(parts.model, parts.find_mode(progress=False), 5, False)
+    description = {"warmup": 0, "draws": sum(chunks), "thin": 1, "seed": 5, "chains": 1}
+    description["blocks"] = np.where(parts.stream_sums[1].sum(0) > 0, blocks, 0).tolist()
+    setup = open_streams(setup, description)
+    source = setup.supply
+    if ahead:
+        source._fetch([(0, int(s), b) for s in np.flatnonzero(source.sizes) for b in range(ahead)])
+    rng, target = np.random.default_rng(2), setup.target(0)
+    options, state = setup.policy.options(setup.policy.begin(), True), setup.policy.blank(np.array([0.2, 0.4]))
+    draws, fresh = [], True
+    for count in chunks:
+        theta, info = np.empty((count, 2)), np.zeros((count, len(sampler.columns)))
+        state, made, target = setup.advance(0, rng, target, options, state, fresh, theta, info, 1)
+        assert made == count
+        draws.append(theta)
+        fresh = False
+    return np.concatenate(draws), source, target.counters[SIZE:]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_refilled_streams_are_one_long_stream(parts, name, monkeypatch):
+    monkeypatch.setattr(supply, "advance", supply.advance.py_func)
+    sampler = SAMPLERS[name]
+    whole, source, spent = chain_in_chunks(parts, sampler, [30], ahead=120)
+    assert source.notes["passes"] == 1 and spent.max() > 20  # several blocks
+    pieces, refilled, also = chain_in_chunks(parts, sampler, [1, 4, 2, 8, 15])
+    assert refilled.notes["passes"] > 2
+    np.testing.assert_array_equal(whole, pieces)
+    np.testing.assert_array_equal(spent, also)
+    with monkeypatch.context() as mutant:
+        mutant.setattr(StreamSupply, "_fetch", reused)
+        assert (chain_in_chunks(parts, sampler, [1, 4, 2, 8, 15])[0] != whole).any()
+    if name == "hmc-ecs":
+        assert refilled.kept[0][0].size > 0
+        monkeypatch.setattr(StreamSupply, "_keep", forgotten)
+        assert (chain_in_chunks(parts, sampler, [1, 4, 2, 8, 15])[0] != whole).any()
+
+
+def test_rows_that_stand_for_all_are_weighted_by_their_draws(parts, monkeypatch):
+    mode = parts.find_mode(progress=False)
+    everything = parts.population(mode, 2, 1)
+    assert everything.weight.sum() == parts.n == everything.index.size
+    monkeypatch.setattr(pilot_rows, "TOP", 20)
+    monkeypatch.setattr(pilot_rows, "REST", 30)
+    theta = mode.reference + 0.5
+    exact = SubsamplePilot(mode, 2, UniformRows(parts.n), everything).at(theta)
+    sums = []
+    for seed in range(300):
+        drawn = parts.population(mode, 2, seed)
+        assert drawn.index.size == 50 and drawn.weight.sum() == pytest.approx(parts.n)
+        sample = SubsamplePilot(mode, 2, UniformRows(parts.n), drawn).at(theta)
+        sums.append((sample.mean, float(sample.p @ sample.z**2)))
+    error = np.std(sums, axis=0) / np.sqrt(300)
+    expected = exact.mean, float(exact.p @ exact.z**2)
+    assert np.abs((np.mean(sums, axis=0) - expected) / error).max() < THRESHOLD + 2.0  # of a ratio: a bias of the order 1 / 50
 
 
 # Files.
@@ -344,6 +458,7 @@ def test_refills_and_their_time_do_not_change_the_draws(folder, monkeypatch):
     np.testing.assert_array_equal(refilled.theta, late.theta)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the chains disagree")  # SGLD mixes slowly
 def test_stochastic_gradients_read_streams(folder, monkeypatch):
     options = {**RUN, "draws": 4000}
@@ -359,8 +474,6 @@ def test_stochastic_gradients_read_streams(folder, monkeypatch):
     assert there.theta.std((0, 1)) == pytest.approx(here.theta.std((0, 1)), rel=0.15)
     monkeypatch.setattr(supply, "LOW", 0.0)
     np.testing.assert_array_equal(tb.sample(rows, sampler, **options).theta, there.theta)
-    with pytest.raises(ModelError, match="drawn uniformly"):
-        tb.sample(rows, tb.samplers.SGLD(rows="weighted"), **RUN)
 
 
 def test_gradients_from_streams_are_unbiased(parts, small):
@@ -385,6 +498,34 @@ def test_a_resumed_run_goes_on_in_its_streams(folder, tmp_path):
     np.testing.assert_array_equal(longer.theta, stepwise.theta)
 
 
+def two_samples(first, second):
+    """Scores of the differences of means and of second moments of two fits, by their effective sizes."""
+    centre, scores = second.theta.mean((0, 1)), []
+    for power in (1, 2):
+        draws = [(f.theta - centre) ** power for f in (first, second)]
+        error = np.sqrt(sum(d.var((0, 1)) / effective_sizes(d) for d in draws))
+        scores.append((draws[0].mean((0, 1)) - draws[1].mean((0, 1))) / error)
+    return np.concatenate(scores)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the chains disagree")
+@pytest.mark.parametrize(
+    "sampler", [ExactMinibatch(), ZigZag(), HMCECS(), SGLD(step=0.2, subsample=50)], ids=lambda sampler: sampler.name
+)
+def test_streamed_and_local_chains_have_the_same_law_on_covtype(covtype, sampler, monkeypatch):
+    data, names = covtype.data, covtype.data.columns[1:]
+    whole = pa.table({"y": data.y, **{name: data.records[:, 1 + j] for j, name in enumerate(names)}})
+    parts = [whole.slice(0, 300_000), whole.slice(300_000, 90_000), whole.slice(390_000)]
+    rows = Partitions.open(parts, "y ~ " + " + ".join(names))
+    monkeypatch.setattr(supply, "MOST_BLOCK", 40_000)
+    options = {"draws": 3000, "warmup": 500, "chains": 2, "seed": 4, "progress": False}
+    there, here = (tb.sample(model, sampler, **options) for model in (rows, covtype))
+    assert there.theta.shape == here.theta.shape and np.abs(two_samples(there, here)).max() < THRESHOLD
+    wrong = replace(here, theta=here.theta.mean((0, 1)) + 1.3 * (here.theta - here.theta.mean((0, 1))))
+    assert np.abs(two_samples(there, wrong)).max() > THRESHOLD  # the test can fail
+
+
 # A cluster.
 
 
@@ -399,22 +540,29 @@ def test_workers_do_not_change_the_draws(client, folder, streamed_fit):
     np.testing.assert_array_equal(fit.theta, streamed_fit.theta)
 
 
-def test_a_worker_killed_during_a_pass_and_a_refill_costs_a_retry(client, folder, streamed_fit, monkeypatch):
-    killed, plain = [], pool.run
+def test_a_worker_killed_during_a_pass_and_a_refill_costs_a_retry(client, folder, monkeypatch):
+    killed, seen, plain = [], Counter(), pool.run
+    moments = {
+        (partition_passes.hessian, 1),
+        (partition_passes.requested_rows, 2),
+    }  # the second pass that draws rows is a refill
 
     def deadly(task, arguments, client=None, **given):
-        moment = arguments[0][0] in (partition_passes.hessian, partition_passes.requested_rows)
         results = plain(task, arguments, client, **given)
+        seen[arguments[0][0]] += 1
+        moment = arguments[0][0], seen[arguments[0][0]]
         for k, result in enumerate(results):
-            if moment and k == 0 and arguments[0][0] not in killed:
+            if moment in moments and k == 0:
                 killed.append(arguments[0][0])
                 os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
             yield result
 
+    monkeypatch.setattr(supply, "predict", lambda setup, sums, *rest: supply.Demand(np.where(sums > 0, 6, 0), 0.0))
+    alone = tb.fit("y ~ x1 + x2", str(folder), sampler="exact-minibatch", memory="partitions", **RUN)
     monkeypatch.setattr(pool, "run", deadly)
     fit = tb.fit("y ~ x1 + x2", str(folder), sampler="exact-minibatch", client=client, **RUN)
     assert killed == [partition_passes.hessian, partition_passes.requested_rows]
-    np.testing.assert_array_equal(fit.theta, streamed_fit.theta)
+    np.testing.assert_array_equal(fit.theta, alone.theta)
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # inside Dask
@@ -482,9 +630,15 @@ def test_absurd_traffic_and_passes_are_refused(folder, monkeypatch):
 
 def test_samplers_that_need_rows_are_refused(folder, tmp_path):
     rows = Partitions.open(str(folder), "y ~ x1 + x2")
-    for name in ("nuts", "hmc-ecs", "zigzag"):
-        with pytest.raises(ModelError, match=r"needs the rows on this machine.*'exact-minibatch'"):
+    for name in ("nuts", "austerity", "firefly"):
+        with pytest.raises(ModelError, match=r"needs the rows on this machine.*'exact-minibatch', 'zigzag' or 'hmc-ecs'"):
             tb.sample(rows, name, **RUN)
+    for sampler in (HMCECS(estimator="signed"), HMCECS(recentre=1)):
+        with pytest.raises(ModelError, match=r"needs rows on this machine before the chains start.*'exact-minibatch'"):
+            tb.sample(rows, sampler, **RUN)
+    for sampler in (HMCECS(rows="weighted"), SGLD(rows="weighted")):
+        with pytest.raises(ModelError, match=r"drawn uniformly by this sampler"):
+            tb.sample(rows, sampler, **RUN)
     with pytest.raises(ModelError, match="rows of this model are in partitions"):
         rows.model.data.records[0]
     with pytest.raises(OptionError, match="store= packs the rows"):
@@ -493,6 +647,22 @@ def test_samplers_that_need_rows_are_refused(folder, tmp_path):
         Partitions.open(tables(*logistic_arrays(60)), "y ~ x1", partitions=2)
     with pytest.raises(ModelError, match="streams of rows use bound T9"):
         tb.sample(rows, ExactMinibatch(bound="T4"), **RUN)
+
+
+def test_auto_takes_a_sampler_without_bounds_for_a_family_that_has_none():
+    X, y = logistic_arrays(60)
+    rows = Partitions.open(tables(X, y + 0.1 * X[:, 1]), "y ~ x1", "student_t", PRIOR, family_options={"df": 5.0})
+    mode = rows.find_mode(progress=False)
+    choice = choose(rows.model, mode, None, 0, False)
+    assert choice.sampler.name == "hmc-ecs" and "exact-minibatch is out: there is no certified bound" in choice.why
+    with pytest.raises(ModelError, match="there is no certified bound for this student_t model in partitions"):
+        choose(rows.model, mode, "EXACT", 0, False)
+
+
+def test_group_effects_are_refused_with_a_remedy(tmp_path):
+    pq.write_table(pa.table({"y": [0, 1] * 20, "x": [0.1, 0.2] * 20, "g": ["a", "b"] * 20}), tmp_path / "0.parquet")
+    with pytest.raises(DataError, match=r"group terms such as \(1 \| g\) cannot be divided among partitions.*tallbayes\.read"):
+        tb.fit("y ~ x + (1 | g)", str(tmp_path), memory="partitions", progress=False)
 
 
 def test_requests_of_nobody_visit_no_partition(parts):

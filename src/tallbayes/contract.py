@@ -255,8 +255,9 @@ class Sampler(ABC):
             raise ModelError(f"{self.name} does not support models with group effects; use 'minibatch-gibbs' or 'nuts'.")
         if model.partitions is not None and not self.streams:
             raise ModelError(
-                f"{self.name} needs the rows on this machine, but they are in partitions. Use 'exact-minibatch', which draws the rows it "
-                "needs where they are, 'sgld', or read them with tallbayes.read(..., memory='disk')."
+                f"{self.name} needs the rows on this machine, but they are in partitions. Use 'exact-minibatch', 'zigzag' or 'hmc-ecs', "
+                "which draw the few rows that they need where they are, a stochastic-gradient sampler such as 'sgld', or read the rows "
+                "with tallbayes.read(..., memory='disk')."
             )
         if model.row_limitation and not self.any_rows:
             raise ModelError(

@@ -74,14 +74,26 @@ def choose(model: Model, mode: Mode, guarantee: str | None, seed: int, progress:
     if model.grouped:
         return _hierarchical(model, mode, seed, progress)
     if model.partitions is not None:
-        why = f"auto chose exact-minibatch: the {model.data.n:,} rows are in partitions, and it draws the few it needs where they are"
-        return Choice(ExactMinibatch(), None, why, [])
+        return _partitioned(model, mode, guarantee, seed, progress)
     if model.unknown_scales:
         sampler = SurrogateTransition()
         return Choice(sampler, None, f"auto chose {sampler.name}: it alone serves priors with unknown scales", [])
     if len(important(mode)) > 1:
         return _several_modes(model, mode, seed, progress)
     return Weighing(model, mode, guarantee, seed, progress).choice()
+
+
+def _partitioned(model: Model, mode: Mode, guarantee: str | None, seed: int, progress: bool) -> Choice:
+    """Exact minibatch from row streams; HMC-ECS for a likelihood without a certified bound, unless more is asked for."""
+    exact, other = ExactMinibatch(), HMCECS()
+    where = f"the {model.data.n:,} rows are in partitions, and it draws the few it needs where they are"
+    try:
+        return Choice(exact, exact.setup(model, mode, seed, progress), f"auto chose {exact.name}: {where}", [])
+    except ModelError as error:
+        if guarantee is not None and KINDS.index(guarantee.upper()) < KINDS.index(other.guarantee.kind):
+            raise
+        setup = other.setup(model, mode, seed, progress)
+        return Choice(other, setup, f"auto chose {other.name}: {where}; {exact.name} is out: {error}", [])
 
 
 class Weighing:

@@ -15,6 +15,7 @@ import numpy as np
 
 from tallbayes.bounds.interval import Ranged
 from tallbayes.bounds.pair_functions import OVERFLOW, psi
+from tallbayes.bounds.streamed import StreamedClasses, StreamedSeparable
 from tallbayes.bounds.tables import Classed, Separable, Zero
 from tallbayes.compile import declared, generic
 
@@ -64,6 +65,28 @@ def _classed(bound: Classed, reach: float, rates: np.ndarray) -> float:
             everywhere = bound.globally.cumulative[last] - bound.globally.cumulative[first]
             if everywhere < rate:
                 rate, factor = everywhere, -1.0
+        rates[2 * k], rates[2 * k + 1] = rate, factor
+        total += rate
+    return total
+
+
+@slope_rate.register(StreamedSeparable)
+def _streamed(bound: StreamedSeparable, reach: float, rates: np.ndarray) -> float:
+    rates[0] = 1.0
+    return bound.total
+
+
+@slope_rate.register(StreamedClasses)
+def _streamed_classes(bound: StreamedClasses, reach: float, rates: np.ndarray) -> float:
+    total = 0.0
+    for k in range(bound.radius.size):
+        steps = bound.radius[k] * reach
+        rate, factor = np.inf, -1.0
+        if steps <= OVERFLOW:
+            growth = psi(steps)
+            rate, factor = bound.local[k] * growth, growth
+        if bound.bounded and bound.globally[k] < rate:
+            rate, factor = bound.globally[k], -1.0
         rates[2 * k], rates[2 * k + 1] = rate, factor
         total += rate
     return total

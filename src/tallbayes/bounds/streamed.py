@@ -142,3 +142,23 @@ def _streamed_rows(rng: np.random.Generator, scheme: StreamedScheme, size: int, 
             scheme.reservoir.position[0] += 1
             row = 0
         index[k], factors[k] = row, scheme.n / size
+
+
+class StreamedNumbers(NamedTuple):
+    """The same for a sampler that keeps rows from one iteration to the next: a row is known by its number in the stream.
+
+    Records move when the next block comes; `StreamedRows.numbers` says where a row is. A number beyond the end says that everything
+    since is void.
+    """
+
+    n: int
+    reservoir: Reservoir
+
+
+@draw_rows.register(StreamedNumbers)
+def _streamed_numbers(
+    rng: np.random.Generator, scheme: StreamedNumbers, size: int, index: np.ndarray, factors: np.ndarray
+) -> None:
+    for k in range(index.size):
+        index[k], factors[k] = scheme.reservoir.position[0], scheme.n / size
+        scheme.reservoir.position[0] += 1

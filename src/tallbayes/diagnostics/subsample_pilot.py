@@ -37,27 +37,33 @@ class Population:
     index: np.ndarray
     weight: np.ndarray
     steepest: np.ndarray  # the rows of largest score
+    records: Any = None  # what the index refers to, where that is not the rows of the model
 
 
 def row_scores(mode: Mode, order: int) -> np.ndarray:
     """A cheap size of each row's residual: |a_i|^(order + 1) times a derivative of the family. One pass over the rows."""
-    model = mode.model
-    n = model.data.n
-    if not model.linear:
+    if not mode.model.linear:
         return _measured_scores(mode, order)
-    if order == 0 or not isinstance(model.rows, SingleIndex):
-        return passes.whitened_norms(model.rows, mode.factor) ** (order + 1)
-    out = np.empty(n)
+    return linear_scores(mode.model.rows, mode.model.family, mode.factor, mode.reference, order)
+
+
+def linear_scores(
+    rows: Any, family: Any, factor: np.ndarray, reference: np.ndarray, order: int, cores: int | None = None
+) -> np.ndarray:
+    """The same of any rows with linear predictors."""
+    if order == 0 or not isinstance(rows, SingleIndex):
+        return passes.whitened_norms(rows, factor, cores) ** (order + 1)
+    out = np.empty(passes.row_count(rows))
 
     def work(start: int, stop: int) -> None:
-        norms, curvature, supremum = passes.survey(model.rows, start, stop, mode.factor, mode.reference)
+        norms, curvature, supremum = passes.survey(rows, start, stop, factor, reference)
         if order == 1:
             out[start:stop] = norms**2 * curvature
         else:
-            size = np.minimum(curvature, supremum) if model.family.self_concordant else supremum
+            size = np.minimum(curvature, supremum) if family.self_concordant else supremum
             out[start:stop] = norms**3 * np.where(np.isfinite(size), size, curvature)
 
-    passes.over_blocks(n, work)
+    passes.over_blocks(out.size, work, cores)
     return out
 
 
@@ -148,13 +154,14 @@ class SubsamplePilot:
 
     def __init__(self, mode: Mode, order: int, scheme: Any, rows: Population) -> None:
         self.mode, self.order, self.rows = mode, order, rows
+        self.records = mode.model.rows if rows.records is None else rows.records
         p = probabilities(scheme, rows.index)
         self.scale = 1.0 / p
         self.p = p * rows.weight / (p @ rows.weight)
 
     def at(self, theta: np.ndarray) -> Sample:
         """The population of Z at theta: an evaluation for each of its rows."""
-        d = control_residuals(self.mode.model.rows, self.rows.index, theta, self.mode.reference, self.order)
+        d = control_residuals(self.records, self.rows.index, theta, self.mode.reference, self.order)
         return Sample(d * self.scale, self.p)
 
     def draws(self, rng: np.random.Generator, count: int = POINTS) -> np.ndarray:
@@ -163,7 +170,7 @@ class SubsamplePilot:
 
     def guard_points(self, rng: np.random.Generator) -> np.ndarray:
         """Points at |w| = sqrt(d) + 3: random directions, and along the whitened rows of largest score (F.1, guard ii)."""
-        d, records = self.mode.reference.size, self.mode.model.rows
+        d, records = self.mode.reference.size, self.records
         white = rng.standard_normal((POINTS, d))
         if isinstance(records, SingleIndex):
             along = (
@@ -177,7 +184,8 @@ class SubsamplePilot:
 
 def require_proxies(model: Model) -> None:
     """Refuse rows that have no Taylor proxies."""
-    if type(model.rows) not in residual_slopes.registry:
+    rows = model.rows if model.partitions is None else model.rows_over(model.data.records)
+    if type(rows) not in residual_slopes.registry:
         raise ModelError(
             f"the rows of the {model.family.name} model have no Taylor control variates, which this sampler needs; use a "
             "full-data sampler such as 'nuts'."
@@ -187,9 +195,16 @@ def require_proxies(model: Model) -> None:
 def prepare(mode: Mode, order: int, rows: str, rng: np.random.Generator) -> tuple[SubsamplePilot, Any, list[Sample], float]:
     """A pilot, the scheme of rows, populations at Laplace draws, and the radius of the wall (F.1, guard iii)."""
     require_proxies(mode.model)
-    scores = row_scores(mode, order)
-    scheme = scheme_of(mode, rows, scores)
-    pilot = SubsamplePilot(mode, order, scheme, population(scores, rng))
+    if mode.model.partitions is None:
+        scores = row_scores(mode, order)
+        scheme = scheme_of(mode, rows, scores)
+        pilot = SubsamplePilot(mode, order, scheme, population(scores, rng))
+    else:
+        if rows != "uniform":
+            raise ModelError("rows in partitions are drawn uniformly by this sampler; leave out rows='weighted'.")
+        chosen = mode.model.partitions.population(mode, order, int(rng.integers(1 << 62)))
+        pilot = SubsamplePilot(mode, order, UniformRows(mode.model.data.n), chosen)
+        scheme = mode.model.partitions.uniform_scheme(mode, kept=True)
     points = pilot.draws(rng)
     furthest = float(np.linalg.norm(mode.laplace().whiten(points), axis=1).max())
     return pilot, scheme, [pilot.at(t) for t in points], max(math.sqrt(mode.reference.size) + 5.0, 1.5 * furthest)

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import generic
+from tallbayes.compile import generic, inlinable
 from tallbayes.engine.gradients import control_gradient
+from tallbayes.engine.residuals import add_curvatures, add_slopes, residual_slopes, residual_values, slope_count
 from tallbayes.engine.rounding import rounding
 from tallbayes.engine.rows import range_value, residual_differences, rows_at_once
 
@@ -27,6 +28,7 @@ class StreamedRows(NamedTuple):
     most: int  # candidates of a decision beyond which all rows are read
     known: np.ndarray  # (answers, dim + 1): theta and the log-likelihood of all rows there
     asked: np.ndarray  # (1 + QUESTIONS dim): the number of open questions, then their thetas
+    numbers: np.ndarray  # in the stream, of each record, ascending: for samplers that keep rows
 
 
 @generic
@@ -107,3 +109,49 @@ def _streamed_value(rows: StreamedRows, start: int, stop: int, theta: np.ndarray
             rows.asked[1 + place * d + j] = theta[j]
         rows.asked[0] += 1.0
     return np.nan
+
+
+@inlinable
+def _places(rows: StreamedRows, index: np.ndarray) -> np.ndarray:
+    """Records of rows known by their numbers; one that is not here yet has any: what comes of it is void."""
+    out, last = np.empty(index.size, np.int64), rows.numbers.size - 1
+    for j in range(index.size):
+        out[j] = min(np.searchsorted(rows.numbers, index[j]), last)
+    return out
+
+
+@slope_count.register(StreamedRows)
+def _streamed_count(rows: StreamedRows) -> int:
+    return slope_count(rows.inner)
+
+
+@residual_values.register(StreamedRows)
+def _streamed_residuals(
+    rows: StreamedRows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
+) -> None:
+    residual_values(rows.inner, _places(rows, index), theta, reference, order, out)
+
+
+@residual_slopes.register(StreamedRows)
+def _streamed_slopes(
+    rows: StreamedRows,
+    index: np.ndarray,
+    theta: np.ndarray,
+    reference: np.ndarray,
+    order: int,
+    out: np.ndarray,
+    slopes: np.ndarray,
+) -> None:
+    residual_slopes(rows.inner, _places(rows, index), theta, reference, order, out, slopes)
+
+
+@add_slopes.register(StreamedRows)
+def _streamed_add(rows: StreamedRows, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
+    add_slopes(rows.inner, _places(rows, index), slopes, factors, gradient)
+
+
+@add_curvatures.register(StreamedRows)
+def _streamed_curvatures(
+    rows: StreamedRows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, hessian: np.ndarray
+) -> None:
+    add_curvatures(rows.inner, _places(rows, index), factors, theta, hessian)

@@ -21,6 +21,7 @@ from tallbayes.named_priors import PriorLike
 from tallbayes.priors import PriorTerms
 from tallbayes.remote.partition_cache import most_held, partition
 from tallbayes.remote.partition_sources import is_empty
+from tallbayes.remote.response_values import expression_model, response_values
 from tallbayes.remote.row_weights import (
     PartTotals,
     Request,
@@ -39,10 +40,14 @@ class ModelSpec:
     dtype: str
     family: str
     options: dict[str, Any]
+    responses: tuple[float, ...] = ()  # what is known of those of all partitions, for an expression
 
     def model(self, data: Dataset, prior: PriorLike, terms: PriorTerms | None = None) -> Model:
         """The model over the rows of a partition; `terms` are those of a prior whose scales come from all rows."""
-        model = models.build(self.family, data, prior, **self.options)
+        if self.responses:
+            model = expression_model(self, data, prior)
+        else:
+            model = models.build(self.family, data, prior, **self.options)
         if terms is not None:
             model.prior_terms = terms
         return model
@@ -75,13 +80,18 @@ def require_exchangeable_rows(model: Model) -> None:
         )
 
 
-def survey_partition(handle: Any, spec: ModelSpec) -> tuple[Moments | None, int, str]:
-    """Moments and fingerprint of a partition, whose responses suit the family and whose rows may be split; no moments if it is empty."""
+def survey_partition(handle: Any, spec: ModelSpec) -> tuple[Moments | None, int, str, np.ndarray | None]:
+    """Moments, fingerprint and, for an expression, responses of a partition, whose responses suit the family and whose rows may be
+    split; no moments if it is empty."""
     if is_empty(handle):
-        return None, most_held(), ""
+        return None, most_held(), "", None
     with partition(handle, spec.plan, spec.dtype) as data:
-        require_exchangeable_rows(partition_model(spec, data))
-        return data.moments, most_held(), data.fingerprint
+        values = None
+        if "expression" in spec.options:
+            values = response_values(spec, data)
+        else:
+            require_exchangeable_rows(partition_model(spec, data))
+        return data.moments, most_held(), data.fingerprint, values
 
 
 def on_partition(task: Callable[..., Any], handle: Any, spec: ModelSpec, fingerprint: str, *arguments: Any) -> tuple[Any, int]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,80 +21,31 @@ import numpy as np
 
 from tallbayes import models
 from tallbayes.bounds.pair_functions import OVERFLOW, angular, psi
-from tallbayes.bounds.streamed import Reservoir, StreamedClasses, StreamedScheme, StreamedSeparable
+from tallbayes.bounds.streamed import Reservoir, StreamedClasses, StreamedNumbers, StreamedScheme, StreamedSeparable
 from tallbayes.bounds.tables import Angular, Cubic
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, _float_type
 from tallbayes.data.moments import Moments
 from tallbayes.data.plan import plan_names
 from tallbayes.data.split import exchangeability_doubts, merge_moments
+from tallbayes.diagnostics.subsample_pilot import Population
 from tallbayes.engine import ledger
-from tallbayes.engine.passes import Elsewhere
-from tallbayes.errors import DataError, ModelError
+from tallbayes.errors import DataError, ModelError, TallbayesWarning
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import TOLERANCE, announce, collinear_sentences, converge, start
 from tallbayes.model import Model
 from tallbayes.named_priors import PriorLike
 from tallbayes.progress import Progress
 from tallbayes.remote import partition_passes as tasks
+from tallbayes.remote.absent_rows import AbsentRecords, AbsentRows, RemoteDataset
 from tallbayes.remote.partition_cache import forget, release
 from tallbayes.remote.partition_passes import ModelSpec
 from tallbayes.remote.partition_sources import handles_of, plan_of_partitions
 from tallbayes.remote.pool import connect, gather
+from tallbayes.remote.response_values import join_values
 from tallbayes.remote.row_weights import PartTotals, Request, Weighting, bound_of, join_totals
 
 MOST_BYTES = 1 << 30  # of row streams that a run may move
-
-
-class RemoteDataset(Dataset):
-    """Names, moments and number of rows that are not here."""
-
-    @property
-    def n(self) -> int:
-        """Number of rows in all partitions."""
-        return self.moments.n
-
-    @property
-    def y(self) -> np.ndarray:
-        """Nothing: responses were checked where they are."""
-        return np.empty(0)
-
-
-class AbsentRows(Elsewhere):
-    """In the place of rows: sums come from passes, and whatever would read single rows says where they are."""
-
-    def __init__(self, partitions: Partitions) -> None:
-        self._partitions = partitions
-
-    def total_value(self, theta: np.ndarray) -> float:
-        """Log-likelihood of all rows: one pass."""
-        return self._partitions.total_value(theta)
-
-    def total_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """Log-likelihood of all rows and its gradient: one pass."""
-        return self._partitions.total_gradient(theta)
-
-    def total_hessian(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        """Log-likelihood of all rows, its gradient and its Hessian: one pass."""
-        return self._partitions.total_hessian(theta)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise ModelError(ABSENT)
-
-
-class AbsentRecords(np.ndarray):
-    """In the place of records: none can be read."""
-
-    def __getitem__(self, index: Any) -> Any:
-        raise ModelError(ABSENT)
-
-
-ABSENT = (
-    "the rows of this model are in partitions; use the passes of tallbayes.shards.Partitions, or read the rows on one machine "
-    "with tallbayes.read(..., memory='disk')."
-)
 
 
 @dataclass(frozen=True)
@@ -192,8 +144,14 @@ class Partitions:
         for name, value in models.family_of({"family": family, "options": options}).row_options(largest).items():
             if options.get(name) is None:
                 options[name] = value
-        prints, held = [f[2] for f in results], [f[1] for f in results]
-        return cls(groups, spec, prior, parts, prints, client, held, most_bytes)
+        prints, held, values = [f[2] for f in results], [f[1] for f in results], [f[3] for f in results]
+        if "expression" in options:
+            spec = replace(spec, responses=join_values(values, [p.n for p in parts]))
+        made = cls(groups, spec, prior, parts, prints, client, held, most_bytes)
+        if spec.responses:
+            for sentence in made.model.doubts:
+                warnings.warn(sentence, TallbayesWarning, stacklevel=2)
+        return made
 
     def __post_init__(self) -> None:
         weakref.finalize(self, forget, repr(self.spec.plan))  # what passes kept in this process goes with the object
@@ -231,12 +189,7 @@ class Partitions:
         """The model without its rows: names, prior and moments; sums come from passes, and whatever needs single rows says so."""
         model = None if self._model is None else self._model()
         if model is None:
-            if "expression" in self.spec.options:
-                raise ModelError(
-                    "a model from an expression learns its certificate from the responses, so it needs its rows on one machine; read them "
-                    "with tallbayes.read(..., memory='disk')."
-                )
-            model = models.build(self.spec.family, self.data, self.prior, **self.spec.options)
+            model = self.spec.model(self.data, self.prior)
             model.rows = AbsentRows(self)
             model.partitions = self  # type: ignore[misc]
             self._model = weakref.ref(model)  # the model holds the partitions, not they it
@@ -282,7 +235,7 @@ class Partitions:
         """Totals of the bounds of exact minibatch: one pass, and one for the largest norm if it is not given."""
         self._require_bound()
         top = self.largest_norm(mode) if largest is None else largest
-        joined = join_totals(self._part_totals(Weighting("T9", mode.reference, mode.factor, top)), 2)
+        joined = join_totals(self.part_totals(Weighting("T9", mode.reference, mode.factor, top)), 2)
         local, everywhere = joined.sums.reshape(-1, 2).T
         return Totals(joined.counts, joined.radius, local, everywhere, bool(joined.finite[1]))
 
@@ -292,7 +245,7 @@ class Partitions:
         name = bound_of(model, name)
         top = self.largest_norm(mode) if name == "T9" else 1.0
         weighting = Weighting(name, mode.reference, np.ascontiguousarray(mode.factor), top)
-        parts = self._part_totals(weighting)
+        parts = self.part_totals(weighting)
         joined = join_totals(parts, weighting.tables)
         self.stream_sums = weighting, np.stack([p.sums for p in parts])
         none = np.zeros(weighting.streams, np.int64)
@@ -308,12 +261,19 @@ class Partitions:
         pair = Angular() if model.family.centred_third is None else Cubic()
         return StreamedSeparable(float(joined.sums[0]), pair, reservoir), name
 
-    def uniform_scheme(self, mode: Mode) -> StreamedScheme:
-        """Rows of equal probability from a stream, without rows yet."""
+    def uniform_scheme(self, mode: Mode, kept: bool = False) -> StreamedScheme | StreamedNumbers:
+        """Rows of equal probability from a stream, without rows yet; `kept` for a sampler that keeps them over iterations."""
         weighting = Weighting("uniform", mode.reference, np.ascontiguousarray(mode.factor))
         self.stream_sums = weighting, np.array([[float(p.n)] for p in self.parts])
         none = np.zeros(1, np.int64)
-        return StreamedScheme(self.n, Reservoir(np.zeros(1), none, none.copy(), none.copy(), none.copy()))
+        scheme = StreamedNumbers if kept else StreamedScheme
+        return scheme(self.n, Reservoir(np.zeros(1), none, none.copy(), none.copy(), none.copy()))
+
+    def population(self, mode: Mode, order: int, seed: int) -> Population:
+        """Rows that stand for all in measurements before the chains: all of them if they are few, in one pass; otherwise two passes."""
+        from tallbayes.remote.pilot_rows import draw_population
+
+        return draw_population(self, mode, order, seed)
 
     def pilot_target(self, proxy: Any, count: int, seed: int) -> Any:
         """A target with a stream of `count` rows, for measurements before the chains: one pass."""
@@ -332,7 +292,8 @@ class Partitions:
         results = iter(self._over(tasks.requested_rows, parts=busy, each=arguments))
         return [next(results) if wanted else [] for wanted in requests]
 
-    def _part_totals(self, weighting: Weighting) -> list[PartTotals]:
+    def part_totals(self, weighting: Weighting) -> list[PartTotals]:
+        """Totals of the weights of every partition: one pass."""
         return self._over(tasks.totals, weighting)
 
     def take(self, index: Any) -> Dataset:

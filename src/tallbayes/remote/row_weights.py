@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.bounds.catalogue import centred_weights, half_octave
+from tallbayes.diagnostics.subsample_pilot import linear_scores
 from tallbayes.engine import passes
 from tallbayes.engine.random_rows import CHUNK
 from tallbayes.errors import ModelError
@@ -20,17 +21,18 @@ from tallbayes.priors import normal
 from tallbayes.streams import Stream, generator
 
 CLASSES = 41  # half-octaves of the whitened norm, as in bound T9
-TABLES = {"uniform": 1, "T6": 1, "T9": 2}
+TABLES = {"uniform": 1, "scores": 2, "T6": 1, "T9": 2}
 
 
 @dataclass(frozen=True)
 class Weighting:
     """A bound at a reference, in types that travel."""
 
-    bound: str  # "T6" or "T9", or "uniform" for rows of equal probability
+    bound: str  # "T6" or "T9"; "uniform" for rows of equal probability; "scores" for these, and by the size of their residuals
     reference: np.ndarray
     factor: np.ndarray
     largest: float = 1.0  # whitened norm of all rows, from which classes are counted
+    order: int = 2  # of the control variates whose residuals are scored
 
     @property
     def tables(self) -> int:
@@ -88,6 +90,9 @@ def weigh(model: Model, weighting: Weighting, start: int, stop: int) -> tuple[np
 def part_totals(model: Model, weighting: Weighting, cores: int | None) -> PartTotals:
     """Sums of the weights of a partition, by stream."""
     tables, classes = weighting.tables, weighting.streams // weighting.tables
+    if weighting.bound == "scores":
+        sums, n = _scored(model, weighting, cores).sum(1), model.data.n
+        return PartTotals(np.array([n]), np.zeros(1), sums, np.isfinite(sums))
 
     def work(start: int, stop: int) -> PartTotals:
         weight, kind, norm = weigh(model, weighting, start, stop)
@@ -98,6 +103,12 @@ def part_totals(model: Model, weighting: Weighting, cores: int | None) -> PartTo
 
     parts = passes.over_ranges(model.data.n, CHUNK, work, cores)
     return join_totals(parts, tables)
+
+
+def _scored(model: Model, weighting: Weighting, cores: int | None) -> np.ndarray:
+    """A row of ones, and the scores of all rows."""
+    score = linear_scores(model.rows, model.family, weighting.factor, weighting.reference, weighting.order, cores)
+    return np.stack([np.ones(score.size), score])
 
 
 def join_totals(parts: list[PartTotals], tables: int) -> PartTotals:
@@ -117,8 +128,11 @@ def draw_requested(
 
     Numbers depend on the seed, the request and the number of the partition, and on nothing else.
     """
-    results = passes.over_ranges(model.data.n, CHUNK, lambda a, b: weigh(model, weighting, a, b), cores)
-    weight, classes = np.concatenate([r[0] for r in results], axis=1), np.concatenate([r[1] for r in results])
+    if weighting.bound == "scores":
+        weight, classes = _scored(model, weighting, cores), np.zeros(model.data.n, np.uint8)
+    else:
+        results = passes.over_ranges(model.data.n, CHUNK, lambda a, b: weigh(model, weighting, a, b), cores)
+        weight, classes = np.concatenate([r[0] for r in results], axis=1), np.concatenate([r[1] for r in results])
     used, out = model.data.d + 3, []
     members: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for chain, stream, block, size in requests:
@@ -140,8 +154,8 @@ def bound_of(model: Model, name: str) -> str:
         raise ModelError("streams of rows serve models with linear predictors; read the rows on one machine for others.")
     if family.centred_third is None and (model.predictors != 1 or model.nuisances):
         raise ModelError(
-            f"there is no certified bound for this {family.name} model, so there are no streams of rows; read its rows on one machine "
-            "and use a full-data sampler such as 'nuts'."
+            f"there is no certified bound for this {family.name} model in partitions; use 'hmc-ecs', which needs none, or read its rows "
+            "on one machine and use a full-data sampler such as 'nuts'."
         )
     best = "T9" if family.self_concordant else "T6"
     if name in ("auto", best) or (name == "T8" and best == "T6"):

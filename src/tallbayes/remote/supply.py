@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.bounds.streamed import Reservoir, StreamedScheme, stream_rates
+from tallbayes.bounds.slopes import slope_rate
+from tallbayes.bounds.streamed import Reservoir, StreamedNumbers, stream_rates
 from tallbayes.bounds.tables import rate_count, total_rate
 from tallbayes.contract import Setup, advance
 from tallbayes.data import records as packed
@@ -30,7 +31,7 @@ from tallbayes.remote.partitions import Partitions
 from tallbayes.remote.row_weights import Request, Weighting
 from tallbayes.schemes.poisson_minibatch import dominating
 from tallbayes.streams import Stream, generator
-from tallbayes.target import SIZE, STATUS, WAITING, Target
+from tallbayes.target import SIZE, STATUS, STOP, WAITING, Target
 
 PAIRS = 200  # of Laplace draws on which the length of streams is predicted
 SPARE = 4.0  # rows of a stream beyond its prediction, and standard deviations
@@ -40,6 +41,10 @@ MOST_PASSES = 1000  # decisions on all rows that a run may be predicted to need
 ANSWERS = 64  # log-likelihoods of all rows that a chain remembers
 MOST_BLOCK = 100_000  # rows of a block of a sampler that reads a fixed number per iteration
 PILOT = 1 << 19  # the number of a chain that is none
+AHEAD = 0.1  # time for which the rates of a path are bounded, about
+
+
+NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -59,9 +64,11 @@ class Demand:
 def predict(setup: Setup, sums: np.ndarray, iterations: int, seed: int) -> Demand:
     """Rows of each stream and decisions on all rows, from pairs of Laplace draws; the first stage spares a part of them."""
     policy: Any = setup.policy
-    if isinstance(_source(setup.proxy), StreamedScheme):
-        total = policy.subsample * iterations
+    if not hasattr(setup.proxy, "bound"):
+        total = policy.rows_drawn(iterations)
         return Demand(np.array([min(total, MOST_BLOCK)]), rows=total)
+    if hasattr(policy, "expected_time"):
+        return _predict_events(setup, sums, policy.expected_time(iterations), seed)
     bound, n = setup.proxy.bound, setup.model.data.n
     rate = policy.options(policy.begin(), True).rate
     pairs = generator(seed, Stream.STREAM_DEMAND).standard_normal((PAIRS, 2, setup.model.dim))
@@ -75,9 +82,25 @@ def predict(setup: Setup, sums: np.ndarray, iterations: int, seed: int) -> Deman
         elif total > 0.0:
             stream_rates(bound, rates, total, part)
             rows += part * (expected / total)
-    rows *= iterations / PAIRS
-    blocks = np.where(sums > 0.0, np.ceil(1.2 * rows + SPARE * np.sqrt(rows) + SPARE), 0.0).astype(np.int64)
-    return Demand(blocks, full / PAIRS * iterations)
+    return Demand(_blocks(rows * (iterations / PAIRS), sums), full / PAIRS * iterations)
+
+
+def _predict_events(setup: Setup, sums: np.ndarray, time: float, seed: int) -> Demand:
+    """The same for a process with candidate rows at the rate 3 sqrt(d) sum_i lambda_i |w|^2, at Laplace draws."""
+    bound, d = setup.proxy.bound, setup.model.dim
+    rows, rates = np.zeros(sums.size), np.zeros(rate_count(bound))
+    for white in generator(seed, Stream.STREAM_DEMAND).standard_normal((PAIRS, d)):
+        square, part = float(white @ white), np.zeros(sums.size)
+        total = slope_rate(bound, float(np.sqrt(square)) + AHEAD * float(np.sqrt(d)), rates)
+        if total > 0.0:
+            stream_rates(bound, rates, total, part)
+            rows += part * (3.0 * np.sqrt(d) * square)
+    return Demand(_blocks(rows * (time / PAIRS), sums))
+
+
+def _blocks(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Rows of a block of each stream, from what is expected of it."""
+    return np.where(sums > 0.0, np.ceil(1.2 * rows + SPARE * np.sqrt(rows) + SPARE), 0.0).astype(np.int64)
 
 
 def _source(proxy: Any) -> Any:
@@ -102,6 +125,9 @@ class StreamSupply:
         self.versions = dict.fromkeys(range(chains), 0)
         self.positions: dict[int, np.ndarray] = {}
         self.built: dict[int, int] = {}
+        self.kept: dict[
+            int, tuple[np.ndarray, np.ndarray]
+        ] = {}  # rows before its blocks that a chain is using: numbers, records
         self.notes: dict[str, Any] = {"rows": 0, "bytes": 0, "passes": 0, "full_reads": 0, "evals": 0}
         self._lock, self._pass = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(1)
@@ -114,15 +140,16 @@ class StreamSupply:
         dim, n = model.dim, model.data.n
         records = packed.empty(1, model.data.d, np.dtype(self.partitions.spec.dtype))
         known, asked = np.empty((0, dim + 1)), np.zeros(1 + QUESTIONS * dim)
-        rows = StreamedRows(model.rows_over(records), n, min(n, MOST_CANDIDATES), known, asked)
+        rows = StreamedRows(model.rows_over(records), n, min(n, MOST_CANDIDATES), known, asked, np.zeros(1, np.int64))
         none = np.zeros(self.sizes.size, np.int64)
         reservoir = Reservoir(np.zeros(1), none, none.copy(), none.copy(), counters[SIZE:])
         return Target(rows, model.prior_terms, _with_reservoir(proxy, reservoir), counters)
 
-    def refreshed(self, number: int, target: Target, reach: np.ndarray) -> Target:
-        """The target with every row up to position `reach` of the streams, and with those that have come since."""
+    def refreshed(self, number: int, target: Target, reach: np.ndarray, using: np.ndarray = NONE) -> Target:
+        """The target with every row up to position `reach` of the streams, those before it whose numbers are in use, and those that
+        have come since."""
         reservoir = _source(target.proxy).reservoir
-        self._require(number, reservoir.position, reach)
+        self._require(number, reservoir.position, reach, using)
         if self._refill is not None and self._refill.done():
             self._refill.result()  # raises what a refill met
         low = reservoir.last - reservoir.position < LOW * self.sizes
@@ -132,13 +159,16 @@ class StreamSupply:
             if self.built.get(number) == self.versions[number] and (reservoir.first <= reservoir.position).all():
                 return target
             self.built[number] = self.versions[number]
-            return self._rebuilt(number, target)
+            return self._rebuilt(number, target, using)
 
-    def _rebuilt(self, number: int, target: Target) -> Target:
+    def _rebuilt(self, number: int, target: Target, using: np.ndarray) -> Target:
         position = _source(target.proxy).reservoir.position
         base, first, last = (np.zeros(self.sizes.size, np.int64) for _ in range(3))
         parts: list[tuple[np.ndarray, np.ndarray]] = []
-        at = 0
+        numbers = [self._keep(number, using, position)]
+        if numbers[0].size:
+            parts.append((self.kept[number][1], np.zeros(numbers[0].size)))
+        at = numbers[0].size
         for s in np.flatnonzero(self.sizes):
             blocks = self.held.get((number, int(s)), {})
             block = int(position[s] // self.sizes[s])
@@ -147,6 +177,7 @@ class StreamSupply:
             base[s], first[s], last[s] = at, block * self.sizes[s], block * self.sizes[s]
             while block in blocks:
                 parts.append(blocks[block])
+                numbers.append(block * self.sizes[s] + np.arange(self.sizes[s]))
                 last[s] += self.sizes[s]
                 at += int(self.sizes[s])
                 block += 1
@@ -157,13 +188,35 @@ class StreamSupply:
             records[:, : d + 3] = np.concatenate([p[0] for p in parts])
             weight[:] = np.concatenate([p[1] for p in parts])
         reservoir = Reservoir(weight, base, first, last, position)
-        rows = target.rows._replace(inner=target.rows.inner._replace(records=records))
+        held = (
+            np.concatenate(numbers) if parts and isinstance(_source(target.proxy), StreamedNumbers) else np.zeros(1, np.int64)
+        )
+        rows = target.rows._replace(inner=target.rows.inner._replace(records=records), numbers=held)
         return target._replace(rows=rows, proxy=_with_reservoir(target.proxy, reservoir))
 
-    def _missing(self, number: int, position: np.ndarray, reach: np.ndarray) -> list[tuple[int, int, int]]:
-        """Blocks (chain, stream, block) between two positions that are not here."""
+    def _before(self, using: np.ndarray, position: np.ndarray) -> np.ndarray:
+        """The numbers in use that lie before the block of a position."""
+        return np.unique(using[using < position[0] // self.sizes[0] * self.sizes[0]]) if using.size else NONE
+
+    def _keep(self, number: int, using: np.ndarray, position: np.ndarray) -> np.ndarray:
+        """Keep the rows in use whose blocks are about to go, and no others; returns their numbers."""
+        wanted = self._before(using, position)
+        if wanted.size or number in self.kept:
+            before, records = self.kept.get(number, (NONE, np.empty((0, 0))))
+            blocks, size = self.held[number, 0], self.sizes[0]
+            places = dict(zip(before.tolist(), records, strict=True))
+            found = [places[w] if w in places else blocks[w // size][0][w % size] for w in wanted.tolist()]
+            self.kept[number] = wanted, np.array(found)
+        return wanted
+
+    def _missing(
+        self, number: int, position: np.ndarray, reach: np.ndarray, using: np.ndarray = NONE
+    ) -> list[tuple[int, int, int]]:
+        """Blocks (chain, stream, block) between two positions, and of rows in use, that are not here."""
         with self._lock:
-            return [
+            lost = np.setdiff1d(self._before(using, position), self.kept.get(number, (NONE,))[0])
+            old = np.unique(lost // self.sizes[0]).tolist() if lost.size else []
+            return [(number, 0, block) for block in old if block not in self.held.get((number, 0), {})] + [
                 (number, int(s), block)
                 for s in np.flatnonzero(self.sizes)
                 for block in range(int(position[s] // self.sizes[s]), int(reach[s] // self.sizes[s]) + 1)
@@ -178,12 +231,19 @@ class StreamSupply:
             wanted += self._missing(number, position, ahead)
         return wanted
 
-    def _require(self, number: int, position: np.ndarray, reach: np.ndarray) -> None:
-        """Wait until the rows between two positions are here; one pass serves all chains."""
-        if self._missing(number, position, reach):
+    def _require(self, number: int, position: np.ndarray, reach: np.ndarray, using: np.ndarray) -> None:
+        """Wait until the rows between two positions, and those in use, are here; one pass serves all chains."""
+        if self._missing(number, position, reach, using):
             with self._pass:
-                if missing := self._missing(number, position, reach):
+                if missing := self._missing(number, position, reach, using):
                     self._fetch(list(dict.fromkeys([*missing, *self._wanted()])))
+
+    def block(self, number: int, stream: int, block: int) -> tuple[np.ndarray, np.ndarray]:
+        """Records and weights of a block: a pass, if they are not here."""
+        if block not in self.held.get((number, stream), {}):
+            with self._pass:
+                self._fetch([(number, stream, block)])
+        return self.held[number, stream][block]
 
     def _fetch_wanted(self) -> None:
         with self._pass:
@@ -257,9 +317,9 @@ class StreamedSetup(Setup):
     ) -> tuple[Any, int, Target]:
         """`advance`; again from its start, with the same random numbers, each time that rows or an answer were missing."""
         begun, counted = rng.bit_generator.state, target.counters.copy()
-        reach = counted[SIZE:]
+        reach, using = counted[SIZE:], state.rows.indices if isinstance(_source(target.proxy), StreamedNumbers) else NONE
         while True:
-            target = self.supply.refreshed(number, target, reach)
+            target = self.supply.refreshed(number, target, reach, using)
             after, made = advance(rng, target, options, state, fresh, theta, info, thin)
             reservoir = _source(target.proxy).reservoir
             if target.counters[STATUS] != WAITING and (reservoir.position <= reservoir.last).all():
@@ -268,7 +328,8 @@ class StreamedSetup(Setup):
             if target.rows.asked[0] > 0.0:
                 target = self.supply.answered(target)
             rng.bit_generator.state = begun
-            target.counters[:] = counted
+            target.counters[:STOP], target.counters[SIZE:] = counted[:STOP], counted[SIZE:]  # a request to stop stays
+            info[:] = 0.0
 
 
 def open_streams(setup: Setup, description: dict[str, Any]) -> Setup:

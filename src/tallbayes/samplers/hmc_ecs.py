@@ -217,9 +217,13 @@ class SubsamplingPolicy(Policy):
         """Kernel, estimator and mass matrix."""
         return SubsamplingOptions(tuning.kernel(self.move, state, final), self.estimator, self.precision)
 
+    def rows_drawn(self, iterations: int) -> int:
+        """Rows that a chain draws: all of u once, then a block per iteration."""
+        return self.estimator.size + iterations * (self.estimator.size // self.estimator.blocks)
+
     def blank(self, theta: np.ndarray) -> State:
         """A state without rows."""
-        return State(theta.copy(), 0.0, np.zeros(theta.size), blank_rows(self.pilot.mode.model.rows), 0.0, 1.0, 0.0)
+        return State(theta.copy(), 0.0, np.zeros(theta.size), blank_rows(self.pilot.records), 0.0, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -274,6 +278,7 @@ class HMCECS(Sampler):
         "hmc-ecs": {"estimator": "perturbed"},
         "hmc-ecs-signed": {"estimator": "signed"},
     }
+    streams: ClassVar[bool] = True
     Info: ClassVar[type] = Info
     cost: ClassVar[str] = "m rows per gradient, m set by a pilot run"
 
@@ -326,6 +331,12 @@ class HMCECS(Sampler):
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Reference, rows to draw, and a pilot that chooses what was left open; further stages move the reference."""
+        if model.partitions is not None and (self.estimator == "signed" or self.recentre):
+            raise ModelError(
+                f"{'estimator=' + repr('signed') if self.estimator == 'signed' else 'recentre='} needs rows on this machine before the "
+                "chains start, but they are in partitions. Leave it out, use 'exact-minibatch', or read the rows with "
+                "tallbayes.read(..., memory='disk')."
+            )
         rng = generator(seed, Stream.LIKELIHOOD_ESTIMATES)
         setup = self._at(model, mode, rng)
         for stage in range(self.recentre):

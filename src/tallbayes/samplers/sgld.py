@@ -118,7 +118,6 @@ class SGLD(StochasticGradient):
 
     corrected: bool = False
     name: ClassVar[str] = "sgld"
-    streams: ClassVar[bool] = True
     Info: ClassVar[type] = Info
     cost: ClassVar[str] = "m rows, m the subsample"
 

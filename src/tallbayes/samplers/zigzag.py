@@ -64,6 +64,7 @@ class ZigZag(Sampler):
         checked=("every rate is within its bound",),
     )
     name: ClassVar[str] = "zigzag"
+    streams: ClassVar[bool] = True
     Info: ClassVar[type] = Info
     cost: ClassVar[str] = "a few rows, independent of n"
 

@@ -16,6 +16,7 @@ from tallbayes.priors import LAPLACE, STUDENT
 from tallbayes.schemes.paths import PriorRows, State, ZigZagOptions
 
 CORRELATION = 0.5  # of successive draws that warm-up aims at
+LONGER = 2.0  # time between draws that warm-up arrives at, for predictions
 
 
 class IntervalTuning(NamedTuple):
@@ -55,6 +56,10 @@ class PathPolicy(Policy):
         change = min(max(math.log(CORRELATION) / math.log(largest), 0.25), 4.0)
         zeros = np.zeros(white.shape[1])
         return IntervalTuning(zeros, zeros.copy(), state.interval * change)
+
+    def expected_time(self, iterations: int) -> float:
+        """Length of a path of so many draws, about; warm-up may make the time between draws longer."""
+        return iterations * (LONGER if self.interval is None else self.interval)
 
     def options(self, state: Any, final: bool) -> ZigZagOptions:
         """The interval, and what is fixed."""

@@ -16,7 +16,7 @@ from tallbayes.moves.linear import dot, upper_times
 from tallbayes.proxies.capabilities import HasBound
 from tallbayes.proxies.taylor import unwhiten, whiten
 from tallbayes.schemes.minibatch_gradient import residual_gradient
-from tallbayes.target import BOUND_EXCEEDED, DIVERGED, Target, stop_run, stopped
+from tallbayes.target import BOUND_EXCEEDED, DIVERGED, WAITING, Target, stop_run, stopped
 
 HORIZON = 0.25  # time after which bounds that grow with |w| are renewed
 
@@ -146,6 +146,10 @@ def draw_residual(
         return -1, options.prior.weight[row]
     index, one, raw = np.empty(1, np.int64), np.ones(1), np.zeros(white.size)
     index[0], limit = draw_row(rng, target.proxy.bound, rates, data_rate)
+    if index[0] < 0:  # a stream has run dry: the chunk is run again when it has been refilled
+        stop_run(target, WAITING, -1)
+        out[:] = 0.0
+        return -1, 0.0
     residual_gradient(target, index, one, theta, raw)
     upper_times(target.proxy.whitening.factor, raw, out)
     return index[0], limit

@@ -92,6 +92,10 @@ class NoisePolicy(Policy):
         """The step for the pilot's noise times `scale`."""
         return self.sampler.step_for(scale * self.noise.values)
 
+    def rows_drawn(self, iterations: int) -> int:
+        """Rows that a chain draws."""
+        return self.subsample * iterations * getattr(self.options(self.begin(), True), "steps", 1)
+
     def options(self, state: Any, final: bool) -> Any:
         """Step, schedule and what the sampler adds."""
         return self.sampler.compiled(
@@ -114,6 +118,7 @@ class StochasticGradient(Sampler):
     decay: float = 0.0
     delay: float = 1000.0
     rows: str = "uniform"
+    streams: ClassVar[bool] = True
     guarantee: ClassVar[Guarantee] = Guarantee(
         "ASYMPTOTIC",
         "variances have an error proportional to the step, which is set for a predicted error; there is no accept-reject "

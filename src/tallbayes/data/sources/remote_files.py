@@ -129,8 +129,11 @@ def try_again(work: Callable[[], Result], address: str) -> Result:
             raise DataError(f"{address} does not exist.") from None
         except pa.ArrowInvalid as error:
             raise DataError(f"{address} is not a readable Parquet file ({error}).") from error
-        except (OSError, TimeoutError) as error:
-            if isinstance(error, DataError):
+        except Exception as error:
+            connection = (
+                isinstance(error, OSError) or type(error).__module__.partition(".")[0] == "aiohttp"
+            )  # of fsspec's https://
+            if isinstance(error, DataError) or not connection:
                 raise
             if number == TRIES - 1:
                 raise DataError(f"{address} could not be read in {TRIES} tries: {error}.") from error
