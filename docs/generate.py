@@ -1,4 +1,4 @@
-"""Rewrite the generated parts of docs/: the tables of samplers and families, the layers, a family file, the reference.
+"""Rewrite the generated parts of docs/: the tables of samplers and families, the layers, a family file, the reference, the notebooks.
 
     python docs/generate.py
 
@@ -11,6 +11,7 @@ import dataclasses
 import inspect
 import json
 import operator
+import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -229,6 +230,45 @@ def _api_page(title: str, prefix: str, members: Iterable[tuple[str, Any]]) -> st
     return "\n".join(lines)
 
 
+def notebooks() -> dict[Path, str]:
+    """The pages of the gallery as Jupyter notebooks: what is between Python blocks becomes Markdown, and a block a cell of code."""
+    gallery = ROOT / "docs" / "gallery"
+    sources = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    return {
+        gallery / "notebooks" / f"{page.stem}.ipynb": _notebook(page, f"{sources}/blob/main")
+        for page in sorted(gallery.glob("*.md"))
+        if page.stem != "index"
+    }
+
+
+def _notebook(page: Path, site: str) -> str:
+    cells: list[dict[str, Any]] = []
+    parts = re.split(r"^```python\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for number, part in enumerate(parts):
+        code = number % 2 == 1
+        text = (part if code else _without_pictures(part, page, site)).strip()
+        if not text:
+            continue
+        cell = {"cell_type": "code" if code else "markdown", "id": f"cell-{number}", "metadata": {}}
+        cells.append(
+            cell | {"source": text.splitlines(keepends=True)} | ({"execution_count": None, "outputs": []} if code else {})
+        )
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    content = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _without_pictures(text: str, page: Path, site: str) -> str:
+    """Markdown without the link to the notebook and the pictures, which its cells draw; links lead to the pages online."""
+
+    def online(link: re.Match[str]) -> str:
+        return f"]({site}/{(page.parent / link[1]).resolve().relative_to(ROOT).as_posix()}{link[2] or ''})"
+
+    text = re.sub(r"^!?\[[^\]]*\]\([^)]+\.(?:png|ipynb)\)\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"\]\(((?!\w+://)[^)#]+)(#[^)]*)?\)", online, re.sub(r"\n{3,}", "\n\n", text))
+
+
 def _named(owner: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
     return [(name, getattr(owner, name)) for name in names]
 
@@ -275,7 +315,7 @@ def pages() -> dict[Path, str]:
         ROOT / "src" / "tallbayes" / "samplers" / "__init__.pyi": sampler_stub(),
         settings: replaced(settings.read_text(), "samplers", sampler_navigation(), ("          # ", "")),
     }
-    return {path: replaced(path.read_text(), *part) for path, part in parts.items()} | whole | api_pages()
+    return {path: replaced(path.read_text(), *part) for path, part in parts.items()} | whole | api_pages() | notebooks()
 
 
 def main() -> None:

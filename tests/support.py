@@ -4,8 +4,10 @@ import functools
 import html
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -13,6 +15,8 @@ import numpy as np
 
 import tallbayes as tb
 from tallbayes.results.provenance import origin
+from tallbayes.run import chain as chains_module
+from tallbayes.run.chain import Chain
 from tallbayes.run.flattening import flatten
 from tallbayes.run.thinning import thinned
 from tallbayes.samplers import Guarantee, advance
@@ -28,6 +32,22 @@ def logistic_arrays(rows, effects=(-0.5, 1.0), seed=7):
 def medium_model():
     """20,000 rows: an iteration of the random walk takes about a tenth of a millisecond."""
     return tb.models.logistic(tb.Dataset.from_arrays(*logistic_arrays(20_000)), tb.priors.normal(2.0))
+
+
+def interrupting(monkeypatch, times, after=40):
+    """Chains of which the first sends this process SIGINT, as Ctrl-C does, once it has some draws."""
+    sent = []
+
+    def chunk(chain, goal, original=Chain.chunk):
+        made = original(chain, goal)
+        while chain.number == 0 and chain.draws >= after and len(sent) < times:
+            sent.append(chain.draws)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)
+        return made
+
+    monkeypatch.setattr(Chain, "chunk", chunk)
+    monkeypatch.setattr(chains_module, "CHUNK_SECONDS", 0.001)
 
 
 def run_chunks(sampler, model, mode, sizes, seed=3, thin=1, compiled=True):

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import logistic_arrays, start_python
+from support import interrupting, logistic_arrays, start_python
 from typer.testing import CliRunner
 
 import tallbayes as tb
@@ -197,6 +197,19 @@ def test_control_c_before_the_first_draw(rows, monkeypatch, capsys):
     assert code == 130 and "interrupted" in shown.err and shown.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("after", [0, 1])  # draws of the first chain
+def test_control_c_never_ends_with_code_zero(rows, monkeypatch, capsys, tmp_path, after):
+    """In warm-up and among the draws: exit code 130, a result if there is one, and the command that continues the run."""
+    folder, options = tmp_path / "run", ("-f", "y ~ x", *SMALL, "--draws", 5000, "--cores", 1, "--json")
+    with monkeypatch.context() as patch:
+        interrupting(patch, 1, after)
+        code, shown = run_main(patch, capsys, "fit", rows, *options, "--checkpoint", folder)
+    assert code == 130 and f"continue the run with: tallbayes resume {folder}" in shown.err
+    assert json.loads(shown.out)["status"] == "interrupted" if after else not shown.out
+    code, shown = run_main(monkeypatch, capsys, "resume", folder, "--json", "--quiet")
+    assert code == 0 and json.loads(shown.out)["status"] == "complete" and not shown.err
+
+
 def test_usage_and_help(monkeypatch, capsys):
     assert run_main(monkeypatch, capsys, "fit")[0] == 2
     code, shown = run_main(monkeypatch, capsys, "--help")
@@ -336,4 +349,4 @@ def test_missing_values_group_terms_and_aliases_on_the_command_line(tmp_path):
 
 def test_a_run_that_stopped_early_says_how_to_go_on(rows, tmp_path):
     options = (*SMALL, "--draws", 10_000_000, "--max-seconds", 0.2, "--checkpoint", tmp_path / "run")
-    assert f"continue the run with: tallbayes resume {tmp_path / 'run'}" in invoke("fit", rows, "-f", "y ~ x", *options).stdout
+    assert f"continue the run with: tallbayes resume {tmp_path / 'run'}" in invoke("fit", rows, "-f", "y ~ x", *options).stderr

@@ -5,6 +5,7 @@ import importlib.util
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 import typer
 
@@ -142,6 +143,35 @@ def test_the_gallery_lists_its_pages_and_each_has_a_plot():
         assert f"({page.name})" in listed
         picture = re.search(r"!\[[^\]]+\]\(\.\./figures/gallery/([^)]+)\)", text)[1]
         assert picture == f"{page.stem}.png" and f'"{picture}"' in "".join(BLOCK.findall(text))
+
+
+def test_notebooks_of_the_gallery_are_valid_and_run_the_code_of_their_pages():
+    pages = set((ROOT / "docs" / "gallery").glob("*.md")) - {ROOT / "docs" / "gallery" / "index.md"}
+    written = sorted((ROOT / "docs" / "gallery" / "notebooks").glob("*"))
+    assert written == sorted(generator().notebooks()) and len(written) == len(pages) >= 9
+    for page in pages:
+        text, path = page.read_text(), page.parent / "notebooks" / f"{page.stem}.ipynb"
+        assert f"(notebooks/{path.name})" in text
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+        code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+        assert code == [block.strip() for block in BLOCK.findall(text)]
+        prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+        assert prose.startswith("# ") and ".png" not in prose
+        for link in LINK.findall(prose):
+            address, _, place = link.partition("/blob/main/")
+            assert address.startswith("https://") and (ROOT / place.partition("#")[0]).is_file(), link
+
+
+def test_the_page_on_a_hundred_million_rows_quotes_the_table():
+    table = re.search(r"<!-- scaling-n:begin -->(.*?)<!--", (ROOT / "docs/results/speed.md").read_text(), re.DOTALL)[1]
+    lines = [line.strip("| ").split(" | ") for line in table.splitlines() if re.match(r"\| [\d,]+ \|", line)]
+    page = (ROOT / "docs/gallery/laptop.md").read_text()
+    quoted = ast.literal_eval(re.search(r"measured = ({.*?})", page)[1])
+    assert quoted == {int(line[0].replace(",", "")): float(line[4]) for line in lines}
+    last = lines[-1]
+    assert f"| mode | {float(last[2]):.0f} s |" in page and f"| certified bounds and tables | {float(last[3]):.0f} s |" in page
+    assert f"| {float(last[5]) / 100:.2f} s | {1e4 * float(last[4]):.0f} rows in all |" in page
 
 
 def test_formulas_are_typeset_by_files_of_the_site():

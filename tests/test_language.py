@@ -15,7 +15,7 @@ HABITS = {
     rf"\b(?:{COUNTED}) an? (?:{UNITS})\b(?!')": "per, not a: 'rows per iteration', 'draws per chain'",
     r"\bdraws a (?:chain|shard|second|worker)\b": "draws per chain",
     r"\bfor (?:an|one|each) effective draw\b": "per effective draw",
-    r"\b(?:is|are) warned of\b": "a warning is issued if ...",
+    r"\bwarn(?:s|ed)? of\b": "a warning is issued if ...",
     r"\bby want of\b": "for lack of",
     r"\banother road\b": "another way",
     r"\bof one's own\b": "your own",

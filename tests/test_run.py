@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import signal
 import time
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import logistic_arrays, start_python
+from support import interrupting, logistic_arrays, start_python
 
 import tallbayes as tb
 from tallbayes import api, progress
@@ -65,6 +66,7 @@ def folder(finished, tmp_path):
 def eager(monkeypatch):
     """Short chunks, and a save after each."""
     monkeypatch.setattr(driver, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(driver, "SAVE_SHARE", np.inf)
     monkeypatch.setattr(chains_module, "CHUNK_SECONDS", 0.002)
 
 
@@ -177,7 +179,7 @@ def test_max_seconds_returns_the_draws_so_far(medium, reference):
 
 
 def test_max_seconds_before_the_first_draw_names_the_remedy(medium):
-    with pytest.raises(tb.OptionError, match=r"time limit.*allow more time.*resume"):
+    with pytest.raises(tb.OptionError, match=r"time limit.*Allow more time.*resume"):
         sample(medium, warmup=10_000_000, max_seconds=0.01)
 
 
@@ -201,22 +203,6 @@ def test_until_ess_gives_up(medium, monkeypatch):
     assert fit.status == "ess limit" and fit.theta.shape[1] == 30
     assert "until_ess= was not reached: the smallest ess is" in repr(fit.summary())
     assert any("until_ess= was not reached" in sentence for sentence in warnings_of(fit))
-
-
-def interrupting(monkeypatch, times, after=40):
-    """Chains of which the first sends this process SIGINT, as Ctrl-C does, once it has some draws."""
-    sent = []
-
-    def chunk(chain, goal, original=Chain.chunk):
-        made = original(chain, goal)
-        while chain.number == 0 and chain.draws >= after and len(sent) < times:
-            sent.append(chain.draws)
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.2)
-        return made
-
-    monkeypatch.setattr(Chain, "chunk", chunk)
-    monkeypatch.setattr(chains_module, "CHUNK_SECONDS", 0.001)
 
 
 def test_control_c_returns_the_draws_so_far(medium, reference, monkeypatch, tmp_path):
@@ -254,8 +240,28 @@ def test_control_c_while_draws_are_written_neither_loses_nor_doubles_them(medium
 
 def test_control_c_in_warm_up_names_the_remedy(medium, monkeypatch):
     interrupting(monkeypatch, 1, after=0)
-    with pytest.raises(tb.OptionError, match=r"interrupted.*resume"):
+    with pytest.raises(tb.StoppedError, match=r"interrupted.*Nothing was saved.*checkpoint=") as caught:
         sample(medium, cores=1)
+    assert (caught.value.status, caught.value.folder) == ("interrupted", None)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("limit", [None, 1.0])
+def test_a_run_stopped_in_its_first_window_continues_there(medium, reference, monkeypatch, tmp_path, limit):
+    """By Ctrl-C or by a time limit: what there is of the window is saved."""
+    with monkeypatch.context() as patch:
+        if limit is None:
+            interrupting(patch, 1, after=0)
+        else:
+            patch.setattr(Chain, "chunk", lambda chain, goal, own=Chain.chunk: (own(chain, goal), time.sleep(1.1))[0])
+        with pytest.raises(tb.StoppedError, match=r"Continue the run with tallbayes\.resume\('.*run'\)\."):
+            sample(medium, checkpoint=tmp_path / "run", cores=1, max_seconds=limit)
+    assert 0 < saved(tmp_path / "run") < 10
+    again = []
+    monkeypatch.setattr(Chain, "chunk", lambda chain, goal, own=Chain.chunk: again.append(chain.iteration) or own(chain, goal))
+    assert_same(resume(tmp_path / "run", medium), reference)
+    assert again.count(0) <= 1  # the first chain is not begun again
 
 
 def test_a_second_control_c_stops_at_once(medium, monkeypatch):
@@ -270,7 +276,7 @@ import tallbayes as tb
 from support import medium_model
 from tallbayes.run import chain, driver
 
-driver.SAVE_SECONDS, chain.CHUNK_SECONDS = 0.0, 0.001
+driver.SAVE_SECONDS, driver.SAVE_SHARE, chain.CHUNK_SECONDS = 0.0, float("inf"), 0.001
 
 def slow(self, goal, chunk=chain.Chain.chunk):
     time.sleep(0.01)
@@ -314,12 +320,16 @@ class Crash(BaseException):
     """The process ends here."""
 
 
-def crash_at(monkeypatch, number):
-    """End the process when it is about to write its file of this number; draws are on disk by then, the state is not."""
+def crash_at(monkeypatch, number, drawn=False):
+    """End the process when it is about to write its file of this number; draws are on disk by then, the state is not.
+
+    With `drawn`, only states of chains with draws are counted.
+    """
     written = []
 
     def write(path, content, original=checkpoints.write_synced):
-        written.append(path)
+        if not drawn or path.with_suffix(".draws").exists():
+            written.append(path)
         if len(written) > number:
             raise Crash
         original(path, content)
@@ -339,7 +349,7 @@ def test_a_save_that_was_cut_short_is_harmless(medium, reference, monkeypatch, t
 @pytest.mark.usefixtures("eager")
 def test_draws_of_an_unfinished_save_are_cut_off(medium, reference, monkeypatch, tmp_path):
     with monkeypatch.context() as patch, pytest.raises(Crash):
-        crash_at(patch, 17)
+        crash_at(patch, 2, drawn=True)
         sample(medium, checkpoint=tmp_path, cores=1)
     behind = [path for path in tmp_path.glob("*.draws") if path.stat().st_size > counted_bytes(path)]
     assert len(behind) == 1
@@ -361,8 +371,9 @@ def test_every_sampler_resumes_bit_for_bit(small, monkeypatch, tmp_path, name):
     options = {"draws": 12, "warmup": 30, "mode": small.mode}
     expected = sample(small.model, name, **options)
     monkeypatch.setattr(driver, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(driver, "SAVE_SHARE", np.inf)
     monkeypatch.setattr(chains_module, "CHUNK_SECONDS", 1e-9)
-    for number in (3, 5, 16):  # after the first window of each chain, late in warm-up, among the draws
+    for number in (4, 45, 70):  # in the first window of each chain, late in warm-up, among the draws
         with monkeypatch.context() as patch, pytest.raises(Crash):
             crash_at(patch, number)
             sample(small.model, name, checkpoint=tmp_path / str(number), **options)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba.core import event
 
-from tallbayes.errors import OptionError
+from tallbayes.errors import StoppedError
 
 
 class _CompileClock(event.Listener):
@@ -70,9 +70,10 @@ class Deadline:
     def require(self) -> None:
         """Refuse to go on when it is over."""
         if self.left <= 0.0:
-            raise OptionError(
+            raise StoppedError(
                 f"stopped (time limit) during setup, before the first draw; allow more time than max_seconds={self.seconds:g}, "
-                "or fewer rows. There is nothing to resume yet."
+                "or fewer rows. There is nothing to resume yet.",
+                "time limit",
             )
 
     def watch(self, counters: np.ndarray, place: int, value: int) -> None:
@@ -108,7 +109,7 @@ def require_time() -> None:
     ...     require_time()
     Traceback (most recent call last):
     ...
-    tallbayes.errors.OptionError: stopped (time limit) during setup, before the first draw; ...
+    tallbayes.errors.StoppedError: stopped (time limit) during setup, before the first draw; ...
     """
     deadline = _OPEN.get()
     if deadline is not None:

@@ -22,6 +22,22 @@ class OptionError(TallbayesError, ValueError):
     """An option or name is unknown or out of range."""
 
 
+class StoppedError(OptionError):
+    """A run ended before every chain had a draw; `status` says why, and `folder` has its checkpoint, if there is one.
+
+    >>> StoppedError("no draws yet", "interrupted", "run").folder
+    'run'
+    """
+
+    def __init__(self, message: str, status: str, folder: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.folder = status, folder
+
+    def __reduce__(self) -> tuple[type[StoppedError], tuple[str, str, str | None]]:
+        """Sent back by the workers of a cluster as it is."""
+        return type(self), (str(self), self.status, self.folder)
+
+
 class StoreError(TallbayesError, OSError):
     """A file written by tallbayes is missing, truncated, damaged, or belongs to something else."""
 

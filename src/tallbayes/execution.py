@@ -13,7 +13,7 @@ from tallbayes import auto, streams
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup
 from tallbayes.deadline import Deadline, limited
 from tallbayes.engine import ledger
-from tallbayes.errors import OptionError, TallbayesWarning
+from tallbayes.errors import StoppedError, TallbayesWarning
 from tallbayes.mode import several
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.saved_modes import mode_as_dict
@@ -91,6 +91,7 @@ def execute(
         limits = until(description["draws"], description["until_ess"])
         status = drive(chains, limits, cores, progress, saver, smallest_ess)
     total = time.perf_counter() - begun
+    _require_draws(chains, status, mode, saver)
     return _collect(model, sampler, setup, mode, description, chains, status, spent, prepared, total, failures)
 
 
@@ -112,6 +113,25 @@ def _failure(what: str, error: Exception) -> str:
     return f"{what} ({type(error).__name__}: {error}). The draws are complete, but were not checked."
 
 
+def _require_draws(chains: list[Chain], status: str, mode: Mode, saver: Checkpoint | None) -> None:
+    """Refuse to make a fit without draws, and say how to get some."""
+    if min(chain.draws for chain in chains) > 0:
+        return
+    slowest = min(chains, key=lambda chain: chain.iteration)
+    where = f"after {slowest.iteration:,} of {slowest.warmup:,} warm-up iterations" if slowest.warming else "in its first draw"
+    remedy = (
+        "Nothing was saved. Allow more time or fewer warm-up iterations; with checkpoint=, tallbayes.resume would continue the run."
+        if saver is None
+        else f"Continue the run with tallbayes.resume({str(saver.folder)!r})."
+    )
+    raise StoppedError(
+        f"stopped ({status}) before every chain had a draw, one of them {where}. {remedy}"
+        + "".join(f" Note that {sentence}" for sentence in mode.warnings),
+        status,
+        None if saver is None else str(saver.folder),
+    )
+
+
 def _collect(
     model: Model,
     sampler: Sampler,
@@ -127,13 +147,6 @@ def _collect(
 ) -> Fit:
     parts = [chain.collected() for chain in chains]
     shortest = min(p[0].shape[0] for p in parts)
-    if shortest == 0:
-        least, warmup = min(c.iteration for c in chains), description["warmup"]
-        where = f"after {least:,} of {warmup:,} iterations of warm-up" if least < warmup else "in its first draw"
-        raise OptionError(
-            f"stopped ({status}) before every chain had a draw, one of them {where}; allow more time, fewer iterations of warm-up, or "
-            "resume from a checkpoint with tallbayes.resume." + "".join(f" Note that {sentence}" for sentence in mode.warnings)
-        )
     theta = np.stack([p[0][:shortest] for p in parts])
     levels = level_draws(model, description["keep"], theta[:, :, model.dim :], [chain.running for chain in chains])
     theta = theta[:, :, : model.dim]

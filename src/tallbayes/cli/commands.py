@@ -119,8 +119,7 @@ def fit(
         progress=not quiet,
     )
     _show(result, out, plots, as_json)
-    if checkpoint is not None and result.status in ("interrupted", "time limit") and not as_json:
-        print(f"continue the run with: tallbayes resume {checkpoint}")
+    _end(result, checkpoint)
 
 
 @app.command()
@@ -184,6 +183,7 @@ def shards(
         progress=not quiet,
     )
     _show(result, out, plots, as_json)
+    _end(result, None)
 
 
 @app.command()
@@ -198,7 +198,9 @@ def resume(
     """Continue an interrupted run, or extend a finished one."""
     from tallbayes import api
 
-    _show(api.resume(folder, draws=draws, progress=not quiet), out, plots, as_json)
+    result = api.resume(folder, draws=draws, progress=not quiet)
+    _show(result, out, plots, as_json)
+    _end(result, folder)
 
 
 @app.command()
@@ -354,6 +356,21 @@ def _show(result: Any, out: Path | None, plots: Path | None, as_json: bool) -> N
             print(f"saved to {saved}")
 
 
+def _end(result: Any, checkpoint: Path | None) -> None:
+    """Say on standard error that a run was stopped, and how to continue it; Ctrl-C gives exit code 130."""
+    from tallbayes.errors import StoppedError
+
+    if result.status == "interrupted":
+        message = "interrupted; the result has the draws up to then."
+        raise StoppedError(message, result.status, None if checkpoint is None else str(checkpoint))
+    if result.status == "time limit" and checkpoint is not None:
+        print(_continuation(checkpoint), file=sys.stderr)
+
+
+def _continuation(folder: Path | str) -> str:
+    return f"continue the run with: tallbayes resume {folder}"
+
+
 def _strict(value: Any) -> Any:
     """The value with null for NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
@@ -368,16 +385,24 @@ def _warn(message: Warning | str, category: type[Warning], *where: Any, **line: 
 
 def main() -> None:
     """Entry point: errors in one line with the remedy, exit code 1; 130 after Ctrl-C."""
-    from tallbayes.errors import TallbayesError
+    from tallbayes.errors import StoppedError, TallbayesError
 
     warnings.showwarning = _warn
     try:
         app(standalone_mode=True)
+    except StoppedError as error:
+        print(f"tallbayes: {error}", file=sys.stderr)
+        if error.folder is not None:
+            print(_continuation(error.folder), file=sys.stderr)
+        sys.exit(130 if error.status == "interrupted" else 1)
     except (TallbayesError, OSError) as error:  # of the system: a full disk, a folder that may not be written
         print(f"tallbayes: {error}", file=sys.stderr)
         sys.exit(1)
     except (KeyboardInterrupt, SystemExit) as stop:  # typer turns Ctrl-C into the exit code alone
         if isinstance(stop, SystemExit) and stop.code != 130:
             raise
-        print("tallbayes: interrupted before the first draw; nothing was saved", file=sys.stderr)
+        print(
+            "tallbayes: interrupted before the first draw; nothing was saved, except by a run with --checkpoint",
+            file=sys.stderr,
+        )
         sys.exit(130)

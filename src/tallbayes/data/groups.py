@@ -122,7 +122,7 @@ def level_codes(name: str, values: Any, n: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def check_levels(name: str, present: int, n: int) -> None:
-    """Refuse a factor with as many levels as rows, and warn of one with hardly more rows than levels."""
+    """Refuse a factor with as many levels as rows, and issue a warning for one with hardly more rows than levels."""
     if n > 1 and present == n:
         raise DataError(
             f"factor {name!r} has as many levels as rows ({n:,}): an effect of a single row cannot be told from its noise. Group by a "

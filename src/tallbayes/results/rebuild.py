@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,9 @@ def set_updater(function: Callable[..., Fit]) -> None:
 
 
 def updater() -> Callable[..., Fit]:
-    """What `set_updater` was given."""
+    """What `set_updater` was given; the module that calls it is loaded when it is first needed."""
+    if not _updaters:
+        import_module("tallbayes.growth")
     return _updaters[0]
 
 

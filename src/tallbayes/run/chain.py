@@ -69,11 +69,6 @@ class Chain:
         return self.state.theta.size if self.levels is None else self.levels.kept.size
 
     @property
-    def between_windows(self) -> bool:
-        """Whether the chain can be saved now."""
-        return not self.window and not self.abandoned
-
-    @property
     def abandoned(self) -> bool:
         """Whether the chain was stopped within an iteration, after which its state is of no use."""
         return bool(self.target.counters[STATUS] == ABANDONED)
@@ -166,7 +161,7 @@ class Chain:
         return theta, info
 
     def save(self) -> dict[str, Any]:
-        """Everything but the draws, for a checkpoint; only between windows."""
+        """Everything but the draws, for a checkpoint; not after an iteration was abandoned."""
         meta = {
             "iteration": self.iteration,
             "draws": self.draws,
@@ -176,6 +171,8 @@ class Chain:
             "rng": self.rng.bit_generator.state,
         }
         saved = {"counters": self.target.counters.copy()}
+        if self.window:
+            saved |= {f"window{k}": np.concatenate(part) for k, part in enumerate(zip(*self.window, strict=True))}
         if self.later:
             saved |= {f"later{k}": np.concatenate(part) for k, part in enumerate(zip(*self.later, strict=True))}
         return {
@@ -199,4 +196,5 @@ class Chain:
             self.running = unflatten(self.running, saved, "levels")
         self.options = self.setup.policy.options(self.tuning, not self.warming)
         self.theta, self.info = [theta], [info]
+        self.window = [(saved["window0"], saved["window1"])] if "window0" in saved else []
         self.later = [(saved["later0"], saved["later1"])] if "later0" in saved else []

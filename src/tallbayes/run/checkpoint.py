@@ -23,7 +23,7 @@ from tallbayes.errors import StoreError
 from tallbayes.run.chain import Chain
 from tallbayes.version import __version__
 
-FORMAT = "tallbayes-run-3"
+FORMAT = "tallbayes-run-4"
 
 
 class Checkpoint:
@@ -58,7 +58,9 @@ class Checkpoint:
         try:
             description = json.loads(path.read_bytes())
         except FileNotFoundError:
-            raise StoreError(f"{self.folder} holds no run (no run.json).") from None
+            raise StoreError(
+                f"{self.folder} holds no run (no run.json); a run that was stopped during its setup has to be started again."
+            ) from None
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{path} is damaged ({error}); the run cannot be resumed.") from error
         if not isinstance(description, dict) or description.get("format") != FORMAT:

@@ -23,6 +23,7 @@ from tallbayes.target import BOUND_EXCEEDED, DIVERGED, END_NOW, END_SOON, ROW, S
 LONG_SECONDS = 1.0  # a chunk that takes longer is asked to end after its draw: iterations have become slower
 GRACE_SECONDS = 0.3  # for the draw that a chunk is in when the run stops; its iteration is abandoned then
 SAVE_SECONDS = 5.0  # between two saves of a chain
+SAVE_SHARE = 0.05  # of the time of a run that its saves may take: draws of a long warm-up window are many
 MOST_BLOCKS = 1000  # of `draws` each, when sampling until an effective sample size
 
 
@@ -52,7 +53,7 @@ def drive(
     with ThreadPoolExecutor(workers) as pool, Progress("sampling", total, progress) as bar:
         running: dict[Future[int], Chain] = {}
         begun = dict.fromkeys((c.number for c in chains), start)
-        saved = dict.fromkeys((c.number for c in chains), time.monotonic())
+        due = dict.fromkeys((c.number for c in chains), start + SAVE_SECONDS)
         stopping: float | None = None  # since when
         try:
             while True:
@@ -77,9 +78,8 @@ def drive(
                         chain = running.pop(future)
                         bar.advance(future.result(), _note(chains))
                         _check(chain)
-                        if checkpoint and chain.between_windows and time.monotonic() - saved[chain.number] > SAVE_SECONDS:
-                            checkpoint.save(chain)
-                            saved[chain.number] = time.monotonic()
+                        if checkpoint and not chain.abandoned and time.monotonic() > due[chain.number]:
+                            due[chain.number] = _saved(checkpoint, chain)
                     _hurry(running, begun, stopping)
                 except KeyboardInterrupt:
                     if stopping is not None and status == "interrupted":
@@ -90,9 +90,17 @@ def drive(
                 chain.ask(END_NOW)
         if checkpoint:
             for chain in chains:
-                if chain.between_windows:
+                if not chain.abandoned:
                     checkpoint.save(chain)
     return status
+
+
+def _saved(checkpoint: Checkpoint, chain: Chain) -> float:
+    """Save a chain; returns when to do so again."""
+    begun = time.monotonic()
+    checkpoint.save(chain)
+    now = time.monotonic()
+    return now + max(SAVE_SECONDS, (now - begun) / SAVE_SHARE)
 
 
 def _hurry(running: dict[Future[int], Chain], begun: dict[int, float], stopping: float | None) -> None:
