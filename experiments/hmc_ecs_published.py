@@ -123,7 +123,8 @@ def run(shape: str, n: int, draws: int, folder: Path | None, write: bool) -> Non
     )
     note = (
         f"n = {n:,}, d = {model.dim}; m = {size:,}, lambda = {products} products of 30 rows, {draws:,} draws of one chain after "
-        f"{draws // 2:,}; first reference {distance:,.0f} posterior sds from the mode, moved twice. Full-data HMC is taken to have the IF of "
+        f"{draws // 2:,}; first reference {distance:,.0f} posterior sds from the mode, moved twice. Full-data "
+        "HMC is taken to have the IF of "
         "HMC-ECS and no warm-up. IF by spectrum0.ar of coda."
     )
     show(f"HMC-ECS with the paper's settings, {shape} shape", rows, note, f"hmc-ecs-published-{shape}" if write else None)

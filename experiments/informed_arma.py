@@ -122,7 +122,7 @@ def bandwidths(args: argparse.Namespace, model: Any, mode: Any) -> None:
     for name, sampler in setups(100).items():
         fit = fits[name] = run(model, mode, sampler, args.runs, args.draws)
         facts = {"setup or bandwidth": name, "paper: refresh rate": PAPER[name], "refresh rate": fit.stats["refreshed"].mean()}
-        rows.append(facts | {"mean |Δ|": fit.stats["distance"].mean()} | summary(fit))
+        rows.append(facts | {"mean distance Δ": fit.stats["distance"].mean()} | summary(fit))
         print(rows[-1], flush=True)
     note = f"n = {args.rows:,}, m = 100, statistics S0, {args.runs} runs of {args.draws:,} iterations from the prior."
     show("S4 Table 2", rows, note, "lwa-refresh" if args.write else None)

@@ -109,7 +109,8 @@ def main() -> None:
     start = float(distances(np.zeros((1, model.dim)), mode.reference)[0])
     note = (
         f"n = {args.rows:,}, noise {sigma:.3f}, one class per step, started at empty templates (distance {start:.3g}), the step "
-        "0.01 at first and adapted along the trajectory to accept 25 %. The paper finds M-H's proposal variance 10 times smaller than LWA's."
+        "0.01 at first and adapted along the trajectory to accept 25 %. The paper finds M-H's proposal "
+        "variance 10 times smaller than LWA's."
     )
     ratio = (rows[1]["step at the end"] / rows[0]["step at the end"]) ** 2
     show("S4 Figure 1", rows, note + f" Here {ratio:.3g} times.", "lwa-templates" if args.write else None)

@@ -76,9 +76,11 @@ def main() -> None:
     sublhd: dict[int, Any] = {}
     for title, values, austerity, paper_austerity, paper_sublhd in panels(n):
         model = tb.models.normal(values)
+        mode = tb.find_mode(model, progress=False)
         if id(values) not in sublhd:
-            sublhd[id(values)] = run(model, MHSubLhd(), draws, 1)
-        fits = {"Austerity": run(model, austerity, draws, 1), "MHSubLhd": sublhd[id(values)]}
+            sublhd[id(values)] = run(model, MHSubLhd(), draws, 1, mode=mode, init=mode.reference)
+        fits = {"Austerity": run(model, austerity, draws, 1, mode=mode, init=mode.reference), "MHSubLhd": sublhd[id(values)]}
+        print(title, "done", flush=True)
         scatter = float(((values - values.mean()) ** 2).sum())
         exact = np.sqrt(scatter / chi2.ppf([0.5, 0.001, 0.999], n - 1))
         spread = (exact[1] - exact[2]) / 6.18

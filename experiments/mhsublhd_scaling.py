@@ -161,15 +161,19 @@ def main() -> None:
     ]
     note = (
         f"{chains} chains of {draws} iterations from starts with normal errors of 0.5 in each coordinate, without warm-up; budgets in "
-        "evaluations (T instead of 2 T after an iteration that read all rows) until the distance to the mode in posterior sds is half of that at the start. The "
+        "evaluations (T instead of 2 T after an iteration that read all rows) until the distance to the mode "
+        "in posterior sds is half of that at the start. The "
         "paper used n = 1e7 for the Gaussian classes and 400,000 rows of covtype. Gaussian means by exact simulation of batch sums."
     )
     show("MHSubLhd", rows, note, "mhsublhd-scaling" if options.write else None)
-    table = proposition(two_classes(100_000 if not quick else 5000), [0.0, 100.0, 300.0, 1000.0, 2000.0, 4000.0], 200 if not quick else 5)
+    table = proposition(
+        two_classes(100_000 if not quick else 5000), [0.0, 100.0, 300.0, 1000.0, 2000.0, 4000.0], 200 if not quick else 5
+    )
     show(
         "Proposition 3.3",
         table,
-        f"Hoeffding-Serfling, delta = 0.01, p = gamma = 2; {200 if not quick else 5} pairs each, a proposal of the random walk from each point.",
+        f"Hoeffding-Serfling, delta = 0.01, p = gamma = 2; {200 if not quick else 5} pairs each, a proposal of "
+        "the random walk from each point.",
         "mhsublhd-proposition" if options.write else None,
     )
     if options.write:

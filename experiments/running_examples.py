@@ -19,7 +19,7 @@ from scipy.stats import t as student
 import tallbayes as tb
 from benchmarks.report import show
 from experiments.acceptance_tools import charged, isotropic_mode
-from tallbayes.diagnostics.pair_pilot import Pilot, anderson_darling
+from tallbayes.diagnostics.pair_pilot import PairPilot, anderson_darling
 from tallbayes.errors import TallbayesWarning
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
@@ -96,7 +96,7 @@ def statistics(x: np.ndarray, batch: int, rng: np.random.Generator) -> tuple[np.
     (mu, tau), sd = exact(x)
     other = np.array([mu, tau]) + 2.38 / np.sqrt(2.0) * 0.7 * sd * rng.standard_normal(2)
     gaps = -(other[1] - tau) - 0.5 * ((x - other[0]) * np.exp(-other[1])) ** 2 + 0.5 * ((x - mu) * np.exp(-tau)) ** 2
-    found = Pilot(gaps[None, :], 2 * x.size)
+    found = PairPilot(gaps[None, :], 2 * x.size)
     return found.statistics(batch, rng, 1000)[0], found.skewness
 
 
@@ -131,7 +131,9 @@ def draw_chains(fits: dict[tuple[str, str], Any], data: dict[str, np.ndarray], p
             ax.locator_params(nbins=5)
         reach = 6.0 if kind == "normal" else 25.0
         bins = np.exp(mean[1] + sd[1] * np.linspace(-reach, 6.0, 80))
-        line[2].hist(np.exp(fits["reference", kind].theta[..., 1].ravel()), bins, density=True, color="0.8", label="50,000 iterations")
+        line[2].hist(
+            np.exp(fits["reference", kind].theta[..., 1].ravel()), bins, density=True, color="0.8", label="50,000 iterations"
+        )
         for name, (label, colour) in styles.items():
             height, _ = np.histogram(np.exp(fits[name, kind].theta[..., 1].ravel()), bins, density=True)
             line[2].stairs(height, bins, color=colour, label=label)
@@ -225,7 +227,8 @@ def rivals(n: int, draws: int, warmup: int, write: bool) -> None:
             table.append(row(name, k, data[k], fit))
             print(name, k, f"{fit.seconds['total']:.0f} s", table[-1]["effective draws"], flush=True)
     note = (
-        f"n = {n:,}; {draws:,} draws in two chains after {warmup} of warm-up, four times that for delayed acceptance with batches and for noise "
+        f"n = {n:,}; {draws:,} draws in two chains after {warmup} of warm-up, four times that for delayed "
+        "acceptance with batches and for noise "
         "exchange; random walk with the shape of the Laplace fit. The paper has no such runs."
     )
     show("Rivals on the running examples", table, note, "running-rivals" if write else None)

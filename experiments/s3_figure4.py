@@ -98,7 +98,8 @@ def main() -> None:
     show(
         "Firefly: burn-in from the prior",
         rows,
-        "Five runs each (means), the paper's isotropic walk (MNIST) and slice sampling (CEP), steps of a size that suits the mode, not tuned. A run has arrived when its log posterior is "
+        "Five runs each (means), the paper's isotropic walk (MNIST) and slice sampling (CEP), steps of a size "
+        "that suits the mode, not tuned. A run has arrived when its log posterior is "
         "within d of the maximum; where not all did, the number of iterations is a lower bound.",
         "s3-figure4" if options.write else None,
     )

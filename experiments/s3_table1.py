@@ -127,7 +127,10 @@ def problem(name: str, quick: bool) -> tuple[str, list[dict[str, Any]]]:
                 }
             )
             print(name, rows[-1], f"{time.perf_counter() - begun:.0f} s", flush=True)
-    return f"{name} (n = {model.data.n:,}, d = {model.dim}, {MOVES[name].name}, {prior}; mode search {mode.passes} passes)", rows
+    return (
+        f"{name} (n = {model.data.n:,}, d = {model.dim}, {MOVES[name].name}, {prior}; mode search {mode.passes} passes)",
+        rows,
+    )
 
 
 def main() -> None:

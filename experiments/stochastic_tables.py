@@ -98,7 +98,8 @@ def table(
         )
         print(rows[-1], flush=True)
     note = (
-        f"n = {model.data.n:,}, d = {model.dim}, m = {subsample}; {int(2000 * share):,} draws of HMC-ECS after 1,000 of warm-up. RCT is min / "
+        f"n = {model.data.n:,}, d = {model.dim}, m = {subsample}; {int(2000 * share):,} draws of HMC-ECS after "
+        "1,000 of warm-up. RCT is min / "
         f"median / max over parameters of evaluations per effective draw relative to perturbed HMC-ECS, effective sizes by "
         f"spectrum0.ar of coda. That of HMC-ECS: {autoregressive_sizes(base.theta).min():,.0f} and more; setup of HMC-ECS "
         f"{evaluations(base, ('setup',)) / model.data.n:.1f} passes over the rows. Of the exact run {exact.ess.min():,.0f} and more."
