@@ -53,14 +53,14 @@ def line(task: str, configuration: str, fit: Any, n: int, warmup: int) -> dict[s
     }
 
 
-def study(task: str, model: tb.models.Model, slow: int, fast: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def study(task: str, model: tb.models.Model, slow: int, fast: int, walked: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     n = model.data.n
     warmups = {"as published": 150, "as published, bound T6": 150, "as published, isotropic proposals": 1000}
     runs: dict[str, Any] = {"as published": run(model, Confidence.published(), slow, 3, 150)}
     mode = tb.find_mode(model, progress=False)
     starts = mode.laplace().draw(np.random.default_rng(0), 5)
     walk = Confidence.published(move=tb.moves.random_walk(acceptance=0.5))
-    runs["as published, isotropic proposals"] = run(model, walk, fast, 5, 1000, mode=isotropic_mode(mode), init=starts)
+    runs["as published, isotropic proposals"] = run(model, walk, walked, 5, 1000, mode=isotropic_mode(mode), init=starts)
     if task == "logistic":
         runs["as published, bound T6"] = run(model, Confidence.published(bound="T6"), slow, 3, 150)
     runs["uniform rows, betting, delta = 0.1"] = run(model, Confidence(rows="uniform", delta=0.1), fast // 4, 5)
@@ -91,11 +91,11 @@ def draw_means(axis: Any, title: str, runs: dict[str, Any], n: int, name: str) -
 
 
 def main() -> None:
-    options = arguments(__doc__)
-    rows, slow, fast = (400_000, 300, 10_000) if not options.quick else (20_000, 40, 400)
+    options = arguments(__doc__, ("--walked", 10_000, "iterations of each chain with isotropic proposals"))
+    rows, slow, fast, walked = (400_000, 300, 10_000, options.walked) if not options.quick else (20_000, 40, 400, 200)
     logistic, gamma = covtype_logistic(rows), covtype_gamma(rows)
-    table, runs = study("logistic", logistic, slow, fast)
-    more, gamma_runs = study("gamma", gamma, slow, fast)
+    table, runs = study("logistic", logistic, slow, fast, walked)
+    more, gamma_runs = study("gamma", gamma, slow, fast, walked)
     note = (
         f"n = {logistic.data.n:,}, d = {logistic.dim} (logistic) and {gamma.dim} (gamma, shape {gamma.member.shape:.2f}). "
         "Evaluations by the papers' rule: T instead of 2 T after an iteration that read all rows (section 6.4), or only after one that "

@@ -60,15 +60,15 @@ def against_budget(title: str, x: np.ndarray, y: np.ndarray, train: int, draws: 
     return row, found
 
 
-def share_at_equilibrium(n: float, iterations: int, rng: np.random.Generator, spread: float = 0.1) -> float:
-    """Section 4.3: the mean of N(theta, 1) from N(1/2, 0.1^2) data, batch sums drawn from their exact normal laws.
+def shares_at_equilibrium(n: float, iterations: int, rng: np.random.Generator, spread: float = 0.1) -> np.ndarray:
+    """Share of the rows that each iteration reads. Section 4.3: the mean of N(theta, 1) from N(1/2, 0.1^2) data, batch sums drawn from their exact normal laws.
 
     log p(x|t')/p(x|t) is linear in x, so a batch enters by its sum and its sum of squares only. Given the total, the sum of the
     first t of n exchangeable normal values is a Brownian bridge.
     """
     top = 0.5 + spread * math.sqrt(2.0 * math.log(n))  # max |x_i|
-    theta, used = 0.0, 0.0  # in posterior sds n^(-1/2) from the mean of the data
-    for _ in range(iterations):
+    theta, used = 0.0, np.empty(iterations)  # theta in posterior sds n^(-1/2) from the mean of the data
+    for iteration in range(iterations):
         other = theta + 2.0 * rng.standard_normal()  # half of the proposals are accepted
         gap = (other - theta) / math.sqrt(n)
         middle = 0.5 + 0.5 * (theta + other) / math.sqrt(n)
@@ -90,10 +90,10 @@ def share_at_equilibrium(n: float, iterations: int, rng: np.random.Generator, sp
             if abs(estimate - psi) >= width:
                 break
             size = math.ceil(GAMMA * t)
-        used += t / n
+        used[iteration] = t / n
         if estimate > psi:
             theta = other
-    return used / iterations
+    return used
 
 
 def proposition(model: tb.models.Model, distances: list[float], pairs: int) -> list[dict[str, Any]]:
@@ -150,7 +150,8 @@ def main() -> None:
         row, figures[title] = against_budget(title, features, response, size, draws, chains)
         rows.append(row)
     sizes = [10.0**k for k in (5, 7, 9, 11, 13, 15)]
-    shares = [share_at_equilibrium(n, 1000 if not quick else 50, rng) for n in sizes]
+    curves = {n: shares_at_equilibrium(n, 2000 if not quick else 50, rng) for n in sizes}
+    shares = [float(used.mean()) for used in curves.values()]
     rows += [
         {
             "task": "Gaussian mean at equilibrium (Fig. 7b; 25 % for large n)",
@@ -178,6 +179,23 @@ def main() -> None:
     )
     if options.write:
         draw(figures)
+        draw_running(curves)
+
+
+def draw_running(curves: dict[float, np.ndarray]) -> None:
+    """Fig. 7(b): running share of the rows that are read."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(5.6, 3.4), constrained_layout=True)
+    for n, used in curves.items():
+        axis.plot(np.cumsum(used) / np.arange(1, used.size + 1), lw=1.2, label=f"n = {n:.0e}".replace("e+", "e"))
+    axis.axhline(0.25, color="0.6", lw=1, ls=":", label="25 %, the paper's limit")
+    axis.set(xlabel="iteration", ylabel="rows read so far / n", ylim=(0, 1), xscale="log")
+    axis.legend(frameon=False, fontsize=7, ncols=2)
+    save(figure, "mhsublhd_running.png")
 
 
 def draw(figures: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ import tallbayes as tb
 from benchmarks.report import show
 from experiments.s3_problems import PROBLEMS
 from tallbayes.engine.ledger import counting
-from tallbayes.results.cost import effective_sizes
+from tallbayes.results.classical_diagnostics import autoregressive_sizes
 from tallbayes.run.chain import Chain
 
 MOVES = {  # of the paper: random walk and MALA with one scale for all coordinates
@@ -77,7 +77,7 @@ def measure(mode: Any, sampler: Any, draws: int, warmup: int, chains: int = 2) -
         queries.append(info[:, sampler.columns.index("evals")].mean())
         bright.append(info[:, sampler.columns.index("bright")].mean() if "bright" in sampler.columns else np.nan)
     iterations = chains * draws
-    effective = float(np.median(effective_sizes(np.stack(thetas))))
+    effective = float(np.median(autoregressive_sizes(np.stack(thetas))))
     return {
         "queries": float(np.mean(queries)),
         "per 1000": effective / iterations * 1000.0,
@@ -144,8 +144,8 @@ def main() -> None:
             continue
         title, rows = problem(name, options.quick)
         note = (
-            f"{title}. Two chains, processor time of one thread; effective samples are the median over coordinates of arviz's bulk "
-            "effective size. Setup, of the sampler after the mode, and warm-up are in no speed-up."
+            f"{title}. Two chains, processor time of one thread; effective samples are the median over coordinates of the "
+            "effective size by spectrum0.ar of coda, as in the paper. Setup, of the sampler after the mode, and warm-up are in no speed-up."
         )
         show(f"Firefly, Table 1: {name}", rows, note, MARKS[name] if options.write else None)
 
