@@ -13,15 +13,19 @@ import pyarrow.parquet as pq
 import tallbayes as tb
 from benchmarks.problems import COVTYPE_ROWS, data_folder
 from tallbayes.errors import TallbayesWarning
+from tallbayes.mode.laplace import Mode
+from tallbayes.results.published_counts import AFTER_FULL_READ, published_evaluations
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 
 
-def arguments(description: str | None) -> argparse.Namespace:
-    """--write puts tables and figures into docs, --quick is a smoke run."""
+def arguments(description: str | None, *numbers: tuple[str, int, str]) -> argparse.Namespace:
+    """--write puts tables and figures into docs, --quick is a smoke run; whole numbers with a default and a help text may follow."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--write", action="store_true", help="put the tables into docs/results and the figures beside it")
     parser.add_argument("--quick", action="store_true", help="a smoke run of seconds on few rows")
+    for name, default, text in numbers:
+        parser.add_argument(name, type=int, default=default, help=text)
     return parser.parse_args()
 
 
@@ -37,9 +41,25 @@ def percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
-def share_by_chain(fit: Any, n: int) -> str:
-    """Evaluations of an iteration by the papers' rule, over n: the least and the largest of the chains."""
-    shares = fit.stats["evals_paper"].mean(1) / n
+def charged(fit: Any, n: int, reading: str = AFTER_FULL_READ, renewed: np.ndarray | None = None) -> np.ndarray:
+    """Evaluations of every iteration by a reading of the papers' rule (`tallbayes.results.published_counts`), (chains, draws)."""
+    return published_evaluations(fit.stats["rows"], fit.stats["full_read"], n, reading, renewed)
+
+
+def renewals(draws: int, warmup: int, every: int) -> np.ndarray:
+    """Which draws renew the reference of a proxy, every so many iterations from the first of warm-up on."""
+    return (warmup + np.arange(draws)) % every == 0
+
+
+def isotropic_mode(mode: Any) -> Any:
+    """The same mode with proposals of one scale for all coordinates of theta, as the papers have them."""
+    narrow = 1.0 / np.linalg.eigvalsh(mode.covariance)[0]
+    return Mode(mode.model, mode.reference, mode.log_posterior, mode.gradient, mode.hessian, narrow * np.eye(mode.model.dim), 0)
+
+
+def share_by_chain(evals: np.ndarray, n: int) -> str:
+    """Evaluations of an iteration, (chains, draws), over n: the least and the largest of the chains."""
+    shares = evals.mean(1) / n
     low, high = percent(shares.min()), percent(shares.max())
     return low if low == high else f"{low} to {high}"
 

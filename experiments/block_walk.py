@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 
 import tallbayes as tb
 from tallbayes.moves.move import Move, Point, log_density, move, start
+from tallbayes.run.chain import Chain
 
 
 class BlockKernel(NamedTuple):
@@ -65,6 +67,55 @@ class BlockWalk(Move):
     def target_acceptance(self, dim: int) -> float:
         """The rate of the paper."""
         return 0.3
+
+
+@dataclass
+class Path:
+    """Draws of a run whose step followed its acceptance rate, with evaluations and seconds up to each."""
+
+    theta: np.ndarray
+    evals: np.ndarray
+    clock: np.ndarray
+    setup: float  # seconds before the first iteration: tables of the sampler
+    step: float
+    acceptance: float  # of the later half
+
+
+def adapted(
+    model: Any,
+    mode: Any,
+    sampler: Any,
+    start: np.ndarray,
+    seconds: float,
+    band: tuple[float, float],
+    thin: int = 1,
+    block: int = 20,
+) -> Path:
+    """A run of given seconds; after every `block` draws the step grows by a fifth if more than `band` accepts, or shrinks if less.
+
+    As in the LWA paper the step is adapted along the trajectory from the first iteration on, for whatever sampler.
+    """
+    begun = time.perf_counter()
+    setup = sampler.setup(model, mode, 1, False)
+    waited = time.perf_counter() - begun
+    chain = Chain(0, sampler, setup, np.random.SeedSequence(1), start, 0, thin)
+    chain.compile()
+    where, clock, rates = sampler.columns.index("acceptance_rate"), [0.0], []
+    while chain.seconds["draws"] < seconds:
+        goal, seen, sizes = chain.draws + block, len(chain.info), []
+        while chain.draws < goal and chain.seconds["draws"] < seconds:
+            made = chain.draws
+            chain.chunk(goal)
+            sizes.append(chain.draws - made)
+            clock.extend(np.linspace(clock[-1], chain.seconds["draws"], sizes[-1] + 1)[1:])
+        rates.append(float(np.concatenate([part[:, where] for part in chain.info[seen:]]).mean()))
+        kernel = chain.options.kernel
+        factor = 1.2 if rates[-1] > band[1] else 1.0 / 1.2 if rates[-1] < band[0] else 1.0
+        chain.options = chain.options._replace(kernel=kernel._replace(step=kernel.step * factor))
+    theta, info = chain.collected()
+    evals = info[:, sampler.columns.index("evals")].cumsum()
+    late = float(np.mean(rates[len(rates) // 2 :]))
+    return Path(theta, evals, np.array(clock[1:]), waited, chain.options.kernel.step, late)
 
 
 def tuned(model: Any, mode: Any, make: Callable[[float], Any], low: float, high: float, acceptance: float = 0.3) -> float:

@@ -24,7 +24,7 @@ def _save(canvas: Any, name: str) -> None:
     plt.close(canvas)
 
 
-def densities(shape: str, reference: tb.Fit, fits: dict[str, tb.Fit]) -> None:
+def densities(shape: str, reference: tb.Fit, fits: dict[str, tb.Fit], file: str | None = None) -> None:
     """Means and variances of all parameters against the exact run (figures 2 and 5), and densities of four (1 and 4)."""
     flat = reference.theta.reshape(-1, len(reference.names))
     sd = flat.std(0)
@@ -54,7 +54,7 @@ def densities(shape: str, reference: tb.Fit, fits: dict[str, tb.Fit]) -> None:
     for axis in axes[:, 2]:
         axis.set_xlabel("parameter")
     axes[0, 2].legend(fontsize=8, frameon=False)
-    _save(canvas, f"hmc-ecs-{shape}.png")
+    _save(canvas, file or f"hmc-ecs-{shape}.png")
 
 
 def scores(fits: dict[str, tb.Fit], x: np.ndarray, y: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:

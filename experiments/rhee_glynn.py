@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     sizes = (10, 20, 50) if options.quick else (10, 20, 50, 100, 200, 500)
-    spread, room = 0.5, 1.5  # sd of a row's log-likelihood, and its mean above the bound: a standard normal sample
+    spread, room = 0.5, 1.5  # chosen numbers: sd of a row's log-likelihood, and its mean above the lower bound a
     settings = {
         "t = 100, eps = 0.1": (lambda n: 100, lambda n: 0.1),
         "t = n, eps = 1/n": (lambda n: n, lambda n: 1.0 / n),

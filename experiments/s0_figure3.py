@@ -18,7 +18,7 @@ from benchmarks.report import show
 from tallbayes.results.cost import effective_sizes
 
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "s0-figure3.png"
-WALK = tb.moves.random_walk(acceptance=0.5)
+WALK = tb.moves.random_walk(acceptance=0.5, isotropic=True)
 SAMPLERS = {
     "MH, all rows": tb.samplers.FullData(WALK),
     "explicit, 10 %, uniform bound": tb.samplers.Firefly(WALK, "taylor-uniform", "explicit", fraction=0.1),
@@ -76,11 +76,17 @@ def draw(found: list[dict[str, Any]]) -> None:
     import matplotlib.pyplot as plt
 
     kinds = ("normal", "lognormal")
-    figure, axes = plt.subplots(len(SAMPLERS), 4, figsize=(11, 2.0 * len(SAMPLERS)), layout="constrained")
+    figure, axes = plt.subplots(len(SAMPLERS), 6, figsize=(15, 2.0 * len(SAMPLERS)), layout="constrained")
     angle = np.linspace(0, 2 * np.pi, 100)
     for column, kind in enumerate(kinds):
         for row, item in enumerate(f for f in found if f["kind"] == kind):
-            trace, plane = axes[row][2 * column], axes[row][2 * column + 1]
+            trace, plane, lags = axes[row][3 * column : 3 * column + 3]
+            centred = item["theta"][:, 1] - item["theta"][:, 1].mean()
+            values = np.array([(centred[: centred.size - k] * centred[k:]).mean() for k in range(100)])
+            lags.plot(values / values[0], color="tab:blue", lw=1.0)
+            lags.axhline(0.0, color="0.6", lw=0.8)
+            lags.set_ylim(-0.15, 1.05)
+            lags.tick_params(labelsize=7)
             trace.plot(item["theta"][:, 0], lw=0.4, color="tab:blue")
             trace.set_ylim(-5, 5)
             plane.plot(item["theta"][::5, 0], item["theta"][::5, 1], ".", ms=1.0, alpha=0.4)
@@ -90,11 +96,12 @@ def draw(found: list[dict[str, Any]]) -> None:
             plane.set_title(f"effective {item['ess'].min():.0f}", fontsize=8)
             trace.tick_params(labelsize=7)
             plane.tick_params(labelsize=7)
-    for column in (0, 2):
+    for column in (0, 3):
         axes[-1][column].set_xlabel("iteration; mu in posterior sds", fontsize=8)
         axes[-1][column + 1].set_xlabel("mu, log sigma in posterior sds", fontsize=8)
+        axes[-1][column + 2].set_xlabel("lag; autocorrelation of log sigma", fontsize=8)
     FIGURE.parent.mkdir(exist_ok=True)
-    figure.savefig(FIGURE, dpi=85)
+    figure.savefig(FIGURE, dpi=70)
 
 
 def main() -> None:
@@ -127,7 +134,8 @@ def main() -> None:
     show(
         "Firefly on the running examples",
         rows,
-        f"n = {n:,}, {draws:,} iterations after 1,000 of warm-up, exact first draw of z. The worse of mu and log sigma.",
+        f"n = {n:,}, {draws:,} iterations after 1,000 of warm-up, isotropic random walk that accepts half, exact first draw of z. "
+        "The worse of mu and log sigma.",
         "s0-figure3" if options.write else None,
     )
 

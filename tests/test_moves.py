@@ -26,6 +26,8 @@ MODULES = {m.name: importlib.import_module(f"tallbayes.moves.{m.name}") for m in
 CASES = {
     **{name: make() for name, make in MOVES.items()},
     "random_walk-blocks": tb.moves.random_walk(blocks=[[1], [0]]),
+    "random_walk-isotropic": tb.moves.random_walk(isotropic=True),
+    "mala-isotropic": tb.moves.mala(isotropic=True),
     "hmc-diagonal": tb.moves.hmc(mass="diagonal"),
     "independence": tb.moves.independence(),
     "independence-t": tb.moves.independence(df=4),
@@ -102,6 +104,34 @@ def test_a_hopeless_step_is_reported_as_diverging_and_never_taken(small):
         moved = move(np.random.default_rng(0), kernel, density, point, info)
         np.testing.assert_array_equal(moved.theta, small.mode.reference)
         assert info[3] == 1.0 and info[1] < 1e-6
+
+
+@pytest.mark.parametrize("make", [tb.moves.random_walk, tb.moves.mala])
+def test_isotropic_steps_have_one_scale_that_the_narrow_directions_set(make):
+    covariance = np.array([[9.0, 1.0, 0.0], [1.0, 0.01 + 1.0 / 9.0, 0.0], [0.0, 0.0, 1.0]])
+    factor, shaped = make(isotropic=True).kernel(covariance, 0.5).factor, make().kernel(covariance, 0.5).factor
+    scale = (3.0 / (1.0 / np.linalg.eigvalsh(covariance)).sum()) ** 0.5
+    unit = 0.5 * 2.38 / 3.0**0.5 if make is tb.moves.random_walk else 1.0
+    np.testing.assert_allclose(factor, unit * scale * np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(shaped @ shaped.T, unit**2 * covariance, atol=1e-12)
+
+
+def test_isotropic_blocks_have_a_scale_each():
+    covariance = np.array([[4.0, 1.0, 0.5], [1.0, 2.0, 0.3], [0.5, 0.3, 1.0]])
+    kernel, precision = (
+        tb.moves.random_walk(blocks=[[0, 2], [1]], isotropic=True).kernel(covariance, 1.0),
+        np.linalg.inv(covariance),
+    )
+    pair, single = (2.0 / (precision[0, 0] + precision[2, 2])) ** 0.5 * 2.38 / 2**0.5, precision[1, 1] ** -0.5 * 2.38
+    np.testing.assert_allclose(kernel.factor, np.diag([pair, single, pair]), atol=1e-12)
+
+
+def test_isotropic_is_a_switch_that_whitened_proposals_refuse():
+    for make in (tb.moves.random_walk, tb.moves.mala):
+        with pytest.raises(OptionError, match="isotropic must be True"):
+            make(isotropic="yes")
+    with pytest.raises(OptionError, match="whitened by the Laplace fit"):
+        tb.samplers.Austerity(move=tb.moves.random_walk(isotropic=True)).check()
 
 
 @pytest.mark.parametrize("proposal", [tb.moves.independence(), tb.moves.pcn(0.7), tb.moves.pcn(0.7, share=0.3)], ids=repr)

@@ -15,6 +15,7 @@ from tallbayes.errors import OptionError
 from tallbayes.moves.hmc import start_with_gradient
 from tallbayes.moves.linear import lower_times, normal_vector, upper_times
 from tallbayes.moves.move import MOVED, Move, Point, log_density_gradient, move, start
+from tallbayes.moves.random_walk import check_isotropic, isotropic_factor
 
 
 class Langevin(NamedTuple):
@@ -58,14 +59,16 @@ def _move(rng: np.random.Generator, kernel: Langevin, density: Any, point: Point
 
 @dataclass(frozen=True)
 class LangevinMove(Move):
-    """Options of MALA."""
+    """Options of MALA; `isotropic` replaces the covariance by one scale for all coordinates."""
 
     acceptance: float = 0.574
+    isotropic: bool = False
     name: ClassVar[str] = "mala"
 
     def kernel(self, covariance: np.ndarray, step: float) -> Any:
         """The kernel for a covariance estimate."""
-        return Langevin(np.ascontiguousarray(np.linalg.cholesky(covariance)), step)
+        factor = isotropic_factor(np.linalg.inv(covariance)) if self.isotropic else np.linalg.cholesky(covariance)
+        return Langevin(np.ascontiguousarray(factor), step)
 
     def first_step(self, dim: int) -> float:
         """The best step shrinks like d^(-1/6)."""
@@ -76,12 +79,13 @@ class LangevinMove(Move):
         return self.acceptance
 
 
-def mala(acceptance: float = 0.574) -> LangevinMove:
-    """Metropolis-adjusted Langevin, preconditioned by the covariance.
+def mala(acceptance: float = 0.574, isotropic: bool = False) -> LangevinMove:
+    """Metropolis-adjusted Langevin, preconditioned by the covariance, or with `isotropic` by one scale for all coordinates.
 
     >>> mala()
-    LangevinMove(acceptance=0.574)
+    LangevinMove(acceptance=0.574, isotropic=False)
     """
     if not 0.0 < acceptance < 1.0:
         raise OptionError(f"acceptance is the target acceptance rate of warm-up and must be between 0 and 1; got {acceptance}.")
-    return LangevinMove(acceptance)
+    check_isotropic(isotropic)
+    return LangevinMove(acceptance, isotropic)

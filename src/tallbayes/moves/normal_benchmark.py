@@ -73,6 +73,8 @@ def normal_inefficiency(move: Move, dim: int) -> float | None:
     """
     if isinstance(move, ProposalMove) or (isinstance(move, RandomWalkMove) and move.blocks is not None):
         return None
+    if getattr(move, "isotropic", False):
+        return None
     from arviz_stats.base import array_stats
 
     d, rng, density = min(dim, _LARGEST), np.random.default_rng(0), StandardNormal(1.0)

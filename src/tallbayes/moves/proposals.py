@@ -220,6 +220,11 @@ def as_proposal(move: Move) -> ProposalMove:
     """The proposal form of a move, for samplers that decide acceptance themselves; refuses moves that have none."""
     if isinstance(move, ProposalMove):
         return move
+    if isinstance(move, RandomWalkMove) and move.isotropic:
+        raise OptionError(
+            "this sampler proposes in coordinates whitened by the Laplace fit, where an isotropic walk has the shape of that fit; "
+            "use random_walk() without isotropic=True, or a full-data or firefly sampler."
+        )
     if isinstance(move, RandomWalkMove) and move.blocks is None:
         return ProposalMove(0.0, 0.0, move.acceptance or 0.25)
     raise OptionError(

@@ -1,7 +1,8 @@
 """Random-walk Metropolis: theta' = theta + s (2.38 / sqrt d) L xi, accepted with probability min(1, pi(theta')/pi(theta)).
 
 With blocks, each block is updated in turn given the others, L the factor of its conditional covariance. Scale and
-covariance are learned in warm-up (Haario et al. 2001; Andrieu and Thoms 2008) and then frozen.
+covariance are learned in warm-up (Haario et al. 2001; Andrieu and Thoms 2008) and then frozen. An isotropic walk has L = c I with
+one number c for all coordinates, as in much of the literature on tall data.
 """
 
 from __future__ import annotations
@@ -63,10 +64,12 @@ def _move(rng: np.random.Generator, kernel: RandomWalk, density: Any, point: Poi
 
 @dataclass(frozen=True)
 class RandomWalkMove(Move):
-    """Options of the random walk: `blocks` is a list of lists of coordinates, each updated in turn."""
+    """Options of the random walk: `blocks` is a list of lists of coordinates, each updated in turn; `isotropic` gives all
+    coordinates one scale."""
 
     acceptance: float | None = None
     blocks: tuple[tuple[int, ...], ...] | None = None
+    isotropic: bool = False
     name: ClassVar[str] = "random_walk"
 
     def kernel(self, covariance: np.ndarray, step: float) -> RandomWalk:
@@ -74,14 +77,15 @@ class RandomWalkMove(Move):
         d = covariance.shape[0]
         blocks = self._blocks(d)
         if len(blocks) == 1:
-            factor = np.linalg.cholesky(covariance) * (step * 2.38 / math.sqrt(d))
-            return RandomWalk(factor, np.zeros(d, np.int64), 1)
+            root = isotropic_factor(np.linalg.inv(covariance)) if self.isotropic else np.linalg.cholesky(covariance)
+            return RandomWalk(root * (step * 2.38 / math.sqrt(d)), np.zeros(d, np.int64), 1)
         precision = np.linalg.inv(covariance)
         factor, label = np.zeros((d, d)), np.zeros(d, np.int64)
         for number, members in enumerate(blocks):
             index = np.sort(np.asarray(members))
-            conditional = np.linalg.inv(precision[np.ix_(index, index)])
-            factor[np.ix_(index, index)] = np.linalg.cholesky(conditional) * (step * 2.38 / math.sqrt(index.size))
+            inner = precision[np.ix_(index, index)]
+            root = isotropic_factor(inner) if self.isotropic else np.linalg.cholesky(np.linalg.inv(inner))
+            factor[np.ix_(index, index)] = root * (step * 2.38 / math.sqrt(index.size))
             label[index] = number
         return RandomWalk(factor, label, len(blocks))
 
@@ -105,17 +109,36 @@ class RandomWalkMove(Move):
         return 0.44 if size == 1 else 0.35 if size == 2 else 0.25
 
 
-def random_walk(acceptance: float | None = None, blocks: list[list[int]] | None = None) -> RandomWalkMove:
-    """Adaptive random-walk Metropolis.
+def isotropic_factor(precision: np.ndarray) -> np.ndarray:
+    """One scale for all coordinates: the root of the harmonic mean of the variances along the axes of the covariance.
+
+    >>> isotropic_factor(np.diag([1.0, 7.0]))
+    array([[0.5, 0. ],
+           [0. , 0.5]])
+    """
+    return np.sqrt(precision.shape[0] / np.trace(precision)) * np.eye(precision.shape[0])
+
+
+def random_walk(
+    acceptance: float | None = None, blocks: list[list[int]] | None = None, isotropic: bool = False
+) -> RandomWalkMove:
+    """Adaptive random-walk Metropolis; with `isotropic`, steps have the same scale in every coordinate and only it is tuned.
 
     >>> random_walk(blocks=[[0, 1], [2]])
-    RandomWalkMove(acceptance=None, blocks=((0, 1), (2,)))
+    RandomWalkMove(acceptance=None, blocks=((0, 1), (2,)), isotropic=False)
     """
     _check_acceptance(acceptance)
+    check_isotropic(isotropic)
     frozen = None if blocks is None else tuple(tuple(int(j) for j in block) for block in blocks)
-    return RandomWalkMove(acceptance, frozen)
+    return RandomWalkMove(acceptance, frozen, isotropic)
 
 
 def _check_acceptance(acceptance: float | None) -> None:
     if acceptance is not None and not 0.0 < acceptance < 1.0:
         raise OptionError(f"acceptance is the target acceptance rate of warm-up and must be between 0 and 1; got {acceptance}.")
+
+
+def check_isotropic(isotropic: bool) -> None:
+    """Refuse anything but a switch."""
+    if not isinstance(isotropic, bool):
+        raise OptionError(f"isotropic must be True (one scale for all coordinates) or False; got {isotropic!r}.")
