@@ -54,7 +54,8 @@ def renewals(draws: int, warmup: int, every: int) -> np.ndarray:
 def isotropic_mode(mode: Any) -> Any:
     """The same mode with proposals of one scale for all coordinates of theta, as the papers have them."""
     narrow = 1.0 / np.linalg.eigvalsh(mode.covariance)[0]
-    return Mode(mode.model, mode.reference, mode.log_posterior, mode.gradient, mode.hessian, narrow * np.eye(mode.model.dim), 0)
+    precision = narrow * np.eye(mode.model.dim)
+    return Mode(mode.model, mode.reference, mode.log_posterior, mode.gradient, mode.hessian, precision, passes=0, evaluations=0)
 
 
 def share_by_chain(evals: np.ndarray, n: int) -> str:

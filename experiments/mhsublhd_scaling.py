@@ -61,7 +61,9 @@ def against_budget(title: str, x: np.ndarray, y: np.ndarray, train: int, draws: 
 
 
 def shares_at_equilibrium(n: float, iterations: int, rng: np.random.Generator, spread: float = 0.1) -> np.ndarray:
-    """Share of the rows that each iteration reads. Section 4.3: the mean of N(theta, 1) from N(1/2, 0.1^2) data, batch sums drawn from their exact normal laws.
+    """Share of the rows that each iteration reads.
+
+    Section 4.3: the mean of N(theta, 1) from N(1/2, 0.1^2) data, batch sums drawn from their exact normal laws.
 
     log p(x|t')/p(x|t) is linear in x, so a batch enters by its sum and its sum of squares only. Given the total, the sum of the
     first t of n exchangeable normal values is a Brownian bridge.
