@@ -1,6 +1,6 @@
 """Hierarchical models beside other tools, in one run: NumPyro and nutpie draw, lme4, gpboost and statsmodels estimate.
 
-    python -m venv peers && peers/bin/pip install numpyro bambi nutpie gpboost statsmodels pandas pyarrow
+    python -m venv peers && peers/bin/pip install numpyro bambi nutpie gpboost statsmodels pandas pyarrow "matplotlib<3.10"
     apt-get install -y --no-install-recommends r-cran-lme4
     python -m benchmarks.hierarchical_peers --peer-python peers/bin/python [--rows 1e5] [--seconds 300] [--write]
 

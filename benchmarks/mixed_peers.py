@@ -4,7 +4,7 @@
 
 Meant to be started by `benchmarks.hierarchical`, with an interpreter that has the tool:
 
-    python -m venv peers && peers/bin/pip install numpyro bambi nutpie gpboost statsmodels pandas pyarrow
+    python -m venv peers && peers/bin/pip install numpyro bambi nutpie gpboost statsmodels pandas pyarrow "matplotlib<3.10"
 
 lme4 is called through Rscript. FOLDER has the rows (`rows.parquet`, and `rows.bin` for R) and `task.json`; the answer goes to `TOOL.npz`
 (draws) and `TOOL.json`. Nothing of this package is imported. Seconds are those of the processor, over all threads.
