@@ -1,15 +1,17 @@
 """Hierarchical models: setup, rows and time per sweep of minibatch Gibbs, and effective draws per second over all parameters.
 
-    python -m benchmarks.hierarchical [--cases name ...] [--largest rows] [--peers] [--write]
+    python -m benchmarks.hierarchical [--cases name ...] [--largest rows] [--write]
 
 Ten coefficients, an intercept for each level unless said otherwise; one chain after a warm-up of 500 sweeps. Times are those of the
-CPU of the process, compilation not included. `--peers` compares with NumPyro NUTS, non-centred, on the rows of one case.
+CPU of the process, compilation not included. Other tools are in `benchmarks.hierarchical_peers`, real data in
+`benchmarks.hierarchical_real`.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +33,8 @@ class Case(NamedTuple):
     family: str = "logistic"
     sizes: str = "even"  # or "zipf"
     terms: tuple[str, ...] = ("1",)
-    second: int = 0  # levels of a crossed factor
+    second: int = 0  # levels of a crossed factor, or of one that the first is nested in
+    nested: bool = False
     draws: int = 2000
 
 
@@ -47,6 +50,7 @@ CASES = {
     "1e6, 10,000, Poisson": Case(1_000_000, 10_000, family="poisson"),
     "1e6, 1,000, slopes": Case(1_000_000, 1000, terms=("1", "x1")),
     "1e6, 1,000 x 500": Case(1_000_000, 1000, second=500),
+    "1e6, 1,000 in 100": Case(1_000_000, 1000, second=100, nested=True),
     "1e7, 1,000": Case(10_000_000, 1000),
 }
 
@@ -63,7 +67,7 @@ def rows(case: Case, seed: int = 0) -> tuple[np.ndarray, np.ndarray, dict[str, A
     if "x1" in case.terms:
         eta += (0.3 * rng.standard_normal(case.levels))[codes] * X[:, 1]
     if case.second:
-        groups["h"] = rng.integers(0, case.second, n)
+        groups["h"] = codes % case.second if case.nested else rng.integers(0, case.second, n)
         eta += (0.3 * rng.standard_normal(case.second))[groups["h"]]
     y = rng.random(n) < 1.0 / (1.0 + np.exp(-eta)) if case.family == "logistic" else rng.poisson(np.exp(eta))
     return X, y.astype(float), groups
@@ -111,37 +115,15 @@ def measure(name: str, case: Case) -> dict[str, Any]:
         "sweeps per effective draw, levels": float(case.draws / sizes[model.dim :].min()),
         "min ESS/s, parameters": float(sizes[: model.dim].min() / seconds),
         "min ESS/s": float(sizes.min() / seconds),
+        "anonymous memory, MB": anonymous_memory(),
     }
 
 
-def peer(name: str, case: Case) -> dict[str, Any]:
-    """NumPyro NUTS, non-centred, 500 + 500 draws of one chain."""
-    import jax
-    import jax.numpy as jnp
-    import numpyro
-    from numpyro import distributions as dist
-
-    jax.config.update("jax_enable_x64", True)
-    X, y, groups = rows(case)
-    codes = jnp.asarray(groups["g"])
-    design, response = jnp.asarray(X), jnp.asarray(y)
-
-    def program() -> None:
-        beta = numpyro.sample("beta", dist.Normal(0.0, 5.0).expand([COLUMNS]).to_event(1))
-        tau = numpyro.sample("tau", dist.HalfNormal(2.5))
-        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([case.levels]).to_event(1))
-        b = numpyro.deterministic("b", tau * z)
-        numpyro.sample("y", dist.Bernoulli(logits=design @ beta + b[codes]).to_event(1), obs=response)
-
-    run = numpyro.infer.MCMC(numpyro.infer.NUTS(program), num_warmup=500, num_samples=500, progress_bar=False)
-    run.warmup(jax.random.key(0))
-    start = time.process_time()
-    run.run(jax.random.key(1))
-    drawn = run.get_samples()
-    values = np.concatenate([drawn["beta"], np.asarray(drawn["tau"])[:, None], np.asarray(drawn["b"])[:, :200]], axis=1)[None]
-    seconds = time.process_time() - start
-    sizes = effective_sizes(values)
-    return {"case": f"{name}, NumPyro NUTS", "ms per sweep": 2.0 * seconds, "min ESS/s": float(sizes.min() / seconds)}
+def anonymous_memory() -> float:
+    """Memory of the process that is not a mapped file."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((float(line.split()[1]) / 1024.0 for line in lines if line.startswith("RssAnon")), float("nan"))
 
 
 def main() -> None:
@@ -149,19 +131,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--largest", type=float, default=1e6, help="leave out cases with more rows")
-    parser.add_argument("--peers", action="store_true", help="NumPyro NUTS on 1e5 rows with 1,000 levels too")
     parser.add_argument("--write", action="store_true", help="put the table into docs/results")
     options = parser.parse_args()
     chosen = {name: CASES[name] for name in options.cases if CASES[name].rows <= options.largest}
-    for shape in {(c.family, c.terms, c.second > 0) for c in chosen.values()}:  # compiles
+    for shape in sorted({(c.family, c.terms, c.second > 0) for c in chosen.values()}):  # compiles
         measure("", Case(4000, 20, shape[0], terms=shape[1], second=10 if shape[2] else 0, draws=100))
     table = []
     for name, case in chosen.items():
         table.append(measure(name, case))
         print(", ".join(f"{k} {v:,.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in table[-1].items()), flush=True)
-    if options.peers:
-        table.append(peer("1e5, 1,000", CASES["1e5, 1,000"]))
-    note = "One chain, CPU seconds of the process; levels: 200 of them. Sizes are rows and levels; NumPyro's warm-up is not in its time."
+    note = "One chain, CPU seconds of the process; levels: 200 of them. Sizes are rows and levels."
     show("Hierarchical models", table, note, mark="hierarchical" if options.write else None)
 
 

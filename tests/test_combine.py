@@ -4,10 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy.special import digamma, polygamma
 from scipy.stats import gamma
 
 from tallbayes.errors import DataError, OptionError
 from tallbayes.results.cost import effective_sizes
+from tallbayes.shards.checks import diagnose
 from tallbayes.shards.combine import (
     COMBINERS,
     Combiner,
@@ -568,3 +570,34 @@ def test_every_combination_keeps_its_contract(linear, name):
     assert np.abs((first.theta.mean(0) - linear.mean) / np.sqrt(np.diag(linear.covariance))).max() < 3.0
     with pytest.raises(dataclasses.FrozenInstanceError):
         combiner.name = "other"
+
+
+def log_rates(counts, draws, seed):
+    """Sub-posteriors of a log rate, each from one count; their product is that of all counts: mean and standard deviation."""
+    rng = np.random.default_rng(seed)
+    parts = np.stack([np.log(rng.gamma(count, 1.0, draws)) for count in counts])[:, :, None]
+    total = sum(counts)
+    return SubPosteriors(parts, Convention.PRODUCT), digamma(total) - np.log(len(counts)), np.sqrt(polygamma(1, total))
+
+
+@pytest.mark.parametrize("combiner", [Semiparametric(), Weierstrass(), GaussianProduct(), Consensus()], ids=lambda c: c.name)
+def test_a_product_in_the_tail_of_a_skewed_shard_warns(combiner):
+    sub, mean, sd = log_rates([16, 10, 10, 1], 600, 3)
+    out = combiner(sub, draws=600)
+    assert abs(out.theta.mean() - mean) / sd > 0.4  # wrong, and it says so
+    assert any("extrapolates the tail of the shard" in sentence for sentence in diagnose(sub, out, combiner)[1])
+    even, mean, sd = log_rates([30, 33, 28, 31], 600, 3)
+    out = combiner(even, draws=600)
+    assert abs(out.theta.mean() - mean) / sd < 0.4
+    assert not any("extrapolates" in sentence for sentence in diagnose(even, out, combiner)[1])
+
+
+def test_normal_shards_far_from_their_product_are_not_called_skewed():
+    alarms = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        draws = rng.standard_normal((16, 500, 3)) + rng.standard_normal((16, 1, 3))
+        sub = SubPosteriors(draws, Convention.PRODUCT)
+        out = GaussianProduct()(sub, draws=100)
+        alarms += any("extrapolates" in sentence for sentence in diagnose(sub, out, GaussianProduct())[1])
+    assert alarms <= 9  # at most 2 expected

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import tallbayes as tb
+from tallbayes.auto.group_choice import GroupWeighing
 from tallbayes.engine.noncentred import natural, unconstrained
 from tallbayes.engine.rows import range_gradient, range_value
 from tallbayes.priors import prior_gradient, prior_value
@@ -185,13 +186,69 @@ def test_every_other_sampler_names_the_two_that_serve(model, mode):
             refused(model)
 
 
-def test_auto_takes_minibatch_gibbs_for_crossed_factors_too():
+def chosen(model):
+    return tb.auto.choose(model, tb.find_mode(model, progress=False), None, 0, False)
+
+
+def test_auto_weighs_both_samplers_of_small_and_tall_rows():
+    for n, levels in ((400, 8), (30_000, 60)):
+        rng = np.random.default_rng(n)
+        X = np.column_stack([np.ones(n), rng.standard_normal((n, 2))])
+        codes = rng.integers(0, levels, n)
+        y = rng.random(n) < 1 / (1 + np.exp(-X @ [0.2, 0.5, -0.5] - (0.7 * rng.standard_normal(levels))[codes]))
+        model = tb.models.logistic(tb.Dataset.from_arrays(X, y, groups={"g": codes}), tb.priors.normal(3.0))
+        sampler, setup, why, predictions = chosen(model)
+        assert sampler.name == "minibatch-gibbs" and setup is not None and predictions == []
+        assert f"{levels} levels of 'g'" in why and "iterations per effective draw in a pilot" in why
+        assert "nuts would be at least" in why and f"times slower (all {n:,} rows are read for every gradient)" in why
+
+
+def pilots(monkeypatch, sweeps):
+    """Pilots in which a sweep of minibatch Gibbs goes a step of a slow chain; `sweeps` are those of an effective draw."""
+    tried = []
+
+    def trial(self, sampler, setup, warmup, draws):
+        tried.append(sampler.name)
+        rng, total = np.random.default_rng(0), self.model.dim + self.model.level_count
+        keep = 0.0 if sampler.name == "nuts" else (sweeps - 1.0) / (sweeps + 1.0)
+        theta = rng.standard_normal((1000, total))
+        for t in range(1, 1000):
+            theta[t] = keep * theta[t - 1] + np.sqrt(1.0 - keep**2) * theta[t]
+        evals = 8.0 * self.model.data.n if sampler.name == "nuts" else 40.0
+        return theta, {"evals": np.full(1000, evals)}
+
+    monkeypatch.setattr(GroupWeighing, "_trial", trial)
+    return tried
+
+
+def test_auto_takes_nuts_where_sweeps_mix_too_slowly_and_only_then_tries_it(monkeypatch):
+    X, y, codes = arrays()
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y, groups={"g": codes}), tb.priors.normal(3.0))
+    tried = pilots(monkeypatch, 2.0)
+    sampler, _, why, predictions = chosen(model)
+    assert sampler.name == "minibatch-gibbs" and tried == ["minibatch-gibbs"] and predictions == []
+    assert "fewer rows in fewer levels would favour nuts" in why
+    tried = pilots(monkeypatch, 200.0)
+    sampler, setup, why, predictions = chosen(model)
+    assert sampler.name == "nuts" and setup is not None and tried == ["minibatch-gibbs", "nuts"]
+    assert [p.sampler.name for p in predictions] == ["nuts", "minibatch-gibbs"] and all(p.tried for p in predictions)
+    assert "8 gradients per draw" in why and "minibatch-gibbs would be about" in why and "more rows, or more levels" in why
+
+
+def test_auto_takes_minibatch_gibbs_for_crossed_factors_too(monkeypatch):
     X, y, codes = arrays()
     data = tb.Dataset.from_arrays(X, y, groups={"g": codes, "h": np.arange(400) % 5})
-    model = tb.models.logistic(data, tb.priors.normal(3.0))
-    sampler, setup, why, _ = tb.auto.choose(model, tb.find_mode(model, progress=False), None, 0, False)
+    pilots(monkeypatch, 3.0)
+    sampler, setup, why, _ = chosen(tb.models.logistic(data, tb.priors.normal(3.0)))
     assert sampler.name == "minibatch-gibbs" and setup is not None
-    assert "8 levels of 'g' and 5 levels of 'h'" in why and "nuts would read all 400 rows for every gradient" in why
+    assert "8 levels of 'g' and 5 levels of 'h'" in why and "all 400 rows are read for every gradient" in why
+
+
+def test_auto_says_why_only_one_sampler_is_left():
+    X, y, codes = arrays(family="gaussian")
+    sampler, setup, why, predictions = chosen(tb.models.gaussian(tb.Dataset.from_arrays(X, y, groups={"g": codes})))
+    assert sampler.name == "minibatch-gibbs" and setup is not None and predictions == []
+    assert "nuts was skipped: nuts does not support a hierarchical gaussian model with unknown sigma" in why
 
 
 def test_the_density_of_nuts_has_the_gradient_of_its_value():

@@ -32,7 +32,7 @@ from tallbayes.moves import hmc, independence, nuts
 from tallbayes.progress import Waiting
 from tallbayes.results.cost import effective_sizes
 from tallbayes.run.chain import Chain
-from tallbayes.samplers import HMCECS, ExactMinibatch, Firefly, FullData, MinibatchGibbs, ModeJumping, SurrogateTransition
+from tallbayes.samplers import HMCECS, ExactMinibatch, Firefly, FullData, ModeJumping, SurrogateTransition
 from tallbayes.schemes.poisson_minibatch import dominating
 from tallbayes.streams import Stream, generator
 from tallbayes.target import charge
@@ -72,7 +72,9 @@ def choose(model: Model, mode: Mode, guarantee: str | None, seed: int, progress:
     'exact-minibatch'
     """
     if model.grouped:
-        return _hierarchical(model, mode, seed, progress)
+        from tallbayes.auto.group_choice import GroupWeighing
+
+        return GroupWeighing(model, mode, guarantee, seed, progress).choice()
     if model.partitions is not None:
         return _partitioned(model, mode, guarantee, seed, progress)
     if model.unknown_scales:
@@ -235,12 +237,16 @@ class Weighing:
         for other in others:
             times = other.nanoseconds_per_ess / max(best.nanoseconds_per_ess, 1e-9)
             least = "" if other.tried else "at least "
-            if isinstance(other.sampler, FullData):
+            if isinstance(other.sampler, FullData) and not self.model.grouped:
                 least = ""
             why += f"; {other.sampler.name} would be {least or 'about '}{times:,.3g} times slower ({other.facts})"
         for name, reason in self.refused.items():
             why += f"; {name} was skipped: {reason.rstrip('.')}"
-        return why + turning_point(best)
+        return why + self._turning_point(best)
+
+    def _turning_point(self, best: Prediction) -> str:
+        """What would change the choice."""
+        return turning_point(best)
 
 
 def _several_modes(model: Model, mode: Mode, seed: int, progress: bool) -> Choice:
@@ -249,14 +255,3 @@ def _several_modes(model: Model, mode: Mode, seed: int, progress: bool) -> Choic
     setup = sampler.setup(model, mode, seed, progress)
     count = len(important(mode))
     return Choice(sampler, setup, f"auto chose {sampler.name}: the posterior has {count} separate modes; {setup.why}", [])
-
-
-def _hierarchical(model: Model, mode: Mode, seed: int, progress: bool) -> Choice:
-    """Minibatch Gibbs where it serves the model; otherwise NUTS on all rows."""
-    sampler: Sampler = MinibatchGibbs()
-    try:
-        setup = sampler.setup(model, mode, seed, progress)
-    except ModelError as reason:
-        return Choice(FullData(nuts()), None, f"auto chose nuts on all rows: {reason}", [])
-    why = f"auto chose {sampler.name}: {setup.why}; nuts would read all {model.data.n:,} rows for every gradient"
-    return Choice(sampler, setup, why, [])

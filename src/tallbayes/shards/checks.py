@@ -10,15 +10,27 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import chdtri
+from scipy.linalg import solve_triangular
+from scipy.special import chdtri, ndtr, pdtr, pdtrc
 
-from tallbayes.shards.combine.subposteriors import Combination, Combiner, Convention, SubPosteriors, hartlap, mean_skewness
+from tallbayes.shards.combine.subposteriors import (
+    Combination,
+    Combiner,
+    Convention,
+    SubPosteriors,
+    hartlap,
+    mean_skewness,
+    product_of_normals,
+)
 
 DISJOINT = 1e-3  # Bhattacharyya coefficient of a typical pair below which supports are called disjoint
 BIASED = 0.5  # predicted bias of the mean, in posterior sds, that is worth a warning
 FAR = 1.0  # Kullback-Leibler divergence from the Laplace fit, in nats per parameter, that is worth a warning
 SMOOTHED = 0.7  # bandwidth, in sds of a sub-posterior, from which on kernels keep little of the skewness
 FALSE_ALARM = 1e-6
+UNLIKELY = 0.05  # probability of as few or as many draws beyond the product, if all shards were normal
+FEW_BEYOND = 0.4  # of the draws beyond the product that a normal law would have
+WIDENED = 1.25  # times the bandwidth T^(-1/(4 + d)), from which on kernels say little of the tail that the product lies in
 FEWEST = 100  # draws that should count
 _MOST_PAIRS = 2000
 
@@ -79,7 +91,9 @@ def diagnose(
     notes["effective_draws"] = float(combined.effective if combined.effective is not None else combined.theta.shape[0])
     _count_contributions(count, combined, combiner, notes, sentences)
     if sub is not None and combiner.convention is Convention.PRODUCT and count > 1:
-        _skew(sub, combiner, float(combined.notes.get("bandwidth", 0.0)), notes, sentences)
+        width = float(combined.notes.get("bandwidth", 0.0))
+        _skew(sub, combiner, width, notes, sentences)
+        _extrapolation(sub, combiner, width, notes, sentences)
     if laplace is not None:
         w = np.ones(combined.theta.shape[0]) if combined.weights is None else combined.weights
         mean = w @ combined.theta / w.sum()
@@ -158,3 +172,46 @@ def _skew(sub: SubPosteriors, combiner: Combiner, width: float, notes: dict[str,
             f"which moves the mean by about {bias.max():.2g} posterior standard deviations (coordinate "
             f"{int(np.argmax(bias))}). Use fewer shards or 'importance'."
         )
+
+
+def beyond(sub: SubPosteriors) -> tuple[np.ndarray, np.ndarray]:
+    """Distance of the product of normal fits from the mean of every shard, in its sds, and the share of its draws that lie further out.
+
+    "Further out" is along the line from the mean of the shard to the product; a normal shard has a share of Phi(-distance).
+
+    >>> rng = np.random.default_rng(0)
+    >>> distance, share = beyond(SubPosteriors(rng.standard_normal((2, 4000, 1)) + [[[0.0]], [[2.0]]], Convention.PRODUCT))
+    >>> distance.round(1).tolist(), bool(np.abs(share - 0.16).max() < 0.02)
+    ([1.0, 1.0], True)
+    """
+    centre, _ = product_of_normals(sub.means, sub.precisions)
+    distance, share = np.empty(sub.shards), np.empty(sub.shards)
+    for b, (draws, mean, covariance) in enumerate(zip(sub.draws, sub.means, sub.covariances, strict=True)):
+        lower = np.linalg.cholesky(covariance)
+        white = solve_triangular(lower, (draws - mean).T, lower=True)
+        gap = solve_triangular(lower, centre - mean, lower=True)
+        distance[b] = np.linalg.norm(gap)
+        share[b] = np.mean(gap @ white > gap @ gap)
+    return distance, share
+
+
+def _extrapolation(sub: SubPosteriors, combiner: Combiner, width: float, notes: dict[str, Any], sentences: list[str]) -> None:
+    """A shard that is not normal where the product lies: normal fits and wide kernels extrapolate its tail."""
+    distance, share = beyond(sub)
+    expected = ndtr(-distance)
+    count, mean = np.round(share * sub.sizes), expected * sub.sizes
+    chance = np.minimum(pdtr(count, mean), pdtrc(np.maximum(count - 1, 0), mean)) * 2.0 * sub.shards
+    ratio = share / expected
+    notes["farthest_shard"] = float(distance.max())
+    kernels = combiner.name in ("semiparametric", "nonparametric")
+    if kernels and width <= WIDENED * sub.draws.shape[1] ** (-1.0 / (4 + sub.dim)):
+        return
+    wrong = (chance < UNLIKELY) & ((ratio < FEW_BEYOND) | (ratio > 1.0 / FEW_BEYOND))
+    if combiner.name == "importance" or not wrong.any():
+        return
+    b = int(np.argmin(np.where(wrong, chance, np.inf)))
+    sentences.append(
+        f"the product lies {distance[b]:.2g} standard deviations from the mean of shard {b}, with {100 * share[b]:.2g} % of the draws of "
+        f"the shard further out, where a normal law would have {100 * expected[b]:.2g} %: {combiner.name} extrapolates the tail of the "
+        "shard, and the mean of the combination may be off by a posterior standard deviation. Use fewer shards or 'importance'."
+    )
