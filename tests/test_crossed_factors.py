@@ -26,7 +26,8 @@ from tallbayes.samplers import MinibatchGibbs
 from tallbayes.schemes import coefficient_moves, crossed_coefficients, crossed_moves, crossed_rows, level_replay
 from tallbayes.schemes.coefficient_moves import CoefficientMove, free_shift, widened
 from tallbayes.schemes.crossed_coefficients import move_crossed_coefficients, trade_factors, translate_coefficients
-from tallbayes.schemes.crossed_moves import factor_means, map_factor, move_factor_levels, rest_of_factor
+from tallbayes.schemes.crossed_moves import map_factor, move_factor_levels
+from tallbayes.schemes.factor_surrogates import factor_means, furthest_level, rest_of_factor
 from tallbayes.schemes.level_moves import whitened_radius
 from tallbayes.target import STATUS
 from tallbayes.testing import THRESHOLD, poisson_outcomes
@@ -72,7 +73,7 @@ def case_of(model, spread=0.6, seed=0, cells=True):
     mode = tb.find_mode(model, progress=False)
     with pytest.MonkeyPatch.context() as patch:
         if not cells:
-            patch.setattr(crossed_tables, "_FEW", 0)
+            patch.setattr(crossed_tables, "_CELLS", 0)
         target = MinibatchGibbs().setup(model, mode, 0, False).target()
     assert all(own.broad.any() != cells for own in target.proxy.factors)
     rng = np.random.default_rng(seed)
@@ -121,11 +122,11 @@ def log_joint(case, beta, log_sd, partial, effects):
 
 
 def scripted(patch, script, mutate):
-    def draw_candidate(rng, tables, own, k, g, slopes, sums, peaks, factors, parts):
+    def draw_candidate(rng, chosen, k, g, slopes, factors, parts):
         i = script.candidates.pop(0)
-        others = crossed_rows.others_norm(tables.shares, i, k, own.spread)
+        others = crossed_rows.others_norm(chosen.shares, i, k, chosen.spread)
         products = slope_products if slopes else effect_products
-        products(tables.exponential, *tables.shares[i, [1, 2, 0, 3 + k]], others, parts)
+        products(chosen.exponential, *chosen.shares[i, [1, 2, 0, 3 + k]], others, parts)
         script.bounds.append(float(factors @ parts))
         return i, script.bounds[-1]
 
@@ -256,6 +257,16 @@ def no_cubic_term(patch):
 @pytest.mark.parametrize("mutate", [no_other_factor, no_cubic_term])
 def test_wrong_moves_of_levels_are_caught(monkeypatch, mutate):
     assert level_error(monkeypatch, case_of(tiny(idle=40), cells=False), 0, mutate) > 1e-4
+
+
+@pytest.mark.parametrize("part", ["seconds", "thirds"])
+def test_surrogates_without_sums_of_cells_are_caught(monkeypatch, part):
+    case = case_of(tiny(idle=40))
+    own = case.target.proxy.factors[0]
+    wrong = own._replace(cells=own.cells._replace(**{part: 0.9 * getattr(own.cells, part)}))
+    proxy = case.target.proxy._replace(factors=(wrong, case.target.proxy.factors[1]))
+    case = case._replace(target=case.target._replace(proxy=proxy))
+    assert level_error(monkeypatch, case, 0) > 1e-4
 
 
 def coefficient_error(monkeypatch, case, mutate=None, inflation=1.0):
@@ -468,8 +479,9 @@ def test_parts_of_crossed_and_nested_factors():
 
 
 @every_form
-def test_residuals_are_within_their_bounds(form):
-    case = case_of(tiny(**FORMS[form]))
+@pytest.mark.parametrize("cells", [False, True], ids=["means", "cells"])
+def test_residuals_are_within_their_bounds(form, cells):
+    case = case_of(tiny(**FORMS[form]), cells=cells)
     target, tables = case.target, case.target.proxy
     core, rng, largest = tables.surrogate, np.random.default_rng(2), 0.0
     parts, factors = np.empty(7), np.empty(7)
@@ -487,17 +499,18 @@ def test_residuals_are_within_their_bounds(form):
             given = rest_of_factor(tables, k, effects, (core.factor @ white[0]), before, radius)
             for g in range(own.centres.shape[0]):
                 start, end = size * rng.standard_normal((2, q))
-                crossed_moves.level_gap_rate(tables, own, g, given, start, end, factors)
-                moments, furthest = crossed_moves.level_segment(own, g, start, end)
-                s = given.level_shifts[g]
+                fixed = own.stretch[g], own.most[g], own.sums, g, radius, given.rest, given.reach
+                _, segment = crossed_moves.level_gap_rate(tables.exponential, tables.ratio, *fixed, start, end, factors)
                 for i in weighted_rows(case, k, g)[0]:
                     a, curve, load, zeta = tables.shares[i, [0, 1, 2, 3 + k]]
-                    rest = abs(crossed_rows.other_effects(target.rows, target.rows.records[i], i, k, effects) - s)
+                    x, s = target.rows.records[i], given.level_shift
+                    known, rest = crossed_rows.other_effects(target.rows, x, i, k, own.broad, s, effects)
                     row = tables.exponential, tables.ratio, curve, load, a, zeta
-                    bound = row_effect_bound(*row, radius, rest, abs(s), moments, furthest)
+                    bound = row_effect_bound(*row, radius, abs(rest), abs(known), *segment)
                     others = crossed_rows.others_norm(tables.shares, i, k, own.spread)
                     effect_products(tables.exponential, curve, load, a, zeta, others, parts)
-                    gap = crossed_rows.crossed_effect_gap(target.rows, i, k, core.reference, before, effects, s, start, end)
+                    ends = known, rest, start, end
+                    gap = crossed_rows.crossed_effect_gap(target.rows, i, k, core.reference, before, effects, *ends)
                     assert abs(gap) <= bound * (1 + 1e-9) + 1e-13
                     assert bound <= factors @ parts * (1 + 1e-12)
                     largest = max(largest, abs(gap) / (bound + 1e-12))
@@ -507,9 +520,7 @@ def test_residuals_are_within_their_bounds(form):
         distance, inner = np.linalg.norm(white[1] - white[0]), white[0] @ white[1]
         square = (white[0] @ white[0] + inner + white[1] @ white[1]) / 3.0
         radius = np.linalg.norm(white, axis=1).max()
-        rest = max(
-            crossed_moves.furthest_level(own, effects, means[m]) for m, own in enumerate(tables.factors) if m != tables.lead
-        )
+        rest = max(furthest_level(own, effects, means[m]) for m, own in enumerate(tables.factors) if m != tables.lead)
         for i, g in zip(*weighted_rows(case, tables.lead), strict=True):
             q = lead.centres.shape[1]
             eps = effects[lead.start + g * q : lead.start + (g + 1) * q].copy()
@@ -597,7 +608,7 @@ def test_an_audit_passes_and_finds_planted_faults(several, monkeypatch):
     with monkeypatch.context() as patch:
         if several:
             rates = crossed_moves.level_gap_rate
-            patch.setattr(crossed_moves, "level_gap_rate", lambda *a: 1.1 * rates(*a))
+            patch.setattr(crossed_moves, "level_gap_rate", lambda *a: (1.1 * rates(*a)[0], None))
         else:
             rates = level_replay.level_rate
             patch.setattr(level_replay, "level_rate", lambda *a: 1.1 * rates(*a))

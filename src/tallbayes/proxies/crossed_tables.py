@@ -1,9 +1,10 @@
 """The surrogate of a hierarchical model with several factors, and the rows' shares in the bounds of what it leaves out.
 
 For a row f* + f' u + f'' [v^2/2 + v sum e_k + sum e_k^2/2] + f''' [v H + sum e_k^3/6], u = v + sum e_k: products of different factors
-stay in the residual. Only their common part is known to the surrogate: s_k, the mean of the first effects of factor k, frozen weights,
-and where two factors share few cells, the mean of the levels that a level meets. Each column of X that levels can carry is carried by
-the first factor that can; other factors that could carry it are translated against it. Everything is float64 and frozen.
+stay in the residual of moves of the coefficients. Moves of a level know the effects of the other factors, row by row, from sums of f''
+and f''' over the cells of two factors; where there are too many cells, they know s_k, the mean of the first effects of factor k, frozen
+weights. Each column of X that levels can carry is carried by the first factor that can; other factors that could carry it are
+translated against it. Everything is float64 and frozen.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tallbayes.bounds.level_rates import fourth_ratio, require_bound
 from tallbayes.compile import SUMS, jit
 from tallbayes.data.groups import CONSTANT
 from tallbayes.engine import ledger
-from tallbayes.engine.family_functions import jet2, third_supremum
+from tallbayes.engine.family_functions import jet2, third, third_supremum
 from tallbayes.engine.grouped_rows import add_effects, level_sums
 from tallbayes.engine.passes import over_ranges
 from tallbayes.engine.rows import dot
@@ -28,7 +29,9 @@ from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.priors import FLAT
 from tallbayes.proxies.level_tables import LevelPrior, carrier_columns, positive_part, whitening
 
-_FEW = 8  # cells for each level of two factors up to which the surrogate knows which levels meet
+_CELLS = (
+    4_000_000  # of two factors, up to which the surrogate of a level knows the levels that it meets: a sweep reads all cells
+)
 
 
 class CrossedRows(NamedTuple):
@@ -57,6 +60,16 @@ class CrossedCore(NamedTuple):
     inverse: np.ndarray
 
 
+class FactorCells(NamedTuple):
+    """Cells of the levels of a factor with those of other factors, level by level; p the most terms of another factor."""
+
+    offsets: np.ndarray  # (levels + 1,)
+    starts: np.ndarray  # (cells,): where the effects of the other level are
+    terms: np.ndarray  # (cells,): how many it has
+    seconds: np.ndarray  # (cells, q, p): sums of -f'' z z'
+    thirds: np.ndarray  # (cells, q, q, p): sums of f''' z z z'
+
+
 class CrossedFactor(NamedTuple):
     """Sums and shares of one factor with q terms."""
 
@@ -78,9 +91,7 @@ class CrossedFactor(NamedTuple):
     most: np.ndarray  # (levels, 3): largest a, zeta, B
     mean_weights: np.ndarray  # (levels,): of the first effects in their mean
     broad: np.ndarray  # (factors,): other factors that are known to a level by their mean alone
-    cell_offsets: np.ndarray  # (levels + 1,)
-    cell_levels: np.ndarray  # where the first effect of the other level is
-    cell_weights: np.ndarray
+    cells: FactorCells
     prior: LevelPrior
     carried: np.ndarray
     kept: np.ndarray  # columns that it does not carry
@@ -152,7 +163,7 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
     inverses = [np.ascontiguousarray(np.linalg.inv(s)) for s in stretch]
     ratio = fourth_ratio(model.family, model.member)
     exponential = ratio is None
-    shares = _row_shares(rows, reference, free, factor, inverses, exponential, cores)
+    shares, curves = _row_shares(rows, reference, free, factor, inverses, exponential, cores)
     ones = [f.terms.index(CONSTANT) if CONSTANT in f.terms else -1 for f in model.factors]
     pairs = factor_pairs(model)
     lead = next(k for k in range(K) if model.factors[k].sorted)
@@ -169,7 +180,7 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
             slopes = parts[3], parts[4]
         could = ~np.isin(able[k][1], carried[k])
         translators = np.ascontiguousarray(able[k][0][:, :, could])
-        broad, cells = _cells(model, k, ones, rows.starts, shares[:, 1])
+        broad, cells = _cells(model, k, rows.starts, curves)
         information_one = np.abs(sums[k].curvatures[:, max(ones[k], 0), max(ones[k], 0)])
         weights = information_one if information_one.sum() > 0.0 else np.ones(own.levels)
         prior = LevelPrior(
@@ -202,7 +213,7 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
                 parts[2],
                 weights / weights.sum(),
                 broad,
-                *cells,
+                cells,
                 prior,
                 carried[k],
                 np.array([j for j in range(d) if j not in carried[k]], np.int64),
@@ -221,33 +232,46 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
     return tables, rows
 
 
-def _cells(
-    model: HierarchicalModel, k: int, ones: list[int], starts: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Which other factors a level knows by their mean alone, and the cells with the others: offsets, levels and weights by level."""
-    own = model.factors[k]
-    broad = np.zeros(len(model.factors), np.bool_)
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+def _cells(model: HierarchicalModel, k: int, starts: np.ndarray, curves: np.ndarray) -> tuple[np.ndarray, FactorCells]:
+    """Which other factors a level knows by their mean alone, and its cells with the others."""
+    own, n = model.factors[k], model.data.n
+    broad, q = np.zeros(len(model.factors), np.bool_), len(own.terms)
+    widest = max(len(other.terms) for m, other in enumerate(model.factors) if m != k)
+    levels, places, terms = (np.zeros(0, np.int64) for _ in range(3))
+    seconds, thirds = np.zeros((0, q, widest)), np.zeros((0, q, q, widest))
     for m, other in enumerate(model.factors):
         if m == k:
             continue
-        keys = own.codes.astype(np.int64) * other.levels + other.codes
-        cells, inverse = np.unique(keys, return_inverse=True)
-        if cells.size > _FEW * (own.levels + other.levels):
+        keys, count = own.codes.astype(np.int64) * other.levels + other.codes, own.levels * other.levels
+        if count <= max(4 * n, 1 << 20):
+            cells, place = np.flatnonzero(np.bincount(keys, minlength=count)), keys
+        else:
+            cells, place = np.unique(keys, return_inverse=True)
+            count = cells.size
+        if cells.size > _CELLS:
             broad[m] = True
             continue
-        total = np.bincount(inverse, weight)
-        level = cells // other.levels
-        whole = np.bincount(level, total, own.levels)
-        place = starts[m] + (cells % other.levels) * len(other.terms) + max(ones[m], 0)
-        found.append((level, place, total / np.maximum(whole[level], 1e-300)))
-    level, place, share = (
-        (np.concatenate(part) for part in zip(*found, strict=True)) if found else (np.zeros(0, np.int64),) * 2 + (np.zeros(0),)
-    )
-    order = np.argsort(level, kind="stable")
+        chosen = cells if place is keys else slice(None)
+        second, cubic = np.zeros((cells.size, q, widest)), np.zeros((cells.size, q, q, widest))
+        for a in range(q):
+            for c in range(len(other.terms)):
+                product = _term(model, k, a) * _term(model, m, c)
+                second[:, a, c] = np.bincount(place, curves[:, 0] * product, count)[chosen]
+                for b in range(q):
+                    cubic[:, a, b, c] = np.bincount(place, curves[:, 1] * product * _term(model, k, b), count)[chosen]
+        levels = np.concatenate([levels, cells // other.levels])
+        places = np.concatenate([places, starts[m] + (cells % other.levels) * len(other.terms)])
+        terms = np.concatenate([terms, np.full(cells.size, len(other.terms))])
+        seconds, thirds = np.concatenate([seconds, second]), np.concatenate([thirds, cubic])
+    order = np.argsort(levels, kind="stable")
     offsets = np.zeros(own.levels + 1, np.int64)
-    np.cumsum(np.bincount(level, minlength=own.levels), out=offsets[1:])
-    return broad, (offsets, np.ascontiguousarray(place[order]), np.ascontiguousarray(share[order]))
+    np.cumsum(np.bincount(levels, minlength=own.levels), out=offsets[1:])
+    return broad, FactorCells(offsets, places[order], terms[order], seconds[order], thirds[order])
+
+
+def _term(model: HierarchicalModel, k: int, a: int) -> Any:
+    """Column a of the terms of a factor."""
+    return 1.0 if model.factors[k].first < 0 else model.data.records[:, model.factors[k].first + a].astype(np.float64)
 
 
 def _row_shares(
@@ -258,17 +282,18 @@ def _row_shares(
     inverses: list[np.ndarray],
     exponential: bool,
     cores: int | None,
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of all rows, and -f'' and f''' at the reference, weights included."""
     n, flat = rows.records.shape[0], np.concatenate([v.reshape(-1) for v in inverses])
     begins = np.concatenate([[0], np.cumsum([v.size for v in inverses])[:-1]]).astype(np.int64)
-    out = np.empty((n, 3 + rows.terms.size))
+    out, curves = np.empty((n, 3 + rows.terms.size)), np.empty((n, 2))
 
     def work(start: int, stop: int) -> None:
-        _fill_row_shares(rows, reference, free, factor, flat, begins, exponential, start, stop, out)
+        _fill_row_shares(rows, reference, free, factor, flat, begins, exponential, start, stop, out, curves)
 
     ledger.record(n)
     over_ranges(n, max(1, -(-n // 64)), work, cores)
-    return out
+    return out, curves
 
 
 @jit(options=SUMS)
@@ -283,6 +308,7 @@ def _fill_row_shares(
     start: int,
     stop: int,
     out: np.ndarray,
+    curves: np.ndarray,
 ) -> None:
     d, f = rows.columns, free.size
     for i in range(start, stop):
@@ -305,7 +331,9 @@ def _fill_row_shares(
                     total += inverses[begins[k] + (code * q + b) * q + c] * (1.0 if first < 0 else x[first + c])
                 norm += total * total
             out[i, 3 + k] = np.sqrt(norm)
-        curve = x[d + 2] * abs(jet2(rows.family, eta, x[d])[2])
+        curves[i, 0] = -x[d + 2] * jet2(rows.family, eta, x[d])[2]
+        curves[i, 1] = x[d + 2] * third(rows.family, eta, x[d])
+        curve = abs(curves[i, 0])
         out[i, 0], out[i, 1] = np.sqrt(square), curve
         out[i, 2] = curve if exponential else x[d + 2] * third_supremum(rows.family, x[d])
 

@@ -23,7 +23,8 @@ from tallbayes.proxies.crossed_tables import CrossedTables
 from tallbayes.schemes.coefficient_moves import INDEPENDENT, WALK, CoefficientMove, draw_carried, free_shift, widened
 from tallbayes.schemes.covariance_slice import draw_covariance
 from tallbayes.schemes.crossed_coefficients import move_crossed_coefficients, trade_factors, translate_coefficients
-from tallbayes.schemes.crossed_moves import map_factor, move_factor_levels, rest_of_factor
+from tallbayes.schemes.crossed_moves import map_factor, move_factor_levels
+from tallbayes.schemes.factor_surrogates import rest_of_factor
 from tallbayes.schemes.gibbs_info import AT
 from tallbayes.schemes.level_fits import backward_solve, fit_factor, fit_mean, level_precision
 from tallbayes.schemes.level_moves import prior_mean, whitened_radius
@@ -75,11 +76,11 @@ def _fill_theta(tables: Any, rows: Any, state: CrossedState) -> None:
         partial += q * (q - 1) // 2
     for k in range(len(tables.factors)):
         own = tables.factors[k]
-        q = own.centres.shape[1]
+        q, begin, effects = own.centres.shape[1], own.start, state.effects
+        centres, carriers, carried = own.centres, own.prior.carriers, own.carried
         for a in range(q):
-            for g in range(own.centres.shape[0]):
-                value = own.centres[g, a] + state.effects[own.start + g * q + a]
-                theta[at] = value - prior_mean(own.prior.carriers, own.carried, beta, g, a)
+            for g in range(centres.shape[0]):
+                theta[at] = centres[g, a] + effects[begin + g * q + a] - prior_mean(carriers, carried, beta, g, a)
                 at += 1
 
 
@@ -142,11 +143,11 @@ def _init(rng: np.random.Generator, target: Target, options: CrossedOptions, the
 def _scatter(own: Any, beta: np.ndarray, effects: np.ndarray) -> np.ndarray:
     """Sum over the levels of a factor of b b'."""
     q = own.centres.shape[1]
-    out, b = np.zeros((q, q)), np.empty(q)
-    for g in range(own.centres.shape[0]):
+    out, b, begin = np.zeros((q, q)), np.empty(q), own.start
+    centres, carriers, carried = own.centres, own.prior.carriers, own.carried
+    for g in range(centres.shape[0]):
         for a in range(q):
-            value = own.centres[g, a] + effects[own.start + g * q + a]
-            b[a] = value - prior_mean(own.prior.carriers, own.carried, beta, g, a)
+            b[a] = centres[g, a] + effects[begin + g * q + a] - prior_mean(carriers, carried, beta, g, a)
         for a in range(q):
             for c in range(q):
                 out[a, c] += b[a] * b[c]
