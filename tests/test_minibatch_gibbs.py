@@ -93,7 +93,7 @@ def given_of(case, beta=None):
     beta = case.beta if beta is None else beta
     delta, shift = np.empty(surrogate.free.size), np.empty(beta.size)
     free_shift(surrogate, beta, delta)
-    widened(surrogate.free, delta, shift)
+    widened(surrogate, delta, shift)
     return RestOfLevels(shift, whitened_radius(surrogate.inverse, delta), *level_surrogates(case.form, surrogate, delta))
 
 
@@ -105,6 +105,15 @@ def covariance(log_sd, partial):
     return factor @ factor.T
 
 
+def natural_coefficients(surrogate, beta):
+    """beta of a state, which has the intercept at the means of the other columns."""
+    out = beta.copy()
+    if surrogate.constant >= 0:
+        assert surrogate.free.size == 0 or surrogate.means.any()
+        out[surrogate.constant] -= surrogate.means @ beta
+    return out
+
+
 def log_joint(case, beta, log_sd, partial, levels):
     """Log posterior of everything in (beta, log sigma, y, c), from the rows: none of the code under test."""
     model = case.model
@@ -113,11 +122,12 @@ def log_joint(case, beta, log_sd, partial, levels):
     X, y, offset, weight = data.records[:, :d], data.records[:, d], data.records[:, d + 1], data.records[:, d + 2]
     Z = np.ones((data.n, 1)) if factor.first < 0 else data.records[:, factor.first : factor.first + q]
     b = levels - case.target.proxy.prior.carriers @ beta[surrogate.carried]
-    eta = X @ beta + offset + (Z * b[factor.codes]).sum(1)
+    natural = natural_coefficients(surrogate, beta)
+    eta = X @ natural + offset + (Z * b[factor.codes]).sum(1)
     total = sum(w * value(model.member, e, r) for w, e, r in zip(weight, eta, y, strict=True))
     sigma = covariance(log_sd, partial)
     total -= 0.5 * np.einsum("ga,ab,gb->", b, np.linalg.inv(sigma), b) + 0.5 * len(b) * np.linalg.slogdet(sigma)[1]
-    total += prior_value(model.coefficient_terms, beta) + log_sd.sum()
+    total += prior_value(model.coefficient_terms, natural) + log_sd.sum()
     for prior, s in zip(model.scale_priors[0], np.exp(log_sd), strict=True):
         assert prior.name == "half_student_t"
         total -= 0.5 * (prior.df + 1) * np.log1p((s / prior.scale) ** 2 / prior.df)
@@ -584,8 +594,8 @@ def test_residuals_are_within_their_bounds(family, slopes):
         size = np.exp(rng.uniform(-3.0, 0.7))
         delta, other = (size * surrogate.factor @ rng.standard_normal(surrogate.free.size) for _ in range(2))
         before, after = np.zeros(2), np.zeros(2)
-        widened(surrogate.free, delta, before)
-        widened(surrogate.free, other, after)
+        widened(surrogate, delta, before)
+        widened(surrogate, other, after)
         white = [surrogate.inverse @ v for v in (delta, other)]
         square = (white[0] @ white[0] + white[0] @ white[1] + white[1] @ white[1]) / 3.0
         ends = np.linalg.norm(white[1] - white[0]), square, max(np.linalg.norm(w) for w in white)

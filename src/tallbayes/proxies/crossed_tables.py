@@ -27,7 +27,8 @@ from tallbayes.mode.linear_mixed import split_prior
 from tallbayes.mode.pairs import FactorPairs, factor_pairs
 from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.priors import FLAT
-from tallbayes.proxies.level_tables import LevelPrior, carrier_columns, positive_part, whitening
+from tallbayes.proxies.centred_columns import centred_prior, column_means, of_free_columns, to_coefficients
+from tallbayes.proxies.level_tables import LevelPrior, by_level, carrier_columns, positive_part, whitening
 
 _CELLS = (
     4_000_000  # of two factors, up to which the surrogate of a level knows the levels that it meets: a sweep reads all cells
@@ -50,9 +51,11 @@ class CrossedRows(NamedTuple):
 class CrossedCore(NamedTuple):
     """What all factors share. f free columns."""
 
-    reference: np.ndarray  # (d,): beta* of the free columns, 0 for the others
+    reference: np.ndarray  # (d,): beta* of the free columns, -m . beta* for the column of ones, 0 for the others
     free: np.ndarray
     carried: np.ndarray
+    constant: int  # the column of ones that levels carry; -1 for none
+    means: np.ndarray  # (d,): m, 0 for columns that are not free
     gradient: np.ndarray  # (f,)
     information: np.ndarray  # (f, f)
     thirds: np.ndarray  # (f,): sum of f''' x
@@ -144,7 +147,7 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
     reference = np.zeros(d)
     reference[free] = beta[free]
     centres = [np.ascontiguousarray(mode.effects[k] + carriers[k] @ beta[carried[k]]) for k in range(K)]
-    rows = crossed_rows(model, centres)
+    every = np.array(sorted(owner), np.int64)
     sums = []
     for k in range(K):
         shift = np.zeros(model.data.n)
@@ -152,9 +155,14 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
             if other != k:
                 add_effects(model.factor_rows(other), centres[other], shift)
         sums.append(level_sums(model.factor_rows(k), reference, centres[k], shift, True, cores))
-    precision, location, others = split_prior(model.coefficient_terms)
-    information = np.ascontiguousarray(sums[0].information[np.ix_(free, free)])
-    factor, inverse = whitening(model, beta, information, precision, free)
+    constant, means = column_means(model, sums[0].information, free, every)
+    if constant >= 0:
+        reference[constant], k = -means @ beta, owner[constant]
+        centres[k] = np.ascontiguousarray(centres[k] + (means @ beta) * carriers[k][:, :, list(carried[k]).index(constant)])
+    rows, terms = crossed_rows(model, centres), centred_prior(model.coefficient_terms, constant, means)
+    precision, location, others = split_prior(terms)
+    information = of_free_columns(of_free_columns(sums[0].information, free, constant, means).T, free, constant, means)
+    factor, inverse = whitening(terms, np.linalg.solve(to_coefficients(constant, means), beta), information, precision, free)
     covariances = [np.outer(s, s) * r for s, r in zip(mode.sigmas, mode.correlations, strict=True)]
     stretch = [
         np.ascontiguousarray(np.linalg.cholesky(positive_part(sums[k].curvatures) + np.linalg.inv(covariances[k])))
@@ -163,7 +171,7 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
     inverses = [np.ascontiguousarray(np.linalg.inv(s)) for s in stretch]
     ratio = fourth_ratio(model.family, model.member)
     exponential = ratio is None
-    shares, curves = _row_shares(rows, reference, free, factor, inverses, exponential, cores)
+    shares, curves = _row_shares(rows, reference, free, means, factor, inverses, exponential, cores)
     ones = [f.terms.index(CONSTANT) if CONSTANT in f.terms else -1 for f in model.factors]
     pairs = factor_pairs(model)
     lead = next(k for k in range(K) if model.factors[k].sorted)
@@ -202,8 +210,8 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
                 centres[k],
                 sums[k].slopes,
                 sums[k].curvatures,
-                np.ascontiguousarray(sums[k].crossed[:, free]),
-                np.ascontiguousarray(sums[k].crossed_third[:, free]),
+                by_level(sums[k].crossed, free, constant, means),
+                by_level(sums[k].crossed_third, free, constant, means),
                 sums[k].thirds,
                 stretch[k],
                 inverses[k],
@@ -224,8 +232,8 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
         )
     shifted = min(ones) >= 0
     thirds = factors[0].crossed_third[:, :, ones[0], ones[0]].sum(0) if shifted else np.zeros(free.size)
-    every = np.array(sorted(owner), np.int64)
-    core = CrossedCore(reference, free, every, sums[0].gradient[free], information, thirds, factor, inverse)
+    gradient = of_free_columns(sums[0].gradient, free, constant, means)
+    core = CrossedCore(reference, free, every, constant, means, gradient, information, thirds, factor, inverse)
     tables = CrossedTables(
         core, factors[0].prior, shares, *slopes, exponential, ratio or 0.0, lead, shifted, pairs, tuple(factors)
     )
@@ -278,6 +286,7 @@ def _row_shares(
     rows: CrossedRows,
     reference: np.ndarray,
     free: np.ndarray,
+    means: np.ndarray,
     factor: np.ndarray,
     inverses: list[np.ndarray],
     exponential: bool,
@@ -289,7 +298,7 @@ def _row_shares(
     out, curves = np.empty((n, 3 + rows.terms.size)), np.empty((n, 2))
 
     def work(start: int, stop: int) -> None:
-        _fill_row_shares(rows, reference, free, factor, flat, begins, exponential, start, stop, out, curves)
+        _fill_row_shares(rows, reference, free, means, factor, flat, begins, exponential, start, stop, out, curves)
 
     ledger.record(n)
     over_ranges(n, max(1, -(-n // 64)), work, cores)
@@ -301,6 +310,7 @@ def _fill_row_shares(
     rows: Any,
     reference: np.ndarray,
     free: np.ndarray,
+    means: np.ndarray,
     factor: np.ndarray,
     inverses: np.ndarray,
     begins: np.ndarray,
@@ -317,7 +327,7 @@ def _fill_row_shares(
         for k in range(f):
             total = 0.0
             for j in range(k, f):
-                total += factor[j, k] * x[free[j]]
+                total += factor[j, k] * (x[free[j]] - means[free[j]])
             square += total * total
         eta = dot(x, reference, d) + x[d + 1]
         for k in range(rows.terms.size):

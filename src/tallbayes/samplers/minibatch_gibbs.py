@@ -30,6 +30,7 @@ from tallbayes.model import Model
 from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.moves import tuning
 from tallbayes.moves.linear import lower_times, normal_vector
+from tallbayes.proxies.centred_columns import add_means, centred_prior, to_coefficients
 from tallbayes.proxies.crossed_tables import CrossedTables, crossed_tables
 from tallbayes.proxies.level_tables import LevelTables, level_tables
 from tallbayes.schemes.blocked_draws import BlockedPolicy
@@ -62,7 +63,8 @@ from tallbayes.target import Target, counters
 
 
 class State(NamedTuple):
-    """theta has coefficients, standard deviations, correlations and effects b; `levels` are c = b + B beta_J."""
+    """theta has coefficients, standard deviations, correlations and effects b; `beta` has gamma_0 for the intercept (`centred_columns`);
+    `levels` are c = b + B beta_J."""
 
     theta: np.ndarray
     beta: np.ndarray
@@ -91,12 +93,13 @@ def _effect(carriers: np.ndarray, carried: np.ndarray, beta: np.ndarray, levels:
 
 
 @inlinable
-def _fill_theta(carriers: np.ndarray, carried: np.ndarray, state: State) -> None:
+def _fill_theta(carriers: np.ndarray, surrogate: Any, state: State) -> None:
     """Write the state in the parameters of the model."""
-    beta, theta, q = state.beta, state.theta, state.log_sd.size
-    d = beta.size
+    beta, theta, levels, q = state.beta, state.theta, state.levels, state.log_sd.size
+    d, carried = beta.size, surrogate.carried
     for j in range(d):
         theta[j] = beta[j]
+    add_means(surrogate, -1.0, theta[:d])
     factor = np.empty((q, q))
     correlation_factor(state.partial, factor)
     at = d + q
@@ -109,8 +112,8 @@ def _fill_theta(carriers: np.ndarray, carried: np.ndarray, state: State) -> None
             theta[at] = total
             at += 1
     for a in range(q):
-        for g in range(state.levels.shape[0]):
-            theta[at] = _effect(carriers, carried, beta, state.levels, g, a)
+        for g in range(levels.shape[0]):
+            theta[at] = _effect(carriers, carried, beta, levels, g, a)
             at += 1
 
 
@@ -119,13 +122,14 @@ def _init(rng: np.random.Generator, target: Target, options: GibbsOptions, theta
     tables, surrogate = target.proxy, target.proxy.surrogate
     d, q = surrogate.reference.size, surrogate.centres.shape[1]
     beta, log_sd, partial = theta[:d].copy(), np.empty(q), np.empty(q * (q - 1) // 2)
+    add_means(surrogate, 1.0, beta)
     unconstrained_covariance(theta[d : d + q], theta[d + q : d + q + partial.size], log_sd, partial)
     delta = np.empty(surrogate.free.size)
     free_shift(surrogate, beta, delta)
     slope, curvature = level_surrogates(options.form, surrogate, delta)
     levels = start_levels(options.form, rng, tables, beta, log_sd, partial, slope, curvature)
     state = State(theta.copy(), beta, log_sd, partial, levels)
-    _fill_theta(tables.prior.carriers, surrogate.carried, state)
+    _fill_theta(tables.prior.carriers, surrogate, state)
     return state
 
 
@@ -157,7 +161,7 @@ def _step(rng: np.random.Generator, target: Target, options: GibbsOptions, state
         info[AT.coefficient_rows] = moved.rows
     delta, shift = np.empty(free.size), np.empty(beta.size)
     free_shift(surrogate, beta, delta)
-    widened(free, delta, shift)
+    widened(surrogate, delta, shift)
     slope, curvature = level_surrogates(form, surrogate, delta)
     given = RestOfLevels(shift, whitened_radius(surrogate.inverse, delta), slope, curvature)
     swept = move_levels(form, rng, target, beta, log_sd, partial, levels, given)
@@ -189,7 +193,7 @@ def _step(rng: np.random.Generator, target: Target, options: GibbsOptions, state
         info[at + 1] = 1.0 if mapped.accepted else 0.0
         info[AT.map_rows] += mapped.rows
     state = State(np.empty(state.theta.size), beta, log_sd, partial, levels)
-    _fill_theta(carriers, carried, state)
+    _fill_theta(carriers, surrogate, state)
     return state
 
 
@@ -215,7 +219,8 @@ class GibbsPolicy(Policy):
         self.model, self.form = model, form
         self.surrogate = surrogate = tables.surrogate
         d, q = model.data.d, len(model.factors[0].terms)
-        covariance = mode.covariance[np.ix_(surrogate.carried, surrogate.carried)]
+        back = np.linalg.inv(to_coefficients(surrogate.constant, surrogate.means))
+        covariance = (back @ mode.covariance[: len(back), : len(back)] @ back.T)[np.ix_(surrogate.carried, surrogate.carried)]
         self.shift = np.linalg.cholesky(covariance) if surrogate.carried.size else np.zeros((0, 0))
         self.scale = float(np.mean(mode.laplace().sd[d : d + q] / mode.sigmas[0]))
         self.inflation = inflation
@@ -283,7 +288,10 @@ class GibbsSetup(Setup):
     def target(self, number: int = 0) -> Target:
         """A target for one chain."""
         assert isinstance(self.model, HierarchicalModel)
-        return Target(self.model.factor_rows(0), self.model.coefficient_terms, self.proxy, counters())
+        terms = self.model.coefficient_terms
+        if isinstance(self.proxy, LevelTables):
+            terms = centred_prior(terms, self.proxy.surrogate.constant, self.proxy.surrogate.means)
+        return Target(self.model.factor_rows(0), terms, self.proxy, counters())
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,7 +303,9 @@ class CrossedSetup(Setup):
     def target(self, number: int = 0) -> Target:
         """A target for one chain."""
         assert isinstance(self.model, HierarchicalModel)
-        return Target(self.rows, self.model.coefficient_terms, self.proxy, counters())
+        core = self.proxy.surrogate
+        terms = centred_prior(self.model.coefficient_terms, core.constant, core.means)
+        return Target(self.rows, terms, self.proxy, counters())
 
 
 def crossed_reason(model: HierarchicalModel, tables: CrossedTables) -> str:

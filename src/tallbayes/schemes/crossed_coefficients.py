@@ -137,8 +137,8 @@ def crossed_residuals(
         cumulative[g] = level_total
     chosen = CandidateRows(shares, own.offsets, own.members, sums, tables.slope_peaks, own.spread, exponential)
     before, after = np.empty(reference.size), np.empty(reference.size)
-    widened(core.free, delta, before)
-    widened(core.free, other, after)
+    widened(core, delta, before)
+    widened(core, other, after)
     log_ratio, read = 0.0, 0
     if not inflation * total < 2.0 * n:
         for i in range(n):

@@ -19,6 +19,7 @@ from tallbayes.mode.hierarchical import HierarchicalMode
 from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.moves import tuning
 from tallbayes.moves.linear import lower_times, normal_vector
+from tallbayes.proxies.centred_columns import add_means, to_coefficients
 from tallbayes.proxies.crossed_tables import CrossedTables
 from tallbayes.schemes.coefficient_moves import INDEPENDENT, WALK, CoefficientMove, draw_carried, free_shift, widened
 from tallbayes.schemes.covariance_slice import draw_covariance
@@ -32,8 +33,8 @@ from tallbayes.target import Target
 
 
 class CrossedState(NamedTuple):
-    """theta has coefficients, standard deviations, correlations and effects b; `effects` are deviations of c = b + B beta_J from the
-    centres, factor by factor and level by level."""
+    """theta has coefficients, standard deviations, correlations and effects b; `beta` has gamma_0 for the intercept (`centred_columns`);
+    `effects` are deviations of c = b + B beta_J from the centres, factor by factor and level by level."""
 
     theta: np.ndarray
     beta: np.ndarray
@@ -58,6 +59,7 @@ def _fill_theta(tables: Any, rows: Any, state: CrossedState) -> None:
     at, sd, partial = beta.size, 0, 0
     for j in range(beta.size):
         theta[j] = beta[j]
+    add_means(tables.surrogate, -1.0, theta[: beta.size])
     for k in range(len(tables.factors)):
         q = rows.terms[k]
         factor = np.empty((q, q))
@@ -119,10 +121,11 @@ def _init(rng: np.random.Generator, target: Target, options: CrossedOptions, the
         sds += rows.terms[k]
         partials += rows.terms[k] * (rows.terms[k] - 1) // 2
     beta, log_sd, partial = theta[:d].copy(), np.empty(sds), np.empty(partials)
+    add_means(core, 1.0, beta)
     effects, at, sd, corr = np.zeros(rows.centres.size), d, 0, 0
     delta, shift = np.empty(core.free.size), np.empty(d)
     free_shift(core, beta, delta)
-    widened(core.free, delta, shift)
+    widened(core, delta, shift)
     radius = whitened_radius(core.inverse, delta)
     for k in range(rows.terms.size):
         q, own = rows.terms[k], tables.factors[k]
@@ -172,7 +175,7 @@ def _sweep_factor(
     count, q = own.centres.shape[0], own.centres.shape[1]
     delta, shift = np.empty(core.free.size), np.empty(beta.size)
     free_shift(core, beta, delta)
-    widened(core.free, delta, shift)
+    widened(core, delta, shift)
     given = rest_of_factor(tables, k, effects, delta, shift, whitened_radius(core.inverse, delta))
     swept = move_factor_levels(rng, target, k, beta, log_sd, partial, effects, given)
     info[AT.level_rows] += swept.rows
@@ -272,10 +275,12 @@ class CrossedPolicy(Policy):
         self.scales = np.array(scales)
         widest = max(1, *(own.carried.size for own in tables.factors))
         self.shifts = np.zeros((len(tables.factors), widest, widest))
+        back = np.linalg.inv(to_coefficients(tables.surrogate.constant, tables.surrogate.means))
+        covariance = back @ mode.covariance[: len(back), : len(back)] @ back.T
         for k, own in enumerate(tables.factors):
             j = own.carried.size
             if j:
-                root = np.linalg.cholesky(mode.covariance[np.ix_(own.carried, own.carried)])
+                root = np.linalg.cholesky(covariance[np.ix_(own.carried, own.carried)])
                 self.shifts[k, :j, :j] = 2.4 / math.sqrt(j) * root
         weak = max(float(w.mean()) for w in mode.weakness)
         self.map_share = 1.0 if weak > 0.05 else 0.25

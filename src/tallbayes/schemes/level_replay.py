@@ -185,12 +185,12 @@ def replay_one_factor(
     form: Any = OneEffect() if centres.shape[1] == 1 else ManyEffects()
     delta, before, after = np.empty(surrogate.free.size), np.empty(reference.size), np.empty(reference.size)
     free_shift(surrogate, here.beta, delta)
-    widened(surrogate.free, delta, before)
+    widened(surrogate, delta, before)
     out = np.zeros(3)
     if kind == "coefficients":
         other, linear = np.empty(delta.size), np.empty(delta.size)
         free_shift(surrogate, there.beta, other)
-        widened(surrogate.free, other, after)
+        widened(surrogate, other, after)
         linear_term(surrogate, levels, linear)
         known = _quadratic(surrogate.information, linear, other) - _quadratic(surrogate.information, linear, delta)
         sizes = np.empty(len(levels))
@@ -233,13 +233,13 @@ def replay_several(
     effects = np.concatenate([c.reshape(-1) for c in here.levels]) - rows.centres
     delta, before, after = np.empty(core.free.size), np.empty(core.reference.size), np.empty(core.reference.size)
     free_shift(core, here.beta, delta)
-    widened(core.free, delta, before)
+    widened(core, delta, before)
     out, start_levels = np.zeros(3), here.levels
     if kind == "coefficients":
         means = factor_surrogates.factor_means(tables, effects)
         other, linear, lead = np.empty(delta.size), np.empty(delta.size), tables.factors[tables.lead]
         free_shift(core, there.beta, other)
-        widened(core.free, other, after)
+        widened(core, other, after)
         crossed_coefficients.crossed_linear_term(tables, effects, means, linear)
         known = _quadratic(core.information, linear, other) - _quadratic(core.information, linear, delta)
         ends = np.array(_segment(core.inverse, delta, other))
