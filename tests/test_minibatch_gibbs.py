@@ -220,7 +220,7 @@ def acceptance(monkeypatch, run, positions, owners, mutate=None, inflation=1.0):
     own = {g: sum(trials[p].bounds[0] for p, owner in pairs if owner == g) for g in set(owners)}
     if trials and not math.isclose(inflation * sum(own.values()), base.rate):  # some levels are read in full
         own = {g: rate for g, rate in own.items() if rate < owners.count(g)}
-        assert math.isclose(sum(own.values()), base.rate)
+        assert math.isclose(inflation * sum(own.values()), base.rate)
     probability, ratio = np.ones(1), np.full(1, start)
     for position, one in trials.items():
         if owners[positions.index(position)] not in own:
@@ -438,7 +438,7 @@ def orbit(case, other_of):
     return states, weights
 
 
-def map_error(monkeypatch, case, kind, mutate=None):
+def map_error(monkeypatch, case, kind, mutate=None, inflation=1.0):
     carried = case.target.proxy.surrogate.carried
 
     def other_of(k):
@@ -451,7 +451,7 @@ def map_error(monkeypatch, case, kind, mutate=None):
         return beta, log_sd, partial
 
     states, weights = orbit(case, other_of)
-    given = given_of(case)
+    given = given_of(case)._replace(inflation=inflation)
     uniform = [[0.25] * 4] * 4
 
     def accept(i, j):
@@ -462,7 +462,7 @@ def map_error(monkeypatch, case, kind, mutate=None):
 
         offsets = case.target.rows.offsets
         owners = [g for g in range(3) for _ in range(offsets[g], offsets[g + 1])]
-        return acceptance(monkeypatch, run, list(range(case.model.data.n)), owners, mutate)
+        return acceptance(monkeypatch, run, list(range(case.model.data.n)), owners, mutate, inflation)
 
     return kernel_error(weights, uniform, accept)
 
@@ -471,6 +471,10 @@ def map_error(monkeypatch, case, kind, mutate=None):
 @pytest.mark.parametrize("kind", ["scale", "shift"])
 def test_map_moves_leave_the_posterior_invariant(monkeypatch, family, slopes, kind):
     assert map_error(monkeypatch, case_of(tiny(family, slopes)), kind) < 1e-10
+
+
+def test_inflated_rates_of_map_moves_leave_the_posterior_invariant(monkeypatch):
+    assert map_error(monkeypatch, case_of(tiny()), "scale", inflation=1.6) < 1e-10
 
 
 def no_jacobian(patch, script):
@@ -494,6 +498,7 @@ def test_a_prior_that_is_not_gaussian_decides_on_its_ratio(monkeypatch):
     case = case_of(tiny(prior=tb.priors.cauchy(0.5)))
     surrogate, prior = case.target.proxy.surrogate, case.target.proxy.prior
     precision = np.linalg.inv(covariance(case.log_sd, case.partial))
+    of_levels = prior.carriers, prior.carrier_products
     total = prior.carrier_products[0, 0] * precision[0, 0]
     mean = np.linalg.solve(total, prior.carriers[:, 0].T @ case.levels[:, 0] * precision[0, 0])
     grid = mean + np.array([[-0.9], [-0.2], [0.3], [1.1]])
@@ -507,7 +512,7 @@ def test_a_prior_that_is_not_gaussian_decides_on_its_ratio(monkeypatch):
             script, beta = Script(), states[i].copy()
             script.normals = list(normals[j])
             monkeypatch.setattr(coefficient_moves, "accepts", script.accepts)
-            assert draw_carried(script, surrogate.carried, surrogate.free, prior, precision, beta, case.levels)
+            assert draw_carried(script, surrogate.carried, surrogate.free, prior, *of_levels, precision, beta, case.levels)
             np.testing.assert_allclose(beta, states[j], atol=1e-12)
             return math.exp(min(0.0, script.tests[0])) if script.tests else 1.0
 

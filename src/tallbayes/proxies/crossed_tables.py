@@ -26,13 +26,10 @@ from tallbayes.mode.hierarchical import HierarchicalMode
 from tallbayes.mode.linear_mixed import split_prior
 from tallbayes.mode.pairs import FactorPairs, factor_pairs
 from tallbayes.models.group_effects import HierarchicalModel
-from tallbayes.priors import FLAT
+from tallbayes.priors import FLAT, PriorTerms
 from tallbayes.proxies.centred_columns import centred_prior, column_means, of_free_columns, to_coefficients
-from tallbayes.proxies.level_tables import LevelPrior, by_level, carrier_columns, positive_part, whitening
-
-_CELLS = (
-    4_000_000  # of two factors, up to which the surrogate of a level knows the levels that it meets: a sweep reads all cells
-)
+from tallbayes.proxies.factor_cells import FactorCells, factor_cells
+from tallbayes.proxies.level_tables import by_level, carrier_columns, positive_part, whitening
 
 
 class CrossedRows(NamedTuple):
@@ -63,14 +60,13 @@ class CrossedCore(NamedTuple):
     inverse: np.ndarray
 
 
-class FactorCells(NamedTuple):
-    """Cells of the levels of a factor with those of other factors, level by level; p the most terms of another factor."""
+class FactorPrior(NamedTuple):
+    """Priors of the effects of one factor; that of the coefficients is with all factors."""
 
-    offsets: np.ndarray  # (levels + 1,)
-    starts: np.ndarray  # (cells,): where the effects of the other level are
-    terms: np.ndarray  # (cells,): how many it has
-    seconds: np.ndarray  # (cells, q, p): sums of -f'' z z'
-    thirds: np.ndarray  # (cells, q, q, p): sums of f''' z z z'
+    carriers: np.ndarray  # (levels, q, j): B
+    carrier_products: np.ndarray  # (q, q, j, j): sums of B B'
+    scales: np.ndarray  # (q, 3)
+    eta: float
 
 
 class CrossedFactor(NamedTuple):
@@ -87,7 +83,6 @@ class CrossedFactor(NamedTuple):
     crossed_third: np.ndarray  # (levels, f, q, q)
     thirds: np.ndarray  # (levels, q, q, q)
     stretch: np.ndarray  # (levels, q, q): L of zeta = |L^-1 z|
-    inverse: np.ndarray  # (levels, q, q): of L
     spread: float  # sigma of B^2 = (sum of the other zetas)^2 + sigma^2
     sums: np.ndarray  # (levels, 7)
     peaks: np.ndarray
@@ -95,7 +90,7 @@ class CrossedFactor(NamedTuple):
     mean_weights: np.ndarray  # (levels,): of the first effects in their mean
     broad: np.ndarray  # (factors,): other factors that are known to a level by their mean alone
     cells: FactorCells
-    prior: LevelPrior
+    prior: FactorPrior
     carried: np.ndarray
     kept: np.ndarray  # columns that it does not carry
     translated: np.ndarray  # columns that it could carry, but another factor does, or none
@@ -103,11 +98,20 @@ class CrossedFactor(NamedTuple):
     translator_products: np.ndarray  # (q, q, translated, translated)
 
 
+class CoefficientPrior(NamedTuple):
+    """The prior of the coefficients: its Gaussian part, and the rest."""
+
+    precision: np.ndarray
+    location: np.ndarray
+    others: PriorTerms
+    gaussian: bool  # whether there is no rest
+
+
 class CrossedTables(NamedTuple):
     """Everything that a sweep over several factors needs besides rows and state."""
 
     surrogate: CrossedCore
-    prior: LevelPrior  # of the coefficients; covariances are with the factors
+    prior: CoefficientPrior
     shares: np.ndarray  # (n, 3 + factors): a, w |f''*|, w M3, and zeta of each factor
     slope_sums: np.ndarray  # (levels of the lead, 7)
     slope_peaks: np.ndarray
@@ -175,7 +179,7 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
     ones = [f.terms.index(CONSTANT) if CONSTANT in f.terms else -1 for f in model.factors]
     pairs = factor_pairs(model)
     lead = next(k for k in range(K) if model.factors[k].sorted)
-    gaussian = bool((others.kind == FLAT).all())
+    prior_all = CoefficientPrior(precision, location, others, bool((others.kind == FLAT).all()))
     factors, slopes = [], (np.zeros((0, PARTS)), np.zeros((0, PARTS)))
     for k in range(K):
         own, rest = model.factors[k], [m for m in range(K) if m != k]
@@ -188,16 +192,12 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
             slopes = parts[3], parts[4]
         could = ~np.isin(able[k][1], carried[k])
         translators = np.ascontiguousarray(able[k][0][:, :, could])
-        broad, cells = _cells(model, k, rows.starts, curves)
+        broad, cells = factor_cells(model, k, rows.starts, curves)
         information_one = np.abs(sums[k].curvatures[:, max(ones[k], 0), max(ones[k], 0)])
         weights = information_one if information_one.sum() > 0.0 else np.ones(own.levels)
-        prior = LevelPrior(
+        prior = FactorPrior(
             carriers[k],
             np.einsum("gaj,gbk->abjk", carriers[k], carriers[k]),
-            precision,
-            location,
-            others,
-            gaussian,
             np.array([p.terms() for p in model.scale_priors[k]]),
             float(model.correlation_priors[k].eta),
         )
@@ -214,7 +214,6 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
                 by_level(sums[k].crossed_third, free, constant, means),
                 sums[k].thirds,
                 stretch[k],
-                inverses[k],
                 spread,
                 parts[0],
                 parts[1],
@@ -234,52 +233,8 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
     thirds = factors[0].crossed_third[:, :, ones[0], ones[0]].sum(0) if shifted else np.zeros(free.size)
     gradient = of_free_columns(sums[0].gradient, free, constant, means)
     core = CrossedCore(reference, free, every, constant, means, gradient, information, thirds, factor, inverse)
-    tables = CrossedTables(
-        core, factors[0].prior, shares, *slopes, exponential, ratio or 0.0, lead, shifted, pairs, tuple(factors)
-    )
+    tables = CrossedTables(core, prior_all, shares, *slopes, exponential, ratio or 0.0, lead, shifted, pairs, tuple(factors))
     return tables, rows
-
-
-def _cells(model: HierarchicalModel, k: int, starts: np.ndarray, curves: np.ndarray) -> tuple[np.ndarray, FactorCells]:
-    """Which other factors a level knows by their mean alone, and its cells with the others."""
-    own, n = model.factors[k], model.data.n
-    broad, q = np.zeros(len(model.factors), np.bool_), len(own.terms)
-    widest = max(len(other.terms) for m, other in enumerate(model.factors) if m != k)
-    levels, places, terms = (np.zeros(0, np.int64) for _ in range(3))
-    seconds, thirds = np.zeros((0, q, widest)), np.zeros((0, q, q, widest))
-    for m, other in enumerate(model.factors):
-        if m == k:
-            continue
-        keys, count = own.codes.astype(np.int64) * other.levels + other.codes, own.levels * other.levels
-        if count <= max(4 * n, 1 << 20):
-            cells, place = np.flatnonzero(np.bincount(keys, minlength=count)), keys
-        else:
-            cells, place = np.unique(keys, return_inverse=True)
-            count = cells.size
-        if cells.size > _CELLS:
-            broad[m] = True
-            continue
-        chosen = cells if place is keys else slice(None)
-        second, cubic = np.zeros((cells.size, q, widest)), np.zeros((cells.size, q, q, widest))
-        for a in range(q):
-            for c in range(len(other.terms)):
-                product = _term(model, k, a) * _term(model, m, c)
-                second[:, a, c] = np.bincount(place, curves[:, 0] * product, count)[chosen]
-                for b in range(q):
-                    cubic[:, a, b, c] = np.bincount(place, curves[:, 1] * product * _term(model, k, b), count)[chosen]
-        levels = np.concatenate([levels, cells // other.levels])
-        places = np.concatenate([places, starts[m] + (cells % other.levels) * len(other.terms)])
-        terms = np.concatenate([terms, np.full(cells.size, len(other.terms))])
-        seconds, thirds = np.concatenate([seconds, second]), np.concatenate([thirds, cubic])
-    order = np.argsort(levels, kind="stable")
-    offsets = np.zeros(own.levels + 1, np.int64)
-    np.cumsum(np.bincount(levels, minlength=own.levels), out=offsets[1:])
-    return broad, FactorCells(offsets, places[order], terms[order], seconds[order], thirds[order])
-
-
-def _term(model: HierarchicalModel, k: int, a: int) -> Any:
-    """Column a of the terms of a factor."""
-    return 1.0 if model.factors[k].first < 0 else model.data.records[:, model.factors[k].first + a].astype(np.float64)
 
 
 def _row_shares(

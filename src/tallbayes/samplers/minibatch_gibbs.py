@@ -50,9 +50,11 @@ from tallbayes.schemes.gibbs_info import AT, Info
 from tallbayes.schemes.level_audit import audit_levels
 from tallbayes.schemes.level_fits import level_precision
 from tallbayes.schemes.level_moves import (
+    MAP_INFLATION,
     OneEffect,
     RestOfLevels,
     level_surrogates,
+    map_budget,
     map_move,
     move_levels,
     start_levels,
@@ -79,6 +81,7 @@ class GibbsOptions(NamedTuple):
     form: Any
     coefficients: CoefficientMove
     map_share: float  # probability of each kind of map move in a sweep
+    map_inflation: float  # factor of the rates of map moves
     scale_step: float
     shift_factor: np.ndarray  # of proposals of the carried coefficients in map moves
 
@@ -163,7 +166,7 @@ def _step(rng: np.random.Generator, target: Target, options: GibbsOptions, state
     free_shift(surrogate, beta, delta)
     widened(surrogate, delta, shift)
     slope, curvature = level_surrogates(form, surrogate, delta)
-    given = RestOfLevels(shift, whitened_radius(surrogate.inverse, delta), slope, curvature)
+    given = RestOfLevels(shift, whitened_radius(surrogate.inverse, delta), slope, curvature, options.map_inflation)
     swept = move_levels(form, rng, target, beta, log_sd, partial, levels, given)
     info[AT.level_acceptance] = swept.accepted / count
     info[AT.acceptance_rate] = swept.accepted / count
@@ -171,7 +174,7 @@ def _step(rng: np.random.Generator, target: Target, options: GibbsOptions, state
     info[AT.full_levels] = swept.full
     precision = np.empty((log_sd.size, log_sd.size))
     level_precision(log_sd, partial, precision)
-    draw_carried(rng, carried, free, prior, precision, beta, levels)
+    draw_carried(rng, carried, free, prior, carriers, prior.carrier_products, precision, beta, levels)
     draw_covariance(rng, prior.scales, prior.eta, count, _scatter(carriers, carried, beta, levels), log_sd, partial)
     for kind in range(2 if carried.size > 0 else 1):
         if not rng.random() < options.map_share:
@@ -206,6 +209,7 @@ class GibbsTuning(NamedTuple):
     log_shift: float
     independent: float
     inflation: float
+    map_inflation: float
 
 
 class GibbsPolicy(Policy):
@@ -238,6 +242,7 @@ class GibbsPolicy(Policy):
             math.log(2.4 / math.sqrt(max(1, self.surrogate.carried.size))),
             0.7,
             self.inflation or 1.0,
+            self.inflation or 1.0,
         )
 
     def window_ends(self, warmup: int) -> list[int]:
@@ -262,6 +267,8 @@ class GibbsPolicy(Policy):
             rows = float(info["coefficient_rows"].mean())
             if self.inflation is None and rate < 0.8 and rows < 0.5 * float(info["level_rows"].mean()) + 20.0:
                 values["inflation"] = min(10.0, 1.5 * state.inflation)
+        if self.inflation is None and float(info["map_rows"].mean()) < map_budget(self.surrogate.centres.shape[0]):
+            values["map_inflation"] = min(MAP_INFLATION, 2.0 * state.map_inflation)
         values["updates"] += 1.0
         return GibbsTuning(**values)
 
@@ -270,7 +277,7 @@ class GibbsPolicy(Policy):
         rest = 1.0 - state.independent
         kernel = CoefficientMove(state.independent, 0.6 * rest, math.exp(state.log_walk), state.inflation)
         shift = np.ascontiguousarray(math.exp(state.log_shift) * self.shift)
-        return GibbsOptions(self.form, kernel, self.map_share, math.exp(state.log_scale), shift)
+        return GibbsOptions(self.form, kernel, self.map_share, state.map_inflation, math.exp(state.log_scale), shift)
 
     def blank(self, theta: np.ndarray) -> State:
         """A state at the parameters, levels still to be drawn."""

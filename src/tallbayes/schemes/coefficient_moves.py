@@ -255,6 +255,8 @@ def draw_carried(
     carried: np.ndarray,
     free: np.ndarray,
     prior: Any,
+    carriers: np.ndarray,
+    carrier_products: np.ndarray,
     inverse: np.ndarray,
     beta: np.ndarray,
     levels: np.ndarray,
@@ -263,13 +265,13 @@ def draw_carried(
     j, q = carried.size, levels.shape[1]
     if j == 0:
         return False
-    precision, linear, carriers = np.zeros((j, j)), np.zeros(j), prior.carriers
+    precision, linear = np.zeros((j, j)), np.zeros(j)
     for k in range(j):
         for m in range(j):
             total = prior.precision[carried[k], carried[m]]
             for a in range(q):
                 for b in range(q):
-                    total += inverse[a, b] * prior.carrier_products[a, b, k, m]
+                    total += inverse[a, b] * carrier_products[a, b, k, m]
             precision[k, m] = total
     for g in range(levels.shape[0]):
         for a in range(q):

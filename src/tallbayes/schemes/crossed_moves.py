@@ -93,6 +93,7 @@ def candidate_ratio(
     after: np.ndarray,
     factors: np.ndarray,
     parts: np.ndarray,
+    inflation: float,
 ) -> tuple[float, int]:
     """What one candidate row of a level adds to the log ratio, and 1 if it was read."""
     i, dominating = draw_candidate(rng, candidates, k, g, False, factors, parts)
@@ -106,7 +107,7 @@ def candidate_ratio(
     if not rng.random() * dominating < bound:
         return 0.0, 0
     gap = crossed_effect_gap(rows, i, k, reference, shift, effects, known, rest, before, after)
-    return kept_ratio(rng, counters, i, curve + load, gap, bound), 1
+    return kept_ratio(rng, counters, i, curve + load, gap, inflation * bound), 1
 
 
 @inlinable
@@ -208,6 +209,7 @@ def move_factor_levels(
                     end,
                     factors,
                     parts,
+                    1.0,
                 )
                 ratio += added
                 read += looked
@@ -232,6 +234,7 @@ def map_factor(
     other: np.ndarray,
     other_sd: np.ndarray,
     other_partial: np.ndarray,
+    inflation: float,
 ) -> MapMoved:
     """Move to the carried coefficients of `other` and to another covariance of factor k, its levels by the map; made in place."""
     tables, rows, counters = target.proxy, target.rows, target.counters
@@ -293,7 +296,7 @@ def map_factor(
                 )
                 read += size
         previous = cumulative[g]
-    for _ in range(draw_count(rng, total) if total > 0.0 else 0):
+    for _ in range(draw_count(rng, inflation * total) if total > 0.0 else 0):
         g = find_level(cumulative, rng.random() * total)
         for a in range(q):
             start[a] = effects[begin + g * q + a]
@@ -319,6 +322,7 @@ def map_factor(
             ends[g],
             factors,
             parts,
+            inflation,
         )
         ratio += added
         read += looked

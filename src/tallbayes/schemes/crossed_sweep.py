@@ -28,7 +28,7 @@ from tallbayes.schemes.crossed_moves import map_factor, move_factor_levels
 from tallbayes.schemes.factor_surrogates import rest_of_factor
 from tallbayes.schemes.gibbs_info import AT
 from tallbayes.schemes.level_fits import backward_solve, fit_factor, fit_mean, level_precision
-from tallbayes.schemes.level_moves import prior_mean, whitened_radius
+from tallbayes.schemes.level_moves import MAP_INFLATION, map_budget, prior_mean, whitened_radius
 from tallbayes.target import Target
 
 
@@ -48,6 +48,7 @@ class CrossedOptions(NamedTuple):
 
     coefficients: CoefficientMove
     map_share: float  # probability of each kind of map move of a factor in a sweep
+    map_inflation: float  # factor of the rates of map moves
     scale_steps: np.ndarray  # (factors,)
     shift_factors: np.ndarray  # (factors, j, j): lower triangular, of proposals of carried coefficients; padded with zeros
 
@@ -187,7 +188,8 @@ def _sweep_factor(
         for g in range(count):
             for a in range(q):
                 levels[g, a] = own.centres[g, a] + effects[own.start + g * q + a]
-        draw_carried(rng, own.carried, own.kept, own.prior, inverse, beta, levels)
+        prior = own.prior
+        draw_carried(rng, own.carried, own.kept, tables.prior, prior.carriers, prior.carrier_products, inverse, beta, levels)
     draw_covariance(rng, own.prior.scales, own.prior.eta, count, _scatter(own, beta, effects), log_sd, partial)
     for kind in range(2 if own.carried.size > 0 else 1):
         if not rng.random() < options.map_share:
@@ -204,7 +206,9 @@ def _sweep_factor(
             lower_times(options.shift_factors[k, :j, :j].copy(), normal_vector(rng, j), change)
             for c in range(j):
                 other[own.carried[c]] += change[c]
-        mapped = map_factor(rng, target, k, beta, log_sd, partial, effects, given, other, other_sd, other_partial)
+        mapped = map_factor(
+            rng, target, k, beta, log_sd, partial, effects, given, other, other_sd, other_partial, options.map_inflation
+        )
         at = AT.scale_tried if kind == 0 else AT.shift_tried
         info[at] += 1.0
         info[at + 1] += 1.0 if mapped.accepted else 0.0
@@ -258,6 +262,7 @@ class CrossedTuning(NamedTuple):
     log_shift: float
     independent: float
     inflation: float
+    map_inflation: float
 
 
 class CrossedPolicy(Policy):
@@ -282,13 +287,14 @@ class CrossedPolicy(Policy):
             if j:
                 root = np.linalg.cholesky(covariance[np.ix_(own.carried, own.carried)])
                 self.shifts[k, :j, :j] = 2.4 / math.sqrt(j) * root
+        self.levels = sum(factor.levels for factor in model.factors)
         weak = max(float(w.mean()) for w in mode.weakness)
         self.map_share = 1.0 if weak > 0.05 else 0.25
 
     def begin(self) -> CrossedTuning:
         """Steps of 2.4 standard deviations over the root of the dimension."""
         walk = 2.4 / math.sqrt(max(1, self.tables.surrogate.free.size))
-        return CrossedTuning(0.0, math.log(walk), 0.0, 0.0, 0.7, self.inflation or 1.0)
+        return CrossedTuning(0.0, math.log(walk), 0.0, 0.0, 0.7, self.inflation or 1.0, self.inflation or 1.0)
 
     def window_ends(self, warmup: int) -> list[int]:
         """As for moves."""
@@ -312,6 +318,8 @@ class CrossedPolicy(Policy):
             rows = float(info["coefficient_rows"].mean())
             if self.inflation is None and rate < 0.8 and rows < 0.5 * float(info["level_rows"].mean()) + 20.0:
                 values["inflation"] = min(10.0, 1.5 * state.inflation)
+        if self.inflation is None and float(info["map_rows"].mean()) < map_budget(self.levels):
+            values["map_inflation"] = min(MAP_INFLATION, 2.0 * state.map_inflation)
         values["updates"] += 1.0
         return CrossedTuning(**values)
 
@@ -320,7 +328,11 @@ class CrossedPolicy(Policy):
         rest = 1.0 - state.independent
         kernel = CoefficientMove(state.independent, 0.6 * rest, math.exp(state.log_walk), state.inflation)
         return CrossedOptions(
-            kernel, self.map_share, math.exp(state.log_scale) * self.scales, math.exp(state.log_shift) * self.shifts
+            kernel,
+            self.map_share,
+            state.map_inflation,
+            math.exp(state.log_scale) * self.scales,
+            math.exp(state.log_shift) * self.shifts,
         )
 
     def blank(self, theta: np.ndarray) -> CrossedState:

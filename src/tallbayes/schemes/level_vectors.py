@@ -214,7 +214,7 @@ def _map_move(
         cumulative[g] = total
     if not accepts(rng, ratio):
         return MapMoved(False, 0)
-    ratio, read = map_residuals(form, rng, target, given.shift, given.radius, levels, ends, cumulative)
+    ratio, read = map_residuals(form, rng, target, given.shift, given.radius, given.inflation, levels, ends, cumulative)
     count_pairs(target.counters, read)
     if not accepts(rng, ratio):
         return MapMoved(False, read)
