@@ -337,7 +337,10 @@ def test_chunks_never_change_draws_and_options_are_frozen(terms):
     np.testing.assert_allclose(theta[3 : 3 + whole.state.log_sd.size], np.exp(whole.state.log_sd))
     b = theta[model.dim :].reshape(-1, 8).T
     carriers, carried = setup.proxy.prior.carriers, setup.proxy.surrogate.carried
-    np.testing.assert_allclose(whole.state.levels, b + carriers @ theta[carried], atol=1e-12)
+    surrogate, beta = setup.proxy.surrogate, theta[:3].copy()
+    beta[0] += surrogate.means @ beta
+    assert surrogate.constant == 0 and np.abs(surrogate.means[surrogate.free]).min() > 1e-4
+    np.testing.assert_allclose(whole.state.levels, b + carriers @ beta[carried], atol=1e-12)
 
 
 def test_runs_resume_save_and_load(model, mode, tmp_path):
@@ -408,6 +411,17 @@ def test_a_linear_model_against_its_exact_posterior():
     fit = tb.sample(model, "minibatch-gibbs", draws=4000, warmup=500, chains=4, seed=1, progress=False)
     assert not fit.evals.any()  # the surrogate of a Gaussian likelihood leaves nothing out
     assert np.abs(moment_scores(everything(fit), *exact_gaussian(model))).max() < THRESHOLD
+
+
+def test_columns_far_from_zero_mix_where_levels_hardly_differ():
+    rng = np.random.default_rng(0)
+    codes, x = np.arange(3000) % 20, 6.0 + rng.standard_normal(3000)
+    eta = -3.0 + 0.5 * x + (0.02 * rng.standard_normal(20))[codes]
+    y = (rng.random(3000) < 1 / (1 + np.exp(-eta))).astype(float)
+    data = tb.Dataset.from_arrays(np.column_stack([np.ones(3000), x, rng.standard_normal(3000)]), y, groups={"g": codes})
+    model = tb.models.logistic(data, tb.priors.normal(3.0))
+    fit = tb.sample(model, "minibatch-gibbs", draws=800, warmup=300, chains=2, seed=1, progress=False)
+    assert effective_sizes(fit.theta)[:3].min() > 300
 
 
 def marginal(model, points, nodes=40):

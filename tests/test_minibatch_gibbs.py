@@ -93,7 +93,7 @@ def given_of(case, beta=None):
     beta = case.beta if beta is None else beta
     delta, shift = np.empty(surrogate.free.size), np.empty(beta.size)
     free_shift(surrogate, beta, delta)
-    widened(surrogate.free, delta, shift)
+    widened(surrogate, delta, shift)
     return RestOfLevels(shift, whitened_radius(surrogate.inverse, delta), *level_surrogates(case.form, surrogate, delta))
 
 
@@ -105,6 +105,15 @@ def covariance(log_sd, partial):
     return factor @ factor.T
 
 
+def natural_coefficients(surrogate, beta):
+    """beta of a state, which has the intercept at the means of the other columns."""
+    out = beta.copy()
+    if surrogate.constant >= 0:
+        assert surrogate.free.size == 0 or surrogate.means.any()
+        out[surrogate.constant] -= surrogate.means @ beta
+    return out
+
+
 def log_joint(case, beta, log_sd, partial, levels):
     """Log posterior of everything in (beta, log sigma, y, c), from the rows: none of the code under test."""
     model = case.model
@@ -113,11 +122,12 @@ def log_joint(case, beta, log_sd, partial, levels):
     X, y, offset, weight = data.records[:, :d], data.records[:, d], data.records[:, d + 1], data.records[:, d + 2]
     Z = np.ones((data.n, 1)) if factor.first < 0 else data.records[:, factor.first : factor.first + q]
     b = levels - case.target.proxy.prior.carriers @ beta[surrogate.carried]
-    eta = X @ beta + offset + (Z * b[factor.codes]).sum(1)
+    natural = natural_coefficients(surrogate, beta)
+    eta = X @ natural + offset + (Z * b[factor.codes]).sum(1)
     total = sum(w * value(model.member, e, r) for w, e, r in zip(weight, eta, y, strict=True))
     sigma = covariance(log_sd, partial)
     total -= 0.5 * np.einsum("ga,ab,gb->", b, np.linalg.inv(sigma), b) + 0.5 * len(b) * np.linalg.slogdet(sigma)[1]
-    total += prior_value(model.coefficient_terms, beta) + log_sd.sum()
+    total += prior_value(model.coefficient_terms, natural) + log_sd.sum()
     for prior, s in zip(model.scale_priors[0], np.exp(log_sd), strict=True):
         assert prior.name == "half_student_t"
         total -= 0.5 * (prior.df + 1) * np.log1p((s / prior.scale) ** 2 / prior.df)
@@ -210,7 +220,7 @@ def acceptance(monkeypatch, run, positions, owners, mutate=None, inflation=1.0):
     own = {g: sum(trials[p].bounds[0] for p, owner in pairs if owner == g) for g in set(owners)}
     if trials and not math.isclose(inflation * sum(own.values()), base.rate):  # some levels are read in full
         own = {g: rate for g, rate in own.items() if rate < owners.count(g)}
-        assert math.isclose(sum(own.values()), base.rate)
+        assert math.isclose(inflation * sum(own.values()), base.rate)
     probability, ratio = np.ones(1), np.full(1, start)
     for position, one in trials.items():
         if owners[positions.index(position)] not in own:
@@ -428,7 +438,7 @@ def orbit(case, other_of):
     return states, weights
 
 
-def map_error(monkeypatch, case, kind, mutate=None):
+def map_error(monkeypatch, case, kind, mutate=None, inflation=1.0):
     carried = case.target.proxy.surrogate.carried
 
     def other_of(k):
@@ -441,7 +451,7 @@ def map_error(monkeypatch, case, kind, mutate=None):
         return beta, log_sd, partial
 
     states, weights = orbit(case, other_of)
-    given = given_of(case)
+    given = given_of(case)._replace(inflation=inflation)
     uniform = [[0.25] * 4] * 4
 
     def accept(i, j):
@@ -452,7 +462,7 @@ def map_error(monkeypatch, case, kind, mutate=None):
 
         offsets = case.target.rows.offsets
         owners = [g for g in range(3) for _ in range(offsets[g], offsets[g + 1])]
-        return acceptance(monkeypatch, run, list(range(case.model.data.n)), owners, mutate)
+        return acceptance(monkeypatch, run, list(range(case.model.data.n)), owners, mutate, inflation)
 
     return kernel_error(weights, uniform, accept)
 
@@ -461,6 +471,10 @@ def map_error(monkeypatch, case, kind, mutate=None):
 @pytest.mark.parametrize("kind", ["scale", "shift"])
 def test_map_moves_leave_the_posterior_invariant(monkeypatch, family, slopes, kind):
     assert map_error(monkeypatch, case_of(tiny(family, slopes)), kind) < 1e-10
+
+
+def test_inflated_rates_of_map_moves_leave_the_posterior_invariant(monkeypatch):
+    assert map_error(monkeypatch, case_of(tiny()), "scale", inflation=1.6) < 1e-10
 
 
 def no_jacobian(patch, script):
@@ -484,6 +498,7 @@ def test_a_prior_that_is_not_gaussian_decides_on_its_ratio(monkeypatch):
     case = case_of(tiny(prior=tb.priors.cauchy(0.5)))
     surrogate, prior = case.target.proxy.surrogate, case.target.proxy.prior
     precision = np.linalg.inv(covariance(case.log_sd, case.partial))
+    of_levels = prior.carriers, prior.carrier_products
     total = prior.carrier_products[0, 0] * precision[0, 0]
     mean = np.linalg.solve(total, prior.carriers[:, 0].T @ case.levels[:, 0] * precision[0, 0])
     grid = mean + np.array([[-0.9], [-0.2], [0.3], [1.1]])
@@ -497,7 +512,7 @@ def test_a_prior_that_is_not_gaussian_decides_on_its_ratio(monkeypatch):
             script, beta = Script(), states[i].copy()
             script.normals = list(normals[j])
             monkeypatch.setattr(coefficient_moves, "accepts", script.accepts)
-            assert draw_carried(script, surrogate.carried, surrogate.free, prior, precision, beta, case.levels)
+            assert draw_carried(script, surrogate.carried, surrogate.free, prior, *of_levels, precision, beta, case.levels)
             np.testing.assert_allclose(beta, states[j], atol=1e-12)
             return math.exp(min(0.0, script.tests[0])) if script.tests else 1.0
 
@@ -584,8 +599,8 @@ def test_residuals_are_within_their_bounds(family, slopes):
         size = np.exp(rng.uniform(-3.0, 0.7))
         delta, other = (size * surrogate.factor @ rng.standard_normal(surrogate.free.size) for _ in range(2))
         before, after = np.zeros(2), np.zeros(2)
-        widened(surrogate.free, delta, before)
-        widened(surrogate.free, other, after)
+        widened(surrogate, delta, before)
+        widened(surrogate, other, after)
         white = [surrogate.inverse @ v for v in (delta, other)]
         square = (white[0] @ white[0] + white[0] @ white[1] + white[1] @ white[1]) / 3.0
         ends = np.linalg.norm(white[1] - white[0]), square, max(np.linalg.norm(w) for w in white)

@@ -22,11 +22,15 @@ class LinearMode(HierarchicalMode):
 
 def split_prior(terms: PriorTerms) -> tuple[np.ndarray, np.ndarray, PriorTerms]:
     """Precision and location of the Gaussian part of a prior of coefficients, and the rest."""
-    normal = terms.kind == NORMAL
-    precision = np.diag(np.where(normal, 1.0 / terms.scale**2, 0.0))
+    normal, j = terms.kind == NORMAL, terms.intercept
+    precision, location = np.diag(np.where(normal, 1.0 / terms.scale**2, 0.0)), terms.location.copy()
+    if j >= 0 and normal[j]:  # judged at theta . centre
+        precision[j, j] = 0.0
+        precision += np.outer(terms.centre, terms.centre) / terms.scale[j] ** 2
+        location[j] -= terms.centre @ location - terms.centre[j] * location[j]
     if terms.dense.size:
         precision = precision + terms.dense
-    return precision, terms.location.copy(), terms._replace(kind=np.where(normal, FLAT, terms.kind), dense=np.zeros((0, 0)))
+    return precision, location, terms._replace(kind=np.where(normal, FLAT, terms.kind), dense=np.zeros((0, 0)))
 
 
 def find_linear_mode(model: HierarchicalModel, cores: int | None = None) -> HierarchicalMode:

@@ -1,9 +1,10 @@
 """The surrogate of a hierarchical model with several factors, and the rows' shares in the bounds of what it leaves out.
 
 For a row f* + f' u + f'' [v^2/2 + v sum e_k + sum e_k^2/2] + f''' [v H + sum e_k^3/6], u = v + sum e_k: products of different factors
-stay in the residual. Only their common part is known to the surrogate: s_k, the mean of the first effects of factor k, frozen weights,
-and where two factors share few cells, the mean of the levels that a level meets. Each column of X that levels can carry is carried by
-the first factor that can; other factors that could carry it are translated against it. Everything is float64 and frozen.
+stay in the residual of moves of the coefficients. Moves of a level know the effects of the other factors, row by row, from sums of f''
+and f''' over the cells of two factors; where there are too many cells, they know s_k, the mean of the first effects of factor k, frozen
+weights. Each column of X that levels can carry is carried by the first factor that can; other factors that could carry it are
+translated against it. Everything is float64 and frozen.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tallbayes.bounds.level_rates import fourth_ratio, require_bound
 from tallbayes.compile import SUMS, jit
 from tallbayes.data.groups import CONSTANT
 from tallbayes.engine import ledger
-from tallbayes.engine.family_functions import jet2, third_supremum
+from tallbayes.engine.family_functions import jet2, third, third_supremum
 from tallbayes.engine.grouped_rows import add_effects, level_sums
 from tallbayes.engine.passes import over_ranges
 from tallbayes.engine.rows import dot
@@ -25,10 +26,10 @@ from tallbayes.mode.hierarchical import HierarchicalMode
 from tallbayes.mode.linear_mixed import split_prior
 from tallbayes.mode.pairs import FactorPairs, factor_pairs
 from tallbayes.models.group_effects import HierarchicalModel
-from tallbayes.priors import FLAT
-from tallbayes.proxies.level_tables import LevelPrior, carrier_columns, positive_part, whitening
-
-_FEW = 8  # cells for each level of two factors up to which the surrogate knows which levels meet
+from tallbayes.priors import FLAT, PriorTerms
+from tallbayes.proxies.centred_columns import centred_prior, column_means, of_free_columns, to_coefficients
+from tallbayes.proxies.factor_cells import FactorCells, factor_cells
+from tallbayes.proxies.level_tables import by_level, carrier_columns, positive_part, whitening
 
 
 class CrossedRows(NamedTuple):
@@ -47,14 +48,25 @@ class CrossedRows(NamedTuple):
 class CrossedCore(NamedTuple):
     """What all factors share. f free columns."""
 
-    reference: np.ndarray  # (d,): beta* of the free columns, 0 for the others
+    reference: np.ndarray  # (d,): beta* of the free columns, -m . beta* for the column of ones, 0 for the others
     free: np.ndarray
     carried: np.ndarray
+    constant: int  # the column of ones that levels carry; -1 for none
+    means: np.ndarray  # (d,): m, 0 for columns that are not free
     gradient: np.ndarray  # (f,)
     information: np.ndarray  # (f, f)
     thirds: np.ndarray  # (f,): sum of f''' x
     factor: np.ndarray  # (f, f): F F' = inverse of the precision of the coefficients given the levels, lower triangular
     inverse: np.ndarray
+
+
+class FactorPrior(NamedTuple):
+    """Priors of the effects of one factor; that of the coefficients is with all factors."""
+
+    carriers: np.ndarray  # (levels, q, j): B
+    carrier_products: np.ndarray  # (q, q, j, j): sums of B B'
+    scales: np.ndarray  # (q, 3)
+    eta: float
 
 
 class CrossedFactor(NamedTuple):
@@ -71,17 +83,14 @@ class CrossedFactor(NamedTuple):
     crossed_third: np.ndarray  # (levels, f, q, q)
     thirds: np.ndarray  # (levels, q, q, q)
     stretch: np.ndarray  # (levels, q, q): L of zeta = |L^-1 z|
-    inverse: np.ndarray  # (levels, q, q): of L
     spread: float  # sigma of B^2 = (sum of the other zetas)^2 + sigma^2
     sums: np.ndarray  # (levels, 7)
     peaks: np.ndarray
     most: np.ndarray  # (levels, 3): largest a, zeta, B
     mean_weights: np.ndarray  # (levels,): of the first effects in their mean
     broad: np.ndarray  # (factors,): other factors that are known to a level by their mean alone
-    cell_offsets: np.ndarray  # (levels + 1,)
-    cell_levels: np.ndarray  # where the first effect of the other level is
-    cell_weights: np.ndarray
-    prior: LevelPrior
+    cells: FactorCells
+    prior: FactorPrior
     carried: np.ndarray
     kept: np.ndarray  # columns that it does not carry
     translated: np.ndarray  # columns that it could carry, but another factor does, or none
@@ -89,11 +98,20 @@ class CrossedFactor(NamedTuple):
     translator_products: np.ndarray  # (q, q, translated, translated)
 
 
+class CoefficientPrior(NamedTuple):
+    """The prior of the coefficients: its Gaussian part, and the rest."""
+
+    precision: np.ndarray
+    location: np.ndarray
+    others: PriorTerms
+    gaussian: bool  # whether there is no rest
+
+
 class CrossedTables(NamedTuple):
     """Everything that a sweep over several factors needs besides rows and state."""
 
     surrogate: CrossedCore
-    prior: LevelPrior  # of the coefficients; covariances are with the factors
+    prior: CoefficientPrior
     shares: np.ndarray  # (n, 3 + factors): a, w |f''*|, w M3, and zeta of each factor
     slope_sums: np.ndarray  # (levels of the lead, 7)
     slope_peaks: np.ndarray
@@ -133,7 +151,7 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
     reference = np.zeros(d)
     reference[free] = beta[free]
     centres = [np.ascontiguousarray(mode.effects[k] + carriers[k] @ beta[carried[k]]) for k in range(K)]
-    rows = crossed_rows(model, centres)
+    every = np.array(sorted(owner), np.int64)
     sums = []
     for k in range(K):
         shift = np.zeros(model.data.n)
@@ -141,9 +159,14 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
             if other != k:
                 add_effects(model.factor_rows(other), centres[other], shift)
         sums.append(level_sums(model.factor_rows(k), reference, centres[k], shift, True, cores))
-    precision, location, others = split_prior(model.coefficient_terms)
-    information = np.ascontiguousarray(sums[0].information[np.ix_(free, free)])
-    factor, inverse = whitening(model, beta, information, precision, free)
+    constant, means = column_means(model, sums[0].information, free, every)
+    if constant >= 0:
+        reference[constant], k = -means @ beta, owner[constant]
+        centres[k] = np.ascontiguousarray(centres[k] + (means @ beta) * carriers[k][:, :, list(carried[k]).index(constant)])
+    rows, terms = crossed_rows(model, centres), centred_prior(model.coefficient_terms, constant, means)
+    precision, location, others = split_prior(terms)
+    information = of_free_columns(of_free_columns(sums[0].information, free, constant, means).T, free, constant, means)
+    factor, inverse = whitening(terms, np.linalg.solve(to_coefficients(constant, means), beta), information, precision, free)
     covariances = [np.outer(s, s) * r for s, r in zip(mode.sigmas, mode.correlations, strict=True)]
     stretch = [
         np.ascontiguousarray(np.linalg.cholesky(positive_part(sums[k].curvatures) + np.linalg.inv(covariances[k])))
@@ -152,11 +175,11 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
     inverses = [np.ascontiguousarray(np.linalg.inv(s)) for s in stretch]
     ratio = fourth_ratio(model.family, model.member)
     exponential = ratio is None
-    shares = _row_shares(rows, reference, free, factor, inverses, exponential, cores)
+    shares, curves = _row_shares(rows, reference, free, means, factor, inverses, exponential, cores)
     ones = [f.terms.index(CONSTANT) if CONSTANT in f.terms else -1 for f in model.factors]
     pairs = factor_pairs(model)
     lead = next(k for k in range(K) if model.factors[k].sorted)
-    gaussian = bool((others.kind == FLAT).all())
+    prior_all = CoefficientPrior(precision, location, others, bool((others.kind == FLAT).all()))
     factors, slopes = [], (np.zeros((0, PARTS)), np.zeros((0, PARTS)))
     for k in range(K):
         own, rest = model.factors[k], [m for m in range(K) if m != k]
@@ -169,16 +192,12 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
             slopes = parts[3], parts[4]
         could = ~np.isin(able[k][1], carried[k])
         translators = np.ascontiguousarray(able[k][0][:, :, could])
-        broad, cells = _cells(model, k, ones, rows.starts, shares[:, 1])
+        broad, cells = factor_cells(model, k, rows.starts, curves)
         information_one = np.abs(sums[k].curvatures[:, max(ones[k], 0), max(ones[k], 0)])
         weights = information_one if information_one.sum() > 0.0 else np.ones(own.levels)
-        prior = LevelPrior(
+        prior = FactorPrior(
             carriers[k],
             np.einsum("gaj,gbk->abjk", carriers[k], carriers[k]),
-            precision,
-            location,
-            others,
-            gaussian,
             np.array([p.terms() for p in model.scale_priors[k]]),
             float(model.correlation_priors[k].eta),
         )
@@ -191,18 +210,17 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
                 centres[k],
                 sums[k].slopes,
                 sums[k].curvatures,
-                np.ascontiguousarray(sums[k].crossed[:, free]),
-                np.ascontiguousarray(sums[k].crossed_third[:, free]),
+                by_level(sums[k].crossed, free, constant, means),
+                by_level(sums[k].crossed_third, free, constant, means),
                 sums[k].thirds,
                 stretch[k],
-                inverses[k],
                 spread,
                 parts[0],
                 parts[1],
                 parts[2],
                 weights / weights.sum(),
                 broad,
-                *cells,
+                cells,
                 prior,
                 carried[k],
                 np.array([j for j in range(d) if j not in carried[k]], np.int64),
@@ -213,62 +231,33 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
         )
     shifted = min(ones) >= 0
     thirds = factors[0].crossed_third[:, :, ones[0], ones[0]].sum(0) if shifted else np.zeros(free.size)
-    every = np.array(sorted(owner), np.int64)
-    core = CrossedCore(reference, free, every, sums[0].gradient[free], information, thirds, factor, inverse)
-    tables = CrossedTables(
-        core, factors[0].prior, shares, *slopes, exponential, ratio or 0.0, lead, shifted, pairs, tuple(factors)
-    )
+    gradient = of_free_columns(sums[0].gradient, free, constant, means)
+    core = CrossedCore(reference, free, every, constant, means, gradient, information, thirds, factor, inverse)
+    tables = CrossedTables(core, prior_all, shares, *slopes, exponential, ratio or 0.0, lead, shifted, pairs, tuple(factors))
     return tables, rows
-
-
-def _cells(
-    model: HierarchicalModel, k: int, ones: list[int], starts: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Which other factors a level knows by their mean alone, and the cells with the others: offsets, levels and weights by level."""
-    own = model.factors[k]
-    broad = np.zeros(len(model.factors), np.bool_)
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    for m, other in enumerate(model.factors):
-        if m == k:
-            continue
-        keys = own.codes.astype(np.int64) * other.levels + other.codes
-        cells, inverse = np.unique(keys, return_inverse=True)
-        if cells.size > _FEW * (own.levels + other.levels):
-            broad[m] = True
-            continue
-        total = np.bincount(inverse, weight)
-        level = cells // other.levels
-        whole = np.bincount(level, total, own.levels)
-        place = starts[m] + (cells % other.levels) * len(other.terms) + max(ones[m], 0)
-        found.append((level, place, total / np.maximum(whole[level], 1e-300)))
-    level, place, share = (
-        (np.concatenate(part) for part in zip(*found, strict=True)) if found else (np.zeros(0, np.int64),) * 2 + (np.zeros(0),)
-    )
-    order = np.argsort(level, kind="stable")
-    offsets = np.zeros(own.levels + 1, np.int64)
-    np.cumsum(np.bincount(level, minlength=own.levels), out=offsets[1:])
-    return broad, (offsets, np.ascontiguousarray(place[order]), np.ascontiguousarray(share[order]))
 
 
 def _row_shares(
     rows: CrossedRows,
     reference: np.ndarray,
     free: np.ndarray,
+    means: np.ndarray,
     factor: np.ndarray,
     inverses: list[np.ndarray],
     exponential: bool,
     cores: int | None,
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of all rows, and -f'' and f''' at the reference, weights included."""
     n, flat = rows.records.shape[0], np.concatenate([v.reshape(-1) for v in inverses])
     begins = np.concatenate([[0], np.cumsum([v.size for v in inverses])[:-1]]).astype(np.int64)
-    out = np.empty((n, 3 + rows.terms.size))
+    out, curves = np.empty((n, 3 + rows.terms.size)), np.empty((n, 2))
 
     def work(start: int, stop: int) -> None:
-        _fill_row_shares(rows, reference, free, factor, flat, begins, exponential, start, stop, out)
+        _fill_row_shares(rows, reference, free, means, factor, flat, begins, exponential, start, stop, out, curves)
 
     ledger.record(n)
     over_ranges(n, max(1, -(-n // 64)), work, cores)
-    return out
+    return out, curves
 
 
 @jit(options=SUMS)
@@ -276,6 +265,7 @@ def _fill_row_shares(
     rows: Any,
     reference: np.ndarray,
     free: np.ndarray,
+    means: np.ndarray,
     factor: np.ndarray,
     inverses: np.ndarray,
     begins: np.ndarray,
@@ -283,6 +273,7 @@ def _fill_row_shares(
     start: int,
     stop: int,
     out: np.ndarray,
+    curves: np.ndarray,
 ) -> None:
     d, f = rows.columns, free.size
     for i in range(start, stop):
@@ -291,7 +282,7 @@ def _fill_row_shares(
         for k in range(f):
             total = 0.0
             for j in range(k, f):
-                total += factor[j, k] * x[free[j]]
+                total += factor[j, k] * (x[free[j]] - means[free[j]])
             square += total * total
         eta = dot(x, reference, d) + x[d + 1]
         for k in range(rows.terms.size):
@@ -305,7 +296,9 @@ def _fill_row_shares(
                     total += inverses[begins[k] + (code * q + b) * q + c] * (1.0 if first < 0 else x[first + c])
                 norm += total * total
             out[i, 3 + k] = np.sqrt(norm)
-        curve = x[d + 2] * abs(jet2(rows.family, eta, x[d])[2])
+        curves[i, 0] = -x[d + 2] * jet2(rows.family, eta, x[d])[2]
+        curves[i, 1] = x[d + 2] * third(rows.family, eta, x[d])
+        curve = abs(curves[i, 0])
         out[i, 0], out[i, 1] = np.sqrt(square), curve
         out[i, 2] = curve if exponential else x[d + 2] * third_supremum(rows.family, x[d])
 

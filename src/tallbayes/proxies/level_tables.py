@@ -2,7 +2,7 @@
 
 For a row f* + f' u + f'' u^2/2 + f''' (v e^2/2 + e^3/6), u = v + e, v = x . delta, e = z . eps. Columns of x that are constant within
 levels or also have random slopes, x_J = z' B_g, are carried by the levels: c_g = b_g + B_g beta_J has the prior N(B_g beta_J, Sigma),
-and x, delta are those of the other columns. Everything is float64 and frozen.
+and x, delta are those of the other columns, taken from their means (`centred_columns`). Everything is float64 and frozen.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ from tallbayes.mode.hierarchical import HierarchicalMode
 from tallbayes.mode.linear_mixed import split_prior
 from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.priors import FLAT, LAPLACE, PriorTerms, prior_precision
+from tallbayes.proxies.centred_columns import centred_prior, column_means, of_free_columns, to_coefficients
 
 
 class Surrogate(NamedTuple):
     """Sums at the reference. f free columns, j carried ones, q terms."""
 
-    reference: np.ndarray  # (d,): beta* of the free columns, 0 for the others
+    reference: np.ndarray  # (d,): beta* of the free columns, -m . beta* for the column of ones, 0 for the others
     free: np.ndarray
     carried: np.ndarray
+    constant: int  # the column of ones that levels carry; -1 for none
+    means: np.ndarray  # (d,): m, 0 for columns that are not free
     centres: np.ndarray  # (levels, q): c*
     gradient: np.ndarray  # (f,)
     information: np.ndarray  # (f, f)
@@ -98,9 +101,14 @@ def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTable
     reference = np.zeros(model.data.d)
     reference[free] = beta[free]
     sums = level_sums(rows, reference, centres, np.empty(0), True, cores)
-    precision, location, others = split_prior(model.coefficient_terms)
-    information = np.ascontiguousarray(sums.information[np.ix_(free, free)])
-    factor, inverse = whitening(model, beta, information, precision, free)
+    constant, means = column_means(model, sums.information, free, carried)
+    if constant >= 0:
+        reference[constant] = -means @ beta
+        centres = np.ascontiguousarray(centres + (means @ beta) * carriers[:, :, list(carried).index(constant)])
+    terms = centred_prior(model.coefficient_terms, constant, means)
+    precision, location, others = split_prior(terms)
+    information = of_free_columns(of_free_columns(sums.information, free, constant, means).T, free, constant, means)
+    factor, inverse = whitening(terms, np.linalg.solve(to_coefficients(constant, means), beta), information, precision, free)
     covariance = np.outer(mode.sigmas[0], mode.sigmas[0]) * mode.correlations[0]
     stretch = _stretch(sums.curvatures, covariance)
     ratio = fourth_ratio(model.family, model.member)
@@ -108,13 +116,15 @@ def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTable
         reference,
         free,
         carried,
+        constant,
+        means,
         centres,
-        sums.gradient[free],
+        of_free_columns(sums.gradient, free, constant, means),
         information,
         sums.slopes,
         sums.curvatures,
-        np.ascontiguousarray(sums.crossed[:, free]),
-        np.ascontiguousarray(sums.crossed_third[:, free]),
+        by_level(sums.crossed, free, constant, means),
+        by_level(sums.crossed_third, free, constant, means),
         sums.thirds,
         factor,
         inverse,
@@ -182,11 +192,15 @@ def carrier_columns(model: HierarchicalModel, k: int) -> tuple[np.ndarray, np.nd
     return np.ascontiguousarray(stacked), np.array(columns, np.int64)
 
 
+def by_level(sums: np.ndarray, free: np.ndarray, constant: int, means: np.ndarray) -> np.ndarray:
+    """Sums with an axis of levels before that of all columns: those of the free columns, from their means."""
+    return np.ascontiguousarray(np.moveaxis(of_free_columns(np.moveaxis(sums, 1, 0), free, constant, means), 0, 1))
+
+
 def whitening(
-    model: HierarchicalModel, beta: np.ndarray, information: np.ndarray, precision: np.ndarray, free: np.ndarray
+    terms: PriorTerms, beta: np.ndarray, information: np.ndarray, precision: np.ndarray, free: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """F with F F' the inverse of the precision of the free coefficients given the levels, and its inverse."""
-    terms = model.coefficient_terms
     prior = prior_precision(terms, beta) - precision
     prior = precision + positive_part(prior) + np.diag(np.where(terms.kind == LAPLACE, 1.0 / terms.scale**2, 0.0))
     total = positive_part(information) + prior[np.ix_(free, free)]
@@ -224,7 +238,7 @@ def row_shares(rows: FactorRows, surrogate: Surrogate, exponential: bool, ratio:
     zetas = np.empty(0 if rows.first < 0 else n)
     sums, peaks, most = np.zeros((levels, PRODUCTS)), np.zeros((levels, PRODUCTS)), np.zeros((levels, 2))
     inverse = np.ascontiguousarray(np.linalg.inv(surrogate.stretch))
-    at = surrogate.reference, surrogate.free, surrogate.factor, surrogate.centres, inverse
+    at = surrogate.reference, surrogate.free, surrogate.means, surrogate.factor, surrogate.centres, inverse
     arrays = norms, zetas, loads, sums, peaks, most
 
     def work(start: int, stop: int) -> None:
@@ -240,6 +254,7 @@ def _fill_shares(
     rows: Any,
     reference: np.ndarray,
     free: np.ndarray,
+    means: np.ndarray,
     factor: np.ndarray,
     centres: np.ndarray,
     inverse: np.ndarray,
@@ -261,7 +276,7 @@ def _fill_shares(
             for k in range(f):
                 total = 0.0
                 for j in range(k, f):
-                    total += factor[j, k] * x[free[j]]
+                    total += factor[j, k] * (x[free[j]] - means[free[j]])
                 square += total * total
             a = np.sqrt(square)
             zeta, eta = 1.0, dot(x, reference, d) + x[d + 1]

@@ -30,6 +30,7 @@ from tallbayes.model import Model
 from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.moves import tuning
 from tallbayes.moves.linear import lower_times, normal_vector
+from tallbayes.proxies.centred_columns import add_means, centred_prior, to_coefficients
 from tallbayes.proxies.crossed_tables import CrossedTables, crossed_tables
 from tallbayes.proxies.level_tables import LevelTables, level_tables
 from tallbayes.schemes.blocked_draws import BlockedPolicy
@@ -49,9 +50,11 @@ from tallbayes.schemes.gibbs_info import AT, Info
 from tallbayes.schemes.level_audit import audit_levels
 from tallbayes.schemes.level_fits import level_precision
 from tallbayes.schemes.level_moves import (
+    MAP_INFLATION,
     OneEffect,
     RestOfLevels,
     level_surrogates,
+    map_budget,
     map_move,
     move_levels,
     start_levels,
@@ -62,7 +65,8 @@ from tallbayes.target import Target, counters
 
 
 class State(NamedTuple):
-    """theta has coefficients, standard deviations, correlations and effects b; `levels` are c = b + B beta_J."""
+    """theta has coefficients, standard deviations, correlations and effects b; `beta` has gamma_0 for the intercept (`centred_columns`);
+    `levels` are c = b + B beta_J."""
 
     theta: np.ndarray
     beta: np.ndarray
@@ -77,6 +81,7 @@ class GibbsOptions(NamedTuple):
     form: Any
     coefficients: CoefficientMove
     map_share: float  # probability of each kind of map move in a sweep
+    map_inflation: float  # factor of the rates of map moves
     scale_step: float
     shift_factor: np.ndarray  # of proposals of the carried coefficients in map moves
 
@@ -91,12 +96,13 @@ def _effect(carriers: np.ndarray, carried: np.ndarray, beta: np.ndarray, levels:
 
 
 @inlinable
-def _fill_theta(carriers: np.ndarray, carried: np.ndarray, state: State) -> None:
+def _fill_theta(carriers: np.ndarray, surrogate: Any, state: State) -> None:
     """Write the state in the parameters of the model."""
-    beta, theta, q = state.beta, state.theta, state.log_sd.size
-    d = beta.size
+    beta, theta, levels, q = state.beta, state.theta, state.levels, state.log_sd.size
+    d, carried = beta.size, surrogate.carried
     for j in range(d):
         theta[j] = beta[j]
+    add_means(surrogate, -1.0, theta[:d])
     factor = np.empty((q, q))
     correlation_factor(state.partial, factor)
     at = d + q
@@ -109,8 +115,8 @@ def _fill_theta(carriers: np.ndarray, carried: np.ndarray, state: State) -> None
             theta[at] = total
             at += 1
     for a in range(q):
-        for g in range(state.levels.shape[0]):
-            theta[at] = _effect(carriers, carried, beta, state.levels, g, a)
+        for g in range(levels.shape[0]):
+            theta[at] = _effect(carriers, carried, beta, levels, g, a)
             at += 1
 
 
@@ -119,13 +125,14 @@ def _init(rng: np.random.Generator, target: Target, options: GibbsOptions, theta
     tables, surrogate = target.proxy, target.proxy.surrogate
     d, q = surrogate.reference.size, surrogate.centres.shape[1]
     beta, log_sd, partial = theta[:d].copy(), np.empty(q), np.empty(q * (q - 1) // 2)
+    add_means(surrogate, 1.0, beta)
     unconstrained_covariance(theta[d : d + q], theta[d + q : d + q + partial.size], log_sd, partial)
     delta = np.empty(surrogate.free.size)
     free_shift(surrogate, beta, delta)
     slope, curvature = level_surrogates(options.form, surrogate, delta)
     levels = start_levels(options.form, rng, tables, beta, log_sd, partial, slope, curvature)
     state = State(theta.copy(), beta, log_sd, partial, levels)
-    _fill_theta(tables.prior.carriers, surrogate.carried, state)
+    _fill_theta(tables.prior.carriers, surrogate, state)
     return state
 
 
@@ -157,9 +164,9 @@ def _step(rng: np.random.Generator, target: Target, options: GibbsOptions, state
         info[AT.coefficient_rows] = moved.rows
     delta, shift = np.empty(free.size), np.empty(beta.size)
     free_shift(surrogate, beta, delta)
-    widened(free, delta, shift)
+    widened(surrogate, delta, shift)
     slope, curvature = level_surrogates(form, surrogate, delta)
-    given = RestOfLevels(shift, whitened_radius(surrogate.inverse, delta), slope, curvature)
+    given = RestOfLevels(shift, whitened_radius(surrogate.inverse, delta), slope, curvature, options.map_inflation)
     swept = move_levels(form, rng, target, beta, log_sd, partial, levels, given)
     info[AT.level_acceptance] = swept.accepted / count
     info[AT.acceptance_rate] = swept.accepted / count
@@ -167,7 +174,7 @@ def _step(rng: np.random.Generator, target: Target, options: GibbsOptions, state
     info[AT.full_levels] = swept.full
     precision = np.empty((log_sd.size, log_sd.size))
     level_precision(log_sd, partial, precision)
-    draw_carried(rng, carried, free, prior, precision, beta, levels)
+    draw_carried(rng, carried, free, prior, carriers, prior.carrier_products, precision, beta, levels)
     draw_covariance(rng, prior.scales, prior.eta, count, _scatter(carriers, carried, beta, levels), log_sd, partial)
     for kind in range(2 if carried.size > 0 else 1):
         if not rng.random() < options.map_share:
@@ -189,7 +196,7 @@ def _step(rng: np.random.Generator, target: Target, options: GibbsOptions, state
         info[at + 1] = 1.0 if mapped.accepted else 0.0
         info[AT.map_rows] += mapped.rows
     state = State(np.empty(state.theta.size), beta, log_sd, partial, levels)
-    _fill_theta(carriers, carried, state)
+    _fill_theta(carriers, surrogate, state)
     return state
 
 
@@ -202,6 +209,7 @@ class GibbsTuning(NamedTuple):
     log_shift: float
     independent: float
     inflation: float
+    map_inflation: float
 
 
 class GibbsPolicy(Policy):
@@ -215,7 +223,8 @@ class GibbsPolicy(Policy):
         self.model, self.form = model, form
         self.surrogate = surrogate = tables.surrogate
         d, q = model.data.d, len(model.factors[0].terms)
-        covariance = mode.covariance[np.ix_(surrogate.carried, surrogate.carried)]
+        back = np.linalg.inv(to_coefficients(surrogate.constant, surrogate.means))
+        covariance = (back @ mode.covariance[: len(back), : len(back)] @ back.T)[np.ix_(surrogate.carried, surrogate.carried)]
         self.shift = np.linalg.cholesky(covariance) if surrogate.carried.size else np.zeros((0, 0))
         self.scale = float(np.mean(mode.laplace().sd[d : d + q] / mode.sigmas[0]))
         self.inflation = inflation
@@ -232,6 +241,7 @@ class GibbsPolicy(Policy):
             math.log(scale),
             math.log(2.4 / math.sqrt(max(1, self.surrogate.carried.size))),
             0.7,
+            self.inflation or 1.0,
             self.inflation or 1.0,
         )
 
@@ -257,6 +267,8 @@ class GibbsPolicy(Policy):
             rows = float(info["coefficient_rows"].mean())
             if self.inflation is None and rate < 0.8 and rows < 0.5 * float(info["level_rows"].mean()) + 20.0:
                 values["inflation"] = min(10.0, 1.5 * state.inflation)
+        if self.inflation is None and float(info["map_rows"].mean()) < map_budget(self.surrogate.centres.shape[0]):
+            values["map_inflation"] = min(MAP_INFLATION, 2.0 * state.map_inflation)
         values["updates"] += 1.0
         return GibbsTuning(**values)
 
@@ -265,7 +277,7 @@ class GibbsPolicy(Policy):
         rest = 1.0 - state.independent
         kernel = CoefficientMove(state.independent, 0.6 * rest, math.exp(state.log_walk), state.inflation)
         shift = np.ascontiguousarray(math.exp(state.log_shift) * self.shift)
-        return GibbsOptions(self.form, kernel, self.map_share, math.exp(state.log_scale), shift)
+        return GibbsOptions(self.form, kernel, self.map_share, state.map_inflation, math.exp(state.log_scale), shift)
 
     def blank(self, theta: np.ndarray) -> State:
         """A state at the parameters, levels still to be drawn."""
@@ -283,7 +295,10 @@ class GibbsSetup(Setup):
     def target(self, number: int = 0) -> Target:
         """A target for one chain."""
         assert isinstance(self.model, HierarchicalModel)
-        return Target(self.model.factor_rows(0), self.model.coefficient_terms, self.proxy, counters())
+        terms = self.model.coefficient_terms
+        if isinstance(self.proxy, LevelTables):
+            terms = centred_prior(terms, self.proxy.surrogate.constant, self.proxy.surrogate.means)
+        return Target(self.model.factor_rows(0), terms, self.proxy, counters())
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,7 +310,9 @@ class CrossedSetup(Setup):
     def target(self, number: int = 0) -> Target:
         """A target for one chain."""
         assert isinstance(self.model, HierarchicalModel)
-        return Target(self.rows, self.model.coefficient_terms, self.proxy, counters())
+        core = self.proxy.surrogate
+        terms = centred_prior(self.model.coefficient_terms, core.constant, core.means)
+        return Target(self.rows, terms, self.proxy, counters())
 
 
 def crossed_reason(model: HierarchicalModel, tables: CrossedTables) -> str:

@@ -60,12 +60,16 @@ def free_shift(surrogate: Any, beta: np.ndarray, out: np.ndarray) -> None:
 
 
 @inlinable
-def widened(free: np.ndarray, delta: np.ndarray, out: np.ndarray) -> None:
-    """delta as a vector over all columns, 0 for carried ones."""
+def widened(surrogate: Any, delta: np.ndarray, out: np.ndarray) -> None:
+    """delta as a vector over all columns: -m . delta for the column of ones, 0 for other carried ones."""
+    free, means, constant, total = surrogate.free, surrogate.means, surrogate.constant, 0.0
     for j in range(out.size):
         out[j] = 0.0
     for k in range(delta.size):
         out[free[k]] = delta[k]
+        total += means[free[k]] * delta[k]
+    if constant >= 0:
+        out[constant] = -total
 
 
 @inlinable
@@ -219,8 +223,8 @@ def coefficient_residuals(
         total += level_rate(sums, g, factors)
         cumulative[g] = total
     before, after = np.empty(reference.size), np.empty(reference.size)
-    widened(surrogate.free, delta, before)
-    widened(surrogate.free, other, after)
+    widened(surrogate, delta, before)
+    widened(surrogate, other, after)
     log_ratio = 0.0
     if not inflation * total < n:
         for g in range(count):
@@ -251,6 +255,8 @@ def draw_carried(
     carried: np.ndarray,
     free: np.ndarray,
     prior: Any,
+    carriers: np.ndarray,
+    carrier_products: np.ndarray,
     inverse: np.ndarray,
     beta: np.ndarray,
     levels: np.ndarray,
@@ -259,13 +265,13 @@ def draw_carried(
     j, q = carried.size, levels.shape[1]
     if j == 0:
         return False
-    precision, linear, carriers = np.zeros((j, j)), np.zeros(j), prior.carriers
+    precision, linear = np.zeros((j, j)), np.zeros(j)
     for k in range(j):
         for m in range(j):
             total = prior.precision[carried[k], carried[m]]
             for a in range(q):
                 for b in range(q):
-                    total += inverse[a, b] * prior.carrier_products[a, b, k, m]
+                    total += inverse[a, b] * carrier_products[a, b, k, m]
             precision[k, m] = total
     for g in range(levels.shape[0]):
         for a in range(q):

@@ -13,8 +13,8 @@ from tallbayes.compile import inlinable
 from tallbayes.moves.linear import dot, inverse_factor, lower_times, upper_times
 from tallbayes.priors import prior_value
 from tallbayes.schemes.coefficient_moves import CoefficientMove, Moved, propose_coefficients, widened
-from tallbayes.schemes.crossed_moves import factor_means, furthest_level
-from tallbayes.schemes.crossed_rows import crossed_slope_gap, draw_candidate, effect_sizes_of_row, parts_rate
+from tallbayes.schemes.crossed_rows import CandidateRows, crossed_slope_gap, draw_candidate, effect_sizes_of_row, parts_rate
+from tallbayes.schemes.factor_surrogates import factor_means, furthest_level
 from tallbayes.schemes.level_fits import inner_product, upper_product
 from tallbayes.schemes.level_moves import prior_mean
 from tallbayes.schemes.level_rows import accepts, count_pairs, draw_count, find_level, kept_ratio
@@ -31,22 +31,24 @@ def crossed_linear_term(tables: Any, effects: np.ndarray, means: np.ndarray, out
         out[j] = core.gradient[j] + 0.5 * shift * shift * core.thirds[j]
     for k in range(len(tables.factors)):
         own = tables.factors[k]
-        count, q, one, mean = own.centres.shape[0], own.centres.shape[1], own.one, means[k]
+        count, q, one, mean, begin = own.centres.shape[0], own.centres.shape[1], own.one, means[k], own.start
+        crossed, third = own.crossed, own.crossed_third
         for g in range(count):
             for a in range(q):
-                eps = effects[own.start + g * q + a]
+                eps = effects[begin + g * q + a]
                 first = eps - mean if a == one else eps
                 for j in range(f):
-                    out[j] -= eps * own.crossed[g, j, a]
-                    if shift != 0.0:
-                        out[j] += shift * first * own.crossed_third[g, j, a, one]
+                    out[j] -= eps * crossed[g, j, a]
+                if shift != 0.0:
+                    for j in range(f):
+                        out[j] += shift * first * third[g, j, a, one]
                 for b in range(q):
-                    second = effects[own.start + g * q + b]
+                    second = effects[begin + g * q + b]
                     if b == one:
                         second -= mean
                     half = 0.5 * first * second
                     for j in range(f):
-                        out[j] += half * own.crossed_third[g, j, a, b]
+                        out[j] += half * third[g, j, a, b]
 
 
 @inlinable
@@ -81,19 +83,25 @@ def slope_rates(
         total_mean += means[m]
         if m != lead:
             rest = max(rest, furthest_level(tables.factors[m], effects, means[m]))
-    shift, pairs = abs(total_mean) / own.spread, means.size > 2
-    eps, white = np.empty(q), np.empty(q)
-    for g in range(own.centres.shape[0]):
+    shift, pairs, exponential, bound_ratio = abs(total_mean) / own.spread, means.size > 2, tables.exponential, tables.ratio
+    eps, white, one, begin, stretch, most, sums = (
+        np.empty(q),
+        np.empty(q),
+        own.one,
+        own.start,
+        own.stretch,
+        own.most,
+        tables.slope_sums,
+    )
+    for g in range(stretch.shape[0]):
         for a in range(q):
-            eps[a] = effects[own.start + g * q + a]
-        if own.one >= 0:
-            eps[own.one] -= means[lead]
-        upper_product(own.stretch[g], eps, white)
+            eps[a] = effects[begin + g * q + a]
+        if one >= 0:
+            eps[one] -= means[lead]
+        upper_product(stretch[g], eps, white)
         size = math.sqrt(inner_product(white, white))
-        crossed_slope_factors(
-            tables.exponential, tables.ratio, distance, square, radius, size, rest, shift, pairs, own.most[g], factors[g]
-        )
-        total += parts_rate(tables.slope_sums, g, factors[g])
+        crossed_slope_factors(exponential, bound_ratio, distance, square, radius, size, rest, shift, pairs, most[g], factors[g])
+        total += parts_rate(sums, g, factors[g])
     return total
 
 
@@ -123,30 +131,28 @@ def crossed_residuals(
     distance, radius = math.sqrt(gap), math.sqrt(max(here, there))
     factors = np.empty((count, 7))
     total = slope_rates(tables, effects, means, distance, square, radius, factors)
-    cumulative, level_total = np.empty(count), 0.0
+    cumulative, level_total, sums, parts, reference = np.empty(count), 0.0, tables.slope_sums, np.empty(7), core.reference
     for g in range(count):
-        level_total += parts_rate(tables.slope_sums, g, factors[g])
+        level_total += parts_rate(sums, g, factors[g])
         cumulative[g] = level_total
-    parts = np.empty(7)
-    before, after = np.empty(core.reference.size), np.empty(core.reference.size)
-    widened(core.free, delta, before)
-    widened(core.free, other, after)
+    chosen = CandidateRows(shares, own.offsets, own.members, sums, tables.slope_peaks, own.spread, exponential)
+    before, after = np.empty(reference.size), np.empty(reference.size)
+    widened(core, delta, before)
+    widened(core, other, after)
     log_ratio, read = 0.0, 0
     if not inflation * total < 2.0 * n:
         for i in range(n):
-            log_ratio += crossed_slope_gap(rows, i, core.reference, effects, means, before, after)
+            log_ratio += crossed_slope_gap(rows, i, reference, effects, means, before, after)
         return log_ratio, n
     for _ in range(draw_count(rng, inflation * total) if total > 0.0 else 0):
         g = find_level(cumulative, rng.random() * total)
-        i, dominating = draw_candidate(
-            rng, tables, own, lead, g, True, tables.slope_sums, tables.slope_peaks, factors[g], parts
-        )
+        i, dominating = draw_candidate(rng, chosen, lead, g, True, factors[g], parts)
         size, products = effect_sizes_of_row(rows, i, effects, means)
         a, curve, load = shares[i, 0], shares[i, 1], shares[i, 2]
         bound = row_slope_bound(exponential, bound_ratio, curve, load, a, distance, square, radius, size, products)
         if not rng.random() * dominating < bound:
             continue
-        change = crossed_slope_gap(rows, i, core.reference, effects, means, before, after)
+        change = crossed_slope_gap(rows, i, reference, effects, means, before, after)
         log_ratio += kept_ratio(rng, target.counters, i, curve + load, change, inflation * bound)
         read += 1
     return log_ratio, read
@@ -174,14 +180,15 @@ def translate_coefficients(
             precision[u, w] = total
         for i in range(beta.size):
             linear[u] -= prior.precision[own.translated[u], i] * (beta[i] - prior.location[i])
+    centres, carriers, carried, translators, begin = own.centres, own.prior.carriers, own.carried, own.translators, own.start
     for g in range(count):
         for a in range(q):
             total = 0.0
             for b in range(q):
-                value = own.centres[g, b] + effects[own.start + g * q + b]
-                total += inverse[a, b] * (value - prior_mean(own.prior.carriers, own.carried, beta, g, b))
+                value = centres[g, b] + effects[begin + g * q + b]
+                total += inverse[a, b] * (value - prior_mean(carriers, carried, beta, g, b))
             for u in range(t):
-                linear[u] += own.translators[g, a, u] * total
+                linear[u] += translators[g, a, u] * total
     factor, scratch, drawn = inverse_factor(precision), np.empty(t), np.empty(t)
     upper_times(factor, linear, scratch)
     for u in range(t):
@@ -194,17 +201,22 @@ def translate_coefficients(
         return False
     for m in range(len(tables.factors)):
         other = tables.factors[m]
-        terms = other.centres.shape[1]
-        for g in range(other.centres.shape[0]):
+        terms, levels, carriers, carried, begin = (
+            other.centres.shape[1],
+            other.centres.shape[0],
+            other.prior.carriers,
+            other.carried,
+            other.start,
+        )
+        for g in range(levels):
             for a in range(terms):
                 change = 0.0
-                for j in range(other.carried.size):
-                    column = other.carried[j]
-                    change += other.prior.carriers[g, a, j] * (moved[column] - beta[column])
+                for j in range(carried.size):
+                    change += carriers[g, a, j] * (moved[carried[j]] - beta[carried[j]])
                 if m == k:
                     for u in range(t):
-                        change -= own.translators[g, a, u] * drawn[u]
-                effects[other.start + g * terms + a] += change
+                        change -= translators[g, a, u] * drawn[u]
+                effects[begin + g * terms + a] += change
     for j in range(beta.size):
         beta[j] = moved[j]
     return True
@@ -222,25 +234,31 @@ def trade_factors(
 ) -> None:
     """Intercepts of the first factor of a pair += delta, of the second -= delta, for each connected part of their levels."""
     pairs = tables.pairs
-    count = pairs.counts[pair]
+    count, parts, begins = pairs.counts[pair], pairs.parts, pairs.begins
     precision, linear = np.zeros(count), np.zeros(count)
     for side in range(2):
         k = pairs.factors[pair, side]
         own, sign = tables.factors[k], -1.0 if side == 0 else 1.0
         inverse = first_inverse if side == 0 else second_inverse
-        q, one = own.centres.shape[1], own.one
-        for g in range(own.centres.shape[0]):
-            part = pairs.parts[pair, pairs.begins[k] + g]
+        q, one, centres, carriers, carried, begin = (
+            own.centres.shape[1],
+            own.one,
+            own.centres,
+            own.prior.carriers,
+            own.carried,
+            own.start,
+        )
+        for g in range(centres.shape[0]):
+            part = parts[pair, begins[k] + g]
             precision[part] += inverse[one, one]
             for b in range(q):
-                value = own.centres[g, b] + effects[own.start + g * q + b]
-                value -= prior_mean(own.prior.carriers, own.carried, beta, g, b)
+                value = centres[g, b] + effects[begin + g * q + b] - prior_mean(carriers, carried, beta, g, b)
                 linear[part] += sign * inverse[one, b] * value
     for part in range(count):
         linear[part] = linear[part] / precision[part] + rng.standard_normal() / math.sqrt(precision[part])
     for side in range(2):
         k = pairs.factors[pair, side]
         own, sign = tables.factors[k], 1.0 if side == 0 else -1.0
-        for g in range(own.centres.shape[0]):
-            at = own.start + g * own.centres.shape[1] + own.one
-            effects[at] += sign * linear[pairs.parts[pair, pairs.begins[k] + g]]
+        levels, terms, begin = own.centres.shape[0], own.centres.shape[1], own.start + own.one
+        for g in range(levels):
+            effects[begin + g * terms] += sign * linear[parts[pair, begins[k] + g]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,13 +26,19 @@ def factor_effect(rows: Any, x: np.ndarray, i: int, k: int, effects: np.ndarray)
 
 
 @inlinable(options=ROW_READ)
-def other_effects(rows: Any, x: np.ndarray, i: int, k: int, effects: np.ndarray) -> float:
-    """The sum of the effects of all factors but k."""
-    total = 0.0
+def other_effects(
+    rows: Any, x: np.ndarray, i: int, k: int, broad: np.ndarray, level_shift: float, effects: np.ndarray
+) -> tuple[float, float]:
+    """The effects of all factors but k: the part p - v that the surrogate of factor k knows, and the rest t."""
+    known, rest = level_shift + 0.0, -level_shift
     for m in range(rows.terms.size):
         if m != k:
-            total += factor_effect(rows, x, i, m, effects)
-    return total
+            effect = factor_effect(rows, x, i, m, effects)
+            if broad[m]:
+                rest += effect
+            else:
+                known += effect
+    return known, rest
 
 
 @inlinable(options=ROW_READ)
@@ -54,11 +60,12 @@ def crossed_effect_gap(
     reference: np.ndarray,
     shift: np.ndarray,
     effects: np.ndarray,
-    level_shift: float,
+    known: float,
+    rest: float,
     before: np.ndarray,
     after: np.ndarray,
 ) -> float:
-    """Residual of record i with its level of factor k at eps = `after` less that at `before`; the surrogate knows `level_shift` of the
+    """Residual of record i with its level of factor k at eps = `after` less that at `before`; `known` and `rest` are the effects of the
     other factors."""
     x, d = rows.records[i], rows.columns
     base, v = x[d + 1] + 0.0, 0.0
@@ -67,14 +74,12 @@ def crossed_effect_gap(
         v += x[j] * shift[j]
     for m in range(rows.terms.size):
         base += factor_effect(rows, x, i, m, rows.centres)
-    others = other_effects(rows, x, i, k, effects)
     first, second = _own_effect(rows, x, k, before), _own_effect(rows, x, k, after)
-    y = x[d] + 0.0
-    gap = residual(rows.family, base, y, v + others + second) - residual(rows.family, base, y, v + others + first)
-    gap += jet2(rows.family, base, y)[2] * (others - level_shift) * (second - first)
+    y, p = x[d] + 0.0, v + known
+    gap = residual(rows.family, base, y, p + rest + second) - residual(rows.family, base, y, p + rest + first)
+    gap += jet2(rows.family, base, y)[2] * rest * (second - first)
     square, cube = second * second - first * first, second * second * second - first * first * first
-    cubic = 0.5 * (v + level_shift) * square + cube / 6.0
-    return x[d + 2] * (gap - third(rows.family, base, y) * cubic)
+    return x[d + 2] * (gap - third(rows.family, base, y) * (0.5 * p * square + cube / 6.0))
 
 
 @inlinable(options=ROW_READ)
@@ -140,22 +145,33 @@ def parts_rate(sums: np.ndarray, g: int, factors: np.ndarray) -> float:
     return total
 
 
+class CandidateRows(NamedTuple):
+    """What candidate rows of the levels of a factor are drawn by: few arrays, since every call counts references to each."""
+
+    shares: np.ndarray
+    offsets: np.ndarray
+    members: np.ndarray
+    sums: np.ndarray
+    peaks: np.ndarray
+    spread: float
+    exponential: bool
+
+
 @inlinable
 def draw_candidate(
     rng: np.random.Generator,
-    tables: Any,
-    own: Any,
+    candidates: CandidateRows,
     k: int,
     g: int,
     slopes: bool,
-    sums: np.ndarray,
-    peaks: np.ndarray,
     factors: np.ndarray,
     parts: np.ndarray,
 ) -> tuple[Any, float]:
     """A row of level g of factor k with probability in proportion to its dominating bound; and that bound."""
-    first = own.offsets[g]
-    size = own.offsets[g + 1] - first
+    sums, shares, members = candidates.sums, candidates.shares, candidates.members
+    exponential, spread = candidates.exponential, candidates.spread
+    first = candidates.offsets[g]
+    size = candidates.offsets[g + 1] - first
     level, chosen = rng.random() * parts_rate(sums, g, factors), 0
     for c in range(7):
         part = factors[c] * sums[g, c]
@@ -164,16 +180,16 @@ def draw_candidate(
             level -= part
             if level < 0.0:
                 break
-    shares, exponential, spread = tables.shares, tables.exponential, own.spread
+    peak = candidates.peaks[g, chosen]
     while True:
         position = first + min(int(rng.random() * size), size - 1)
-        i = position if own.members.size == 0 else own.members[position]
+        i = position if members.size == 0 else members[position]
         others = others_norm(shares, i, k, spread)
         if slopes:
             slope_products(exponential, shares[i, 1], shares[i, 2], shares[i, 0], shares[i, 3 + k], others, parts)
         else:
             effect_products(exponential, shares[i, 1], shares[i, 2], shares[i, 0], shares[i, 3 + k], others, parts)
-        if rng.random() * peaks[g, chosen] < parts[chosen]:
+        if rng.random() * peak < parts[chosen]:
             break
     bound = 0.0
     for c in range(7):

@@ -19,20 +19,22 @@ from tallbayes.mode.hierarchical import HierarchicalMode
 from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.moves import tuning
 from tallbayes.moves.linear import lower_times, normal_vector
+from tallbayes.proxies.centred_columns import add_means, to_coefficients
 from tallbayes.proxies.crossed_tables import CrossedTables
 from tallbayes.schemes.coefficient_moves import INDEPENDENT, WALK, CoefficientMove, draw_carried, free_shift, widened
 from tallbayes.schemes.covariance_slice import draw_covariance
 from tallbayes.schemes.crossed_coefficients import move_crossed_coefficients, trade_factors, translate_coefficients
-from tallbayes.schemes.crossed_moves import map_factor, move_factor_levels, rest_of_factor
+from tallbayes.schemes.crossed_moves import map_factor, move_factor_levels
+from tallbayes.schemes.factor_surrogates import rest_of_factor
 from tallbayes.schemes.gibbs_info import AT
 from tallbayes.schemes.level_fits import backward_solve, fit_factor, fit_mean, level_precision
-from tallbayes.schemes.level_moves import prior_mean, whitened_radius
+from tallbayes.schemes.level_moves import MAP_INFLATION, map_budget, prior_mean, whitened_radius
 from tallbayes.target import Target
 
 
 class CrossedState(NamedTuple):
-    """theta has coefficients, standard deviations, correlations and effects b; `effects` are deviations of c = b + B beta_J from the
-    centres, factor by factor and level by level."""
+    """theta has coefficients, standard deviations, correlations and effects b; `beta` has gamma_0 for the intercept (`centred_columns`);
+    `effects` are deviations of c = b + B beta_J from the centres, factor by factor and level by level."""
 
     theta: np.ndarray
     beta: np.ndarray
@@ -46,6 +48,7 @@ class CrossedOptions(NamedTuple):
 
     coefficients: CoefficientMove
     map_share: float  # probability of each kind of map move of a factor in a sweep
+    map_inflation: float  # factor of the rates of map moves
     scale_steps: np.ndarray  # (factors,)
     shift_factors: np.ndarray  # (factors, j, j): lower triangular, of proposals of carried coefficients; padded with zeros
 
@@ -57,6 +60,7 @@ def _fill_theta(tables: Any, rows: Any, state: CrossedState) -> None:
     at, sd, partial = beta.size, 0, 0
     for j in range(beta.size):
         theta[j] = beta[j]
+    add_means(tables.surrogate, -1.0, theta[: beta.size])
     for k in range(len(tables.factors)):
         q = rows.terms[k]
         factor = np.empty((q, q))
@@ -75,11 +79,11 @@ def _fill_theta(tables: Any, rows: Any, state: CrossedState) -> None:
         partial += q * (q - 1) // 2
     for k in range(len(tables.factors)):
         own = tables.factors[k]
-        q = own.centres.shape[1]
+        q, begin, effects = own.centres.shape[1], own.start, state.effects
+        centres, carriers, carried = own.centres, own.prior.carriers, own.carried
         for a in range(q):
-            for g in range(own.centres.shape[0]):
-                value = own.centres[g, a] + state.effects[own.start + g * q + a]
-                theta[at] = value - prior_mean(own.prior.carriers, own.carried, beta, g, a)
+            for g in range(centres.shape[0]):
+                theta[at] = centres[g, a] + effects[begin + g * q + a] - prior_mean(carriers, carried, beta, g, a)
                 at += 1
 
 
@@ -118,10 +122,11 @@ def _init(rng: np.random.Generator, target: Target, options: CrossedOptions, the
         sds += rows.terms[k]
         partials += rows.terms[k] * (rows.terms[k] - 1) // 2
     beta, log_sd, partial = theta[:d].copy(), np.empty(sds), np.empty(partials)
+    add_means(core, 1.0, beta)
     effects, at, sd, corr = np.zeros(rows.centres.size), d, 0, 0
     delta, shift = np.empty(core.free.size), np.empty(d)
     free_shift(core, beta, delta)
-    widened(core.free, delta, shift)
+    widened(core, delta, shift)
     radius = whitened_radius(core.inverse, delta)
     for k in range(rows.terms.size):
         q, own = rows.terms[k], tables.factors[k]
@@ -142,11 +147,11 @@ def _init(rng: np.random.Generator, target: Target, options: CrossedOptions, the
 def _scatter(own: Any, beta: np.ndarray, effects: np.ndarray) -> np.ndarray:
     """Sum over the levels of a factor of b b'."""
     q = own.centres.shape[1]
-    out, b = np.zeros((q, q)), np.empty(q)
-    for g in range(own.centres.shape[0]):
+    out, b, begin = np.zeros((q, q)), np.empty(q), own.start
+    centres, carriers, carried = own.centres, own.prior.carriers, own.carried
+    for g in range(centres.shape[0]):
         for a in range(q):
-            value = own.centres[g, a] + effects[own.start + g * q + a]
-            b[a] = value - prior_mean(own.prior.carriers, own.carried, beta, g, a)
+            b[a] = centres[g, a] + effects[begin + g * q + a] - prior_mean(carriers, carried, beta, g, a)
         for a in range(q):
             for c in range(q):
                 out[a, c] += b[a] * b[c]
@@ -171,7 +176,7 @@ def _sweep_factor(
     count, q = own.centres.shape[0], own.centres.shape[1]
     delta, shift = np.empty(core.free.size), np.empty(beta.size)
     free_shift(core, beta, delta)
-    widened(core.free, delta, shift)
+    widened(core, delta, shift)
     given = rest_of_factor(tables, k, effects, delta, shift, whitened_radius(core.inverse, delta))
     swept = move_factor_levels(rng, target, k, beta, log_sd, partial, effects, given)
     info[AT.level_rows] += swept.rows
@@ -183,7 +188,8 @@ def _sweep_factor(
         for g in range(count):
             for a in range(q):
                 levels[g, a] = own.centres[g, a] + effects[own.start + g * q + a]
-        draw_carried(rng, own.carried, own.kept, own.prior, inverse, beta, levels)
+        prior = own.prior
+        draw_carried(rng, own.carried, own.kept, tables.prior, prior.carriers, prior.carrier_products, inverse, beta, levels)
     draw_covariance(rng, own.prior.scales, own.prior.eta, count, _scatter(own, beta, effects), log_sd, partial)
     for kind in range(2 if own.carried.size > 0 else 1):
         if not rng.random() < options.map_share:
@@ -200,7 +206,9 @@ def _sweep_factor(
             lower_times(options.shift_factors[k, :j, :j].copy(), normal_vector(rng, j), change)
             for c in range(j):
                 other[own.carried[c]] += change[c]
-        mapped = map_factor(rng, target, k, beta, log_sd, partial, effects, given, other, other_sd, other_partial)
+        mapped = map_factor(
+            rng, target, k, beta, log_sd, partial, effects, given, other, other_sd, other_partial, options.map_inflation
+        )
         at = AT.scale_tried if kind == 0 else AT.shift_tried
         info[at] += 1.0
         info[at + 1] += 1.0 if mapped.accepted else 0.0
@@ -254,6 +262,7 @@ class CrossedTuning(NamedTuple):
     log_shift: float
     independent: float
     inflation: float
+    map_inflation: float
 
 
 class CrossedPolicy(Policy):
@@ -271,18 +280,21 @@ class CrossedPolicy(Policy):
         self.scales = np.array(scales)
         widest = max(1, *(own.carried.size for own in tables.factors))
         self.shifts = np.zeros((len(tables.factors), widest, widest))
+        back = np.linalg.inv(to_coefficients(tables.surrogate.constant, tables.surrogate.means))
+        covariance = back @ mode.covariance[: len(back), : len(back)] @ back.T
         for k, own in enumerate(tables.factors):
             j = own.carried.size
             if j:
-                root = np.linalg.cholesky(mode.covariance[np.ix_(own.carried, own.carried)])
+                root = np.linalg.cholesky(covariance[np.ix_(own.carried, own.carried)])
                 self.shifts[k, :j, :j] = 2.4 / math.sqrt(j) * root
+        self.levels = sum(factor.levels for factor in model.factors)
         weak = max(float(w.mean()) for w in mode.weakness)
         self.map_share = 1.0 if weak > 0.05 else 0.25
 
     def begin(self) -> CrossedTuning:
         """Steps of 2.4 standard deviations over the root of the dimension."""
         walk = 2.4 / math.sqrt(max(1, self.tables.surrogate.free.size))
-        return CrossedTuning(0.0, math.log(walk), 0.0, 0.0, 0.7, self.inflation or 1.0)
+        return CrossedTuning(0.0, math.log(walk), 0.0, 0.0, 0.7, self.inflation or 1.0, self.inflation or 1.0)
 
     def window_ends(self, warmup: int) -> list[int]:
         """As for moves."""
@@ -306,6 +318,8 @@ class CrossedPolicy(Policy):
             rows = float(info["coefficient_rows"].mean())
             if self.inflation is None and rate < 0.8 and rows < 0.5 * float(info["level_rows"].mean()) + 20.0:
                 values["inflation"] = min(10.0, 1.5 * state.inflation)
+        if self.inflation is None and float(info["map_rows"].mean()) < map_budget(self.levels):
+            values["map_inflation"] = min(MAP_INFLATION, 2.0 * state.map_inflation)
         values["updates"] += 1.0
         return CrossedTuning(**values)
 
@@ -314,7 +328,11 @@ class CrossedPolicy(Policy):
         rest = 1.0 - state.independent
         kernel = CoefficientMove(state.independent, 0.6 * rest, math.exp(state.log_walk), state.inflation)
         return CrossedOptions(
-            kernel, self.map_share, math.exp(state.log_scale) * self.scales, math.exp(state.log_shift) * self.shifts
+            kernel,
+            self.map_share,
+            state.map_inflation,
+            math.exp(state.log_scale) * self.scales,
+            math.exp(state.log_shift) * self.shifts,
         )
 
     def blank(self, theta: np.ndarray) -> CrossedState:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes.models.group_effects import HierarchicalModel
+from tallbayes.proxies.centred_columns import add_means
 from tallbayes.proxies.crossed_tables import CrossedTables
 from tallbayes.schemes.level_replay import KINDS, DrawnState, Replayed, replay_one_factor, replay_several
 from tallbayes.target import Target
@@ -56,6 +57,7 @@ def _drawn(model: HierarchicalModel, target: Target, fit: Any, rng: np.random.Ge
     chains, draws, _ = fit.theta.shape
     c, t = int(rng.integers(chains)), int(rng.integers(draws))
     beta, levels, tables = fit.theta[c, t, : model.data.d].copy(), [], target.proxy
+    add_means(tables.surrogate, 1.0, beta)
     for k, factor in enumerate(model.factors):
         b = np.stack([fit.draws(f"{term}|{factor.name}")[c, t] for term in factor.terms], axis=1)
         if isinstance(tables, CrossedTables):

@@ -115,6 +115,16 @@ def upper_product(factor: np.ndarray, vector: np.ndarray, out: np.ndarray) -> No
 
 
 @inlinable
+def deviation_product(factor: np.ndarray, vector: np.ndarray, mean: np.ndarray, out: np.ndarray) -> None:
+    """out = L' (vector - mean)."""
+    q = vector.size
+    for a in range(q):
+        out[a] = 0.0
+        for b in range(a, q):
+            out[a] += factor[b, a] * (vector[b] - mean[b])
+
+
+@inlinable
 def inner_product(first: np.ndarray, second: np.ndarray) -> float:
     """Sum of products."""
     total = 0.0
@@ -130,6 +140,19 @@ def quadratic_form(matrix: np.ndarray, vector: np.ndarray) -> float:
     for a in range(vector.size):
         for b in range(vector.size):
             total += matrix[a, b] * vector[a] * vector[b]
+    return total
+
+
+@inlinable
+def quadratic_gap(
+    first: np.ndarray, second: np.ndarray, offset: np.ndarray, start: np.ndarray, offset_other: np.ndarray, end: np.ndarray
+) -> float:
+    """v' M v at M = `second`, v = offset_other + end, less that at M = `first`, v = offset + start."""
+    total = 0.0
+    for a in range(start.size):
+        for b in range(start.size):
+            total += second[a, b] * (offset_other[a] + end[a]) * (offset_other[b] + end[b])
+            total -= first[a, b] * (offset[a] + start[a]) * (offset[b] + start[b])
     return total
 
 
@@ -154,6 +177,8 @@ def surrogate_value(slope: np.ndarray, curvature: np.ndarray, third: np.ndarray,
 def whitened_skewness(factor: np.ndarray, third: np.ndarray, scratch: np.ndarray) -> float:
     """Root of the sum of squares of the cubic term in coordinates that whiten the fit; `scratch` is two q x q x q arrays."""
     q = factor.shape[0]
+    if q == 1:
+        return abs(third[0, 0, 0]) / (factor[0, 0] * factor[0, 0] * factor[0, 0])
     first, second = scratch[0], scratch[1]
     for a in range(q):
         for b in range(q):
@@ -191,8 +216,15 @@ def fit_mean(factor: np.ndarray, slope: np.ndarray, precision: np.ndarray, offse
 
 
 @inlinable
-def log_t_density(factor: np.ndarray, effect: np.ndarray, mean: np.ndarray, scratch: np.ndarray) -> float:
-    """Log density of the proposal."""
-    q = effect.size
-    upper_product(factor, effect - mean, scratch)
-    return -0.5 * (DEGREES + q) * math.log1p(inner_product(scratch, scratch) / (DEGREES * SPREAD * SPREAD))
+def log_t_ratio(factor: np.ndarray, mean: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
+    """Log density of the proposal at one effect less that at another."""
+    q, here, there = first.size, 0.0, 0.0
+    for a in range(q):
+        one, two = 0.0, 0.0
+        for b in range(a, q):
+            one += factor[b, a] * (first[b] - mean[b])
+            two += factor[b, a] * (second[b] - mean[b])
+        here += one * one
+        there += two * two
+    unit = 1.0 / (DEGREES * SPREAD * SPREAD)
+    return 0.5 * (DEGREES + q) * math.log((1.0 + there * unit) / (1.0 + here * unit))

@@ -34,6 +34,7 @@ from tallbayes.target import Target
 
 DEGREES, SPREAD = 5.0, 1.1  # of the t proposal
 SKEWED = 0.4  # |T| p^(-3/2) from which a level is read in full
+MAP_INFLATION = 64.0  # most by which rates of map moves are inflated
 SAFE = 0.3  # share of D that D - K.delta must keep to be used in a proposal
 
 
@@ -63,6 +64,12 @@ class RestOfLevels(NamedTuple):
     radius: float
     slope: np.ndarray
     curvature: np.ndarray
+    inflation: float = 1.0  # of the rates of map moves
+
+
+def map_budget(levels: int) -> float:
+    """Rows that map moves of a sweep may read, little beside what a sweep costs: their noise falls with the rate."""
+    return 20.0 + 0.02 * levels
 
 
 @generic
@@ -287,7 +294,7 @@ def _map_move(
         cumulative[g] = total
     if not accepts(rng, ratio):
         return MapMoved(False, 0)
-    ratio, read = map_residuals(form, rng, target, given.shift, given.radius, levels, ends, cumulative)
+    ratio, read = map_residuals(form, rng, target, given.shift, given.radius, given.inflation, levels, ends, cumulative)
     count_pairs(target.counters, read)
     if not accepts(rng, ratio):
         return MapMoved(False, read)
@@ -306,6 +313,7 @@ def map_residuals(
     target: Target,
     shift: np.ndarray,
     radius: float,
+    inflation: float,
     levels: np.ndarray,
     ends: np.ndarray,
     cumulative: np.ndarray,
@@ -324,7 +332,7 @@ def map_residuals(
                     ratio += effect_gap(rows, records[row_of(rows, position)], reference, centres[g], shift, before, after)
                 read += size
         previous = cumulative[g]
-    candidates = draw_count(rng, total) if total > 0.0 else 0
+    candidates = draw_count(rng, inflation * total) if total > 0.0 else 0
     for _ in range(candidates):
         g = find_level(cumulative, rng.random() * total)
         before, after = levels[g] - centres[g], ends[g]
@@ -332,5 +340,5 @@ def map_residuals(
         position, bound = draw_position(rng, shares, g, offsets[g], offsets[g + 1] - offsets[g], factors)
         i = row_of(rows, position)
         gap = effect_gap(rows, records[i], reference, centres[g], shift, before, after)
-        ratio += kept_ratio(rng, target.counters, i, shares.loads[position], gap, bound)
+        ratio += kept_ratio(rng, target.counters, i, shares.loads[position], gap, inflation * bound)
     return ratio, read + candidates

@@ -18,7 +18,7 @@ from tallbayes.engine.grouped_rows import add_effects, level_sums, row_of
 from tallbayes.engine.rounding import ALLOWANCE
 from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.proxies.crossed_tables import CrossedTables
-from tallbayes.schemes import crossed_coefficients, crossed_moves
+from tallbayes.schemes import crossed_coefficients, crossed_moves, factor_surrogates
 from tallbayes.schemes.coefficient_moves import effect_sizes, free_shift, linear_term, widened
 from tallbayes.schemes.crossed_moves import level_segment
 from tallbayes.schemes.crossed_rows import (
@@ -150,14 +150,15 @@ def _replay_crossed_level(
     out: np.ndarray,
 ) -> None:
     own, shares, exponential, parts = tables.factors[k], tables.shares, tables.exponential, np.empty(7)
-    moments, furthest = level_segment(own, g, before, after)
-    s = given.level_shifts[g]
+    moments, furthest = level_segment(own.stretch[g], before, after)
     for position in range(own.offsets[g], own.offsets[g + 1]):
         i = position if own.members.size == 0 else own.members[position]
-        gap = crossed_effect_gap(rows, i, k, tables.surrogate.reference, given.shift, effects, s, before, after)
-        rest = abs(other_effects(rows, rows.records[i], i, k, effects) - s)
+        known, rest = other_effects(rows, rows.records[i], i, k, own.broad, given.level_shift, effects)
+        gap = crossed_effect_gap(rows, i, k, tables.surrogate.reference, given.shift, effects, known, rest, before, after)
         a, curve, load, zeta = shares[i, 0], shares[i, 1], shares[i, 2], shares[i, 3 + k]
-        bound = row_effect_bound(exponential, tables.ratio, curve, load, a, zeta, given.radius, rest, abs(s), moments, furthest)
+        bound = row_effect_bound(
+            exponential, tables.ratio, curve, load, a, zeta, given.radius, abs(rest), abs(known), moments, furthest
+        )
         effect_products(exponential, curve, load, a, zeta, others_norm(shares, i, k, own.spread), parts)
         _count_thinned(gap, bound, factors, parts, curve + load, out)
 
@@ -184,12 +185,12 @@ def replay_one_factor(
     form: Any = OneEffect() if centres.shape[1] == 1 else ManyEffects()
     delta, before, after = np.empty(surrogate.free.size), np.empty(reference.size), np.empty(reference.size)
     free_shift(surrogate, here.beta, delta)
-    widened(surrogate.free, delta, before)
+    widened(surrogate, delta, before)
     out = np.zeros(3)
     if kind == "coefficients":
         other, linear = np.empty(delta.size), np.empty(delta.size)
         free_shift(surrogate, there.beta, other)
-        widened(surrogate.free, other, after)
+        widened(surrogate, other, after)
         linear_term(surrogate, levels, linear)
         known = _quadratic(surrogate.information, linear, other) - _quadratic(surrogate.information, linear, delta)
         sizes = np.empty(len(levels))
@@ -232,13 +233,13 @@ def replay_several(
     effects = np.concatenate([c.reshape(-1) for c in here.levels]) - rows.centres
     delta, before, after = np.empty(core.free.size), np.empty(core.reference.size), np.empty(core.reference.size)
     free_shift(core, here.beta, delta)
-    widened(core.free, delta, before)
+    widened(core, delta, before)
     out, start_levels = np.zeros(3), here.levels
     if kind == "coefficients":
-        means = crossed_moves.factor_means(tables, effects)
+        means = factor_surrogates.factor_means(tables, effects)
         other, linear, lead = np.empty(delta.size), np.empty(delta.size), tables.factors[tables.lead]
         free_shift(core, there.beta, other)
-        widened(core.free, other, after)
+        widened(core, other, after)
         crossed_coefficients.crossed_linear_term(tables, effects, means, linear)
         known = _quadratic(core.information, linear, other) - _quadratic(core.information, linear, delta)
         ends = np.array(_segment(core.inverse, delta, other))
@@ -248,7 +249,7 @@ def replay_several(
         exact = _log_likelihood(model, core.reference + after, start_levels)
         exact -= _log_likelihood(model, core.reference + before, start_levels)
         return Replayed(abs(known + out[0] - exact), out[1], _relative(out[2], rate), model.data.n)
-    given = crossed_moves.rest_of_factor(tables, k, effects, delta, before, whitened_radius(core.inverse, delta))
+    given = factor_surrogates.rest_of_factor(tables, k, effects, delta, before, whitened_radius(core.inverse, delta))
     moved, known, rate, one = here.levels[k].copy(), 0.0, 0.0, np.empty(7)
     chosen = range(len(moved)) if kind == "maps" else [g]
     for h in chosen:
@@ -256,7 +257,10 @@ def replay_several(
         moved[h] = there.levels[k][h]
         slope, curvature, third = given.slope[h], given.curvature[h], own.thirds[h]
         known += surrogate_value(slope, curvature, third, end) - surrogate_value(slope, curvature, third, start)
-        rate += crossed_moves.level_gap_rate(tables, own, h, given, start, end, one)
+        fixed = given.radius, given.rest, given.reach
+        rate += crossed_moves.level_gap_rate(
+            tables.exponential, tables.ratio, own.stretch[h], own.most[h], own.sums, h, *fixed, start, end, one
+        )[0]
         _replay_crossed_level(rows, tables, k, h, effects, given, start, end, one, out)
     ends_levels = [moved if m == k else c for m, c in enumerate(here.levels)]
     exact = _log_likelihood(model, core.reference + before, ends_levels)

@@ -17,14 +17,13 @@ from tallbayes.priors import prior_value
 from tallbayes.schemes.covariance_slice import covariance_prior
 from tallbayes.schemes.level_fits import (
     backward_solve,
+    deviation_product,
     fit_factor,
     fit_mean,
-    inner_product,
     level_precision,
-    log_t_density,
-    quadratic_form,
+    log_t_ratio,
+    quadratic_gap,
     surrogate_value,
-    upper_product,
     whitened_skewness,
 )
 from tallbayes.schemes.level_moves import (
@@ -74,12 +73,17 @@ def _level_surrogates(form: ManyEffects, surrogate: Any, delta: np.ndarray) -> t
 
 @level_factors.register(ManyEffects)
 def _level_factors(form: ManyEffects, shares: Any, stretch: Any, g: int, radius: float, before: Any, after: Any) -> Any:
-    q, most = before.size, shares.most
-    first, second = np.empty(q), np.empty(q)
-    upper_product(stretch[g], before, first)
-    upper_product(stretch[g], after, second)
-    ends = inner_product(first, first), inner_product(first, second), inner_product(second, second)
-    return effects_factors(shares.exponential, shares.ratio, radius, ends[0], ends[1], ends[2], most[g, 0], most[g, 1])
+    q, most, own = before.size, shares.most, stretch[g]
+    here, inner, there = 0.0, 0.0, 0.0
+    for a in range(q):
+        first, second = 0.0, 0.0
+        for b in range(a, q):
+            first += own[b, a] * before[b]
+            second += own[b, a] * after[b]
+        here += first * first
+        inner += first * second
+        there += second * second
+    return effects_factors(shares.exponential, shares.ratio, radius, here, inner, there, most[g, 0], most[g, 1])
 
 
 @start_levels.register(ManyEffects)
@@ -128,8 +132,8 @@ def _move_levels(
         for a in range(q):
             end[a] = mean[a] + spread * work[a]
         ratio = surrogate_value(slope, curvature, third, end) - surrogate_value(slope, curvature, third, start)
-        ratio -= 0.5 * (quadratic_form(precision, offset + end) - quadratic_form(precision, offset + start))
-        ratio += log_t_density(factor, start, mean, work) - log_t_density(factor, end, mean, work)
+        ratio -= 0.5 * quadratic_gap(precision, precision, offset, start, offset, end)
+        ratio += log_t_ratio(factor, mean, start, end)
         first = offsets[g]
         size = offsets[g + 1] - first
         factors = level_factors(form, shares, stretch, g, given.radius, start, end)
@@ -179,6 +183,7 @@ def _map_move(
     here, there, scratch = np.empty((q, q)), np.empty((q, q)), np.empty((q, q))
     factor, factor_other = np.empty((q, q)), np.empty((q, q))
     first, second, mean, mean_other, work = np.empty(q), np.empty(q), np.empty(q), np.empty(q), np.empty(q)
+    start = np.empty(q)
     half, half_other = level_precision(log_sd, partial, here), level_precision(other_sd, other_partial, there)
     ratio = prior_value(target.prior, other) - prior_value(target.prior, beta)
     ratio += covariance_prior(prior.scales, prior.eta, other_sd, other_partial)
@@ -194,21 +199,22 @@ def _map_move(
             second[a] = centres[g, a] - prior_mean(carriers, carried, other, g, a)
         fit_mean(factor, slope, here, first, mean)
         fit_mean(factor_other, slope, there, second, mean_other)
-        start = levels[g] - centres[g]
-        upper_product(factor, start - mean, work)
+        for a in range(q):
+            start[a] = levels[g, a] - centres[g, a]
+        deviation_product(factor, start, mean, work)
         backward_solve(factor_other, work)
         end = ends[g]
         for a in range(q):
             end[a] = mean_other[a] + work[a]
             ratio += math.log(factor[a, a] / factor_other[a, a])
         ratio += surrogate_value(slope, curvature, thirds[g], end) - surrogate_value(slope, curvature, thirds[g], start)
-        ratio -= 0.5 * (quadratic_form(there, second + end) - quadratic_form(here, first + start))
+        ratio -= 0.5 * quadratic_gap(here, there, first, start, second, end)
         rate = level_rate(shares.sums, g, level_factors(form, shares, stretch, g, given.radius, start, end))
         total += rate if rate < offsets[g + 1] - offsets[g] else 0.0
         cumulative[g] = total
     if not accepts(rng, ratio):
         return MapMoved(False, 0)
-    ratio, read = map_residuals(form, rng, target, given.shift, given.radius, levels, ends, cumulative)
+    ratio, read = map_residuals(form, rng, target, given.shift, given.radius, given.inflation, levels, ends, cumulative)
     count_pairs(target.counters, read)
     if not accepts(rng, ratio):
         return MapMoved(False, read)
