@@ -159,10 +159,9 @@ def measured(python: str, tool: str, name: str, limit: float) -> dict[str, Any]:
     seconds = time.perf_counter() - begun
     assert process.stdout is not None
     print(process.stdout.read(), flush=True)
-    if status != 0 and not stopped:
-        raise SystemExit(f"{tool} on {name} failed")
+    failed = status != 0 and not stopped
     return {
-        "seconds": f"more than {limit:g}" if stopped else seconds,
+        "seconds": f"more than {limit:g}" if stopped else "failed" if failed else seconds,
         "processor seconds": "" if stopped else usage.ru_utime + usage.ru_stime,
         "peak memory (GiB)": usage.ru_maxrss / 1024**2,
     }
