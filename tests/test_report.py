@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 
+import matplotlib.image
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +19,7 @@ from tallbayes.results.report import page, warnings_of
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 NASTY = '<script>alert("x")</script>&'
-CHROMIUM = shutil.which("chromium")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
 
 
 class Checker(HTMLParser):
@@ -172,22 +173,40 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     assert run_main(monkeypatch, capsys, "predict", fit)[0] == 2
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not on PATH")
-@pytest.mark.parametrize("width", [1000, 500])  # the narrowest window that chromium opens
-def test_a_browser_shows_it(good, tmp_path, width):
-    """The plots have a size, and nothing but tables and plots, which scroll on their own, is wider than the window."""
+PROBE = """<script>addEventListener('load', () => parent.postMessage([[...document.images].every(i => i.naturalWidth > 100),
+document.documentElement.scrollWidth <= innerWidth, innerWidth, matchMedia('(prefers-color-scheme: dark)').matches].join(' '), '*'))
+</script></body>"""
+FRAME = """<!doctype html><body style="margin:0"><iframe src="report.html" style="border:0;width:{width}px;height:1200px"></iframe>
+<script>addEventListener('message', event => {{ document.title = event.data }})</script></body>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is on PATH")
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [(1000, False), (390, True), *(pytest.param(w, d, marks=pytest.mark.slow) for w, d in ((1000, True), (390, False)))],
+)
+def test_a_browser_shows_it(good, tmp_path, width, dark):
+    """On a desktop and on a phone, light and dark: plots have a size, and nothing but tables and plots, which scroll, is too wide.
+
+    A frame has the width of the screen, because the window of a browser cannot be as narrow as a phone.
+    """
     path = good.report(tmp_path / "report.html")
-    probe = (
-        "<script>addEventListener('load', () => { document.title = 'seen ' + "
-        "[...document.images].every(i => i.naturalWidth > 100)"
-        " + ' ' + (document.documentElement.scrollWidth <= innerWidth) })</script></body>"
-    )
-    path.write_text(path.read_text().replace("</body>", probe))
+    path.write_text(path.read_text().replace("</body>", PROBE))
+    frame, picture = tmp_path / "frame.html", tmp_path / "page.png"
+    frame.write_text(FRAME.format(width=width))
     off = ("gpu", "quic", "background-networking", "component-update", "sync", "dev-shm-usage")
-    flags = ("--headless", "--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in off))
-    picture = tmp_path / "page.png"
-    common = [CHROMIUM, *flags, f"--user-data-dir={tmp_path / 'user'}", f"--window-size={width},1200"]
-    dumped = subprocess.run([*common, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=120, check=True)
-    assert re.search(r"<title>(.*?)</title>", dumped.stdout)[1] == "seen true true"
-    subprocess.run([*common, f"--screenshot={picture}", path.as_uri()], capture_output=True, timeout=120, check=True)
-    assert picture.stat().st_size > 20_000
+    flags = (
+        "--headless",
+        "--no-sandbox",
+        "--no-first-run",
+        *(f"--disable-{name}" for name in off),
+        "--virtual-time-budget=5000",
+    )
+    flags += ("--force-dark-mode",) if dark else ()
+    common = [CHROMIUM, *flags, f"--user-data-dir={tmp_path / 'user'}", f"--window-size={max(width, 500)},1200"]
+    dumped = subprocess.run([*common, "--dump-dom", frame.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    assert re.search(r"<title>(.*?)</title>", dumped.stdout)[1] == f"true true {width} {str(dark).lower()}"
+    subprocess.run([*common, f"--screenshot={picture}", frame.as_uri()], capture_output=True, timeout=120, check=True)
+    pixels = matplotlib.image.imread(picture)[:, :width, :3]
+    brightness = np.median(pixels[:, :8].mean(-1))  # of the margin: plots are light
+    assert pixels.std() > 0.05 and (brightness < 0.3 if dark else brightness > 0.8)

@@ -179,7 +179,7 @@ def test_max_seconds_returns_the_draws_so_far(medium, reference):
 
 
 def test_max_seconds_before_the_first_draw_names_the_remedy(medium):
-    with pytest.raises(tb.OptionError, match=r"time limit.*Allow more time.*resume"):
+    with pytest.raises(tb.OptionError, match=r"(?i)time limit.*allow more time.*resume"):
         sample(medium, warmup=10_000_000, max_seconds=0.01)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import warnings
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tallbayes.cli.arguments import Constant, Expression, FamilyName, FamilyOption, Mean, Sigma, Support, family_of, prior_of
+from tallbayes.cli.output import continuation, end_run, show
 from tallbayes.cli.store_commands import stores
 
 app = typer.Typer(
@@ -118,8 +118,8 @@ def fit(
         checkpoint=checkpoint,
         progress=not quiet,
     )
-    _show(result, out, plots, as_json)
-    _end(result, checkpoint)
+    show(result, out, plots, as_json)
+    end_run(result, checkpoint)
 
 
 @app.command()
@@ -182,8 +182,8 @@ def shards(
         checkpoint=checkpoint,
         progress=not quiet,
     )
-    _show(result, out, plots, as_json)
-    _end(result, None)
+    show(result, out, plots, as_json)
+    end_run(result, None)
 
 
 @app.command()
@@ -199,8 +199,8 @@ def resume(
     from tallbayes import api
 
     result = api.resume(folder, draws=draws, progress=not quiet)
-    _show(result, out, plots, as_json)
-    _end(result, folder)
+    show(result, out, plots, as_json)
+    end_run(result, folder)
 
 
 @app.command()
@@ -210,7 +210,7 @@ def summary(
     """Print the posterior of a saved fit."""
     from tallbayes.results import load
 
-    _show(load(path), None, plots, as_json)
+    show(load(path), None, plots, as_json)
 
 
 @app.command()
@@ -333,51 +333,6 @@ def demo(
     run(folder, rows, seed, not quiet)
 
 
-def _show(result: Any, out: Path | None, plots: Path | None, as_json: bool) -> None:
-    from tallbayes.results.report import warnings_of
-
-    table = result.summary()
-    if as_json:
-        rows = json.loads(table.to_json(orient="index"))
-        facts = {"status": result.status, "guarantee": str(result.guarantee), "why": result.why}
-        facts["warnings"] = warnings_of(result)
-        print(json.dumps({**facts, "cost": _strict(result.cost()), "summary": rows}, indent=1, allow_nan=False))
-    else:
-        print(table)
-        if result.why.startswith("auto chose"):
-            print(result.why)
-    if plots is not None:
-        plots.mkdir(parents=True, exist_ok=True)
-        for kind in ("forest", "trace", "marginals", "cost"):
-            result.plot(kind, plots / f"{kind}.png")
-    if out is not None:
-        saved = result.save(out)
-        if not as_json:
-            print(f"saved to {saved}")
-
-
-def _end(result: Any, checkpoint: Path | None) -> None:
-    """Say on standard error that a run was stopped, and how to continue it; Ctrl-C gives exit code 130."""
-    from tallbayes.errors import StoppedError
-
-    if result.status == "interrupted":
-        message = "interrupted; the result has the draws up to then."
-        raise StoppedError(message, result.status, None if checkpoint is None else str(checkpoint))
-    if result.status == "time limit" and checkpoint is not None:
-        print(_continuation(checkpoint), file=sys.stderr)
-
-
-def _continuation(folder: Path | str) -> str:
-    return f"continue the run with: tallbayes resume {folder}"
-
-
-def _strict(value: Any) -> Any:
-    """The value with null for NaN and infinity, which JSON does not have."""
-    if isinstance(value, dict):
-        return {k: _strict(v) for k, v in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _warn(message: Warning | str, category: type[Warning], *where: Any, **line: Any) -> None:
     """A warning in one line, without the place in our code that gave it."""
     print(f"tallbayes: warning: {message}", file=sys.stderr)
@@ -393,7 +348,7 @@ def main() -> None:
     except StoppedError as error:
         print(f"tallbayes: {error}", file=sys.stderr)
         if error.folder is not None:
-            print(_continuation(error.folder), file=sys.stderr)
+            print(continuation(error.folder), file=sys.stderr)
         sys.exit(130 if error.status == "interrupted" else 1)
     except (TallbayesError, OSError) as error:  # of the system: a full disk, a folder that may not be written
         print(f"tallbayes: {error}", file=sys.stderr)
