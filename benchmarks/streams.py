@@ -1,7 +1,6 @@
 """Rows that live elsewhere, and rows that arrive later: streams on a Dask cluster beside a packed store and consensus shards.
 
-    python -m benchmarks.streams [--rows 10000000] [--partitions 20] [--batches 100] [--streams-only] [--folder DIR] [--write]
-        [streams update]
+    python -m benchmarks.streams [--rows 10000000] [--partitions 20] [--batches 100] [--folder DIR] [--write] [streams update]
 
 The cluster is `LocalCluster(processes=True, n_workers=2)` on this machine. Partitions are Parquet files of float32, generated one by
 one and kept for the next run. Workers are killed in a pass, in the one that draws rows and in a refill; the draws must be the same.
@@ -102,7 +101,7 @@ def measured(name: str, run: Any, client: Any, lines: list[dict[str, Any]]) -> A
     return fit
 
 
-def streams(folder: Path, rows: int, count: int, write: bool, shards: bool) -> None:
+def streams(folder: Path, rows: int, count: int, write: bool) -> None:
     """Streams with and without a cluster, killed workers, the packed store and consensus shards."""
     lines: list[dict[str, Any]] = []
     stores = folder / "stores"
@@ -125,11 +124,10 @@ def streams(folder: Path, rows: int, count: int, write: bool, shards: bool) -> N
                 name = "streams in smaller blocks, a worker killed in a refill"
                 measured(name, lambda: _streamed(parts, client, 0.25), client, lines)
             same &= len(killed) == 1
-        if shards:
-            with workers() as client:
-                measured(f"consensus of {count} shards, 2 workers", lambda: sharded(parts, client), client, lines)
-            alone = measured("streams, one partition at a time here", lambda: _streamed(parts, None, None), None, lines)
-            same &= bool((alone.theta == plain.theta).all())
+        with workers() as client:
+            measured(f"consensus of {count} shards, 2 workers", lambda: sharded(parts, client), client, lines)
+        alone = measured("streams, one partition at a time here", lambda: _streamed(parts, None, None), None, lines)
+        same &= bool((alone.theta == plain.theta).all())
         local = measured("packed store here", lambda: packed(parts, stores), None, lines)
         exact = measured("packed store, four times the draws", lambda: packed(parts, stores, 4), None, lines)
     assert same, "the draws depend on the workers"
@@ -144,7 +142,7 @@ def streams(folder: Path, rows: int, count: int, write: bool, shards: bool) -> N
         f"{4.0 / np.sqrt(np.nanmin(local.ess)):.2f} would be much. Memory: largest resident size, in which files that are mapped count "
         "as long as they are cached. The draws of the stream runs with the same blocks are the same, bit for bit."
     )
-    show("Rows that live elsewhere", lines, note, ("streams" if shards else "streams-large") if write else None)
+    show("Rows that live elsewhere", lines, note, "streams" if write else None)
 
 
 @contextmanager
@@ -266,11 +264,10 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=100)
     parser.add_argument("--size", type=int, default=100_000)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "tallbayes-streams")
-    parser.add_argument("--streams-only", action="store_true", help="neither shards nor this machine alone: for n = 1e8")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     if "streams" in given.parts:
-        streams(given.folder, given.rows, given.partitions, given.write, not given.streams_only)
+        streams(given.folder, given.rows, given.partitions, given.write)
     if "update" in given.parts:
         update(given.batches, given.size, given.write)
 

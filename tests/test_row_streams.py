@@ -26,14 +26,15 @@ from tallbayes.bounds.tables import rate_count, total_rate
 from tallbayes.diagnostics.subsample_pilot import SubsamplePilot
 from tallbayes.engine import passes
 from tallbayes.engine.random_rows import UniformRows
-from tallbayes.errors import DataError, ModelError, OptionError
+from tallbayes.errors import DataError, ModelError, OptionError, StoreError
 from tallbayes.remote import partition_passes, pilot_rows, pool, supply
 from tallbayes.remote.response_values import join_values, response_values
-from tallbayes.remote.row_weights import Request, weigh
+from tallbayes.remote.row_weights import Request, Weighting, weigh
 from tallbayes.remote.supply import StreamSupply, open_streams
 from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import HMCECS, SGHMC, SGLD, SGNHT, ExactMinibatch, ZigZag
-from tallbayes.schemes.minibatch_gradient import make_controls, minibatch_gradients
+from tallbayes.schemes import stochastic_gradient
+from tallbayes.schemes.minibatch_gradient import Noise, make_controls, minibatch_gradients
 from tallbayes.schemes.poisson_minibatch import SMH, thin
 from tallbayes.shards import Partitions
 from tallbayes.target import SIZE
@@ -315,19 +316,19 @@ def test_decisions_on_all_rows_are_passes(parts, small, monkeypatch):
 
 # A chain that is run in chunks, with streams that are refilled all the time, beside the same chain on all of its rows at once.
 
-SAMPLERS = {
-    "exact-minibatch": ExactMinibatch(bound="T9"),
-    "zigzag": ZigZag(bound="T9", interval=1.0),
-    "hmc-ecs": HMCECS(subsample=30, blocks=5),
-    "sgld": SGLD(subsample=6),
-    "sghmc": SGHMC(subsample=4, steps=2, step=0.1),
-    "sgnht": SGNHT(subsample=4, step=0.1),
+SAMPLERS = {  # with the rows of a block, and the draws
+    "exact-minibatch": (ExactMinibatch(bound="T9"), 2, 600),
+    "zigzag": (ZigZag(bound="T9", interval=1.0), 2, 300),
+    "hmc-ecs": (HMCECS(subsample=30, blocks=5), 7, 30),
+    "sgld": (SGLD(subsample=6, step=0.1), 7, 30),
+    "sghmc": (SGHMC(subsample=4, steps=2, step=0.1), 7, 30),
+    "sgnht": (SGNHT(subsample=4, step=0.1), 7, 30),
 }
 
 
 def reused(source, wanted):
     """The mutant: every block has the rows of the first."""
-    FETCH(source, [(chain, stream, 0) for chain, stream, _ in wanted])
+    FETCH(source, list(dict.fromkeys((chain, stream, 0) for chain, stream, _ in wanted)))
     for chain, stream, block in wanted:
         source.held[chain, stream][block] = source.held[chain, stream][0]
 
@@ -344,19 +345,26 @@ def forgotten(source, number, using, position):
 FETCH, KEEP = StreamSupply._fetch, StreamSupply._keep
 
 
-def chain_in_chunks(parts, sampler, chunks, ahead=0, blocks=7):
-    """Draws of an interpreted chain, in chunks, with so many blocks sent before it starts; and its supply."""
+def chain_in_chunks(parts, sampler, blocks, chunks, ahead=0, resumed=0):
+    """Draws of an interpreted chain, in chunks, with so many blocks sent before it starts; and its supply.
+
+    From chunk `resumed` on it has new streams and what a checkpoint keeps: state, random numbers and counters.
+    """
     setup = sampler.setup(parts.model, parts.find_mode(progress=False), 5, False)
     description = {"warmup": 0, "draws": sum(chunks), "thin": 1, "seed": 5, "chains": 1}
     description["blocks"] = np.where(parts.stream_sums[1].sum(0) > 0, blocks, 0).tolist()
-    setup = open_streams(setup, description)
+    plain, setup = setup, open_streams(setup, description)
     source = setup.supply
     if ahead:
         source._fetch([(0, int(s), b) for s in np.flatnonzero(source.sizes) for b in range(ahead)])
     rng, target = np.random.default_rng(2), setup.target(0)
     options, state = setup.policy.options(setup.policy.begin(), True), setup.policy.blank(np.array([0.2, 0.4]))
     draws, fresh = [], True
-    for count in chunks:
+    for number, count in enumerate(chunks):
+        if resumed and number == resumed:
+            setup, counters = open_streams(plain, description), target.counters
+            target = setup.target(0)
+            target.counters[:] = counters
         theta, info = np.empty((count, 2)), np.zeros((count, len(sampler.columns)))
         state, made, target = setup.advance(0, rng, target, options, state, fresh, theta, info, 1)
         assert made == count
@@ -368,20 +376,23 @@ def chain_in_chunks(parts, sampler, chunks, ahead=0, blocks=7):
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_refilled_streams_are_one_long_stream(parts, name, monkeypatch):
     monkeypatch.setattr(supply, "advance", supply.advance.py_func)
-    sampler = SAMPLERS[name]
-    whole, source, spent = chain_in_chunks(parts, sampler, [30], ahead=120)
-    assert source.notes["passes"] == 1 and spent.max() > 20  # several blocks
-    pieces, refilled, also = chain_in_chunks(parts, sampler, [1, 4, 2, 8, 15])
+    monkeypatch.setattr(stochastic_gradient, "measure_noise", lambda *given: Noise(np.ones(2), np.eye(2), np.ones(1)))
+    sampler, size, draws = SAMPLERS[name]
+    chunks = (draws * np.array([0.1, 0.2, 0.1, 0.3, 0.3])).round().astype(int).tolist()
+    whole, source, spent = chain_in_chunks(parts, sampler, size, [draws], ahead=150)
+    assert source.notes["passes"] == 1 and spent.max() > 5 * size
+    pieces, refilled, also = chain_in_chunks(parts, sampler, size, chunks)
     assert refilled.notes["passes"] > 2
     np.testing.assert_array_equal(whole, pieces)
     np.testing.assert_array_equal(spent, also)
+    np.testing.assert_array_equal(whole, chain_in_chunks(parts, sampler, size, chunks, resumed=3)[0])
     with monkeypatch.context() as mutant:
         mutant.setattr(StreamSupply, "_fetch", reused)
-        assert (chain_in_chunks(parts, sampler, [1, 4, 2, 8, 15])[0] != whole).any()
+        assert (chain_in_chunks(parts, sampler, size, chunks)[0] != whole).any()
     if name == "hmc-ecs":
         assert refilled.kept[0][0].size > 0
         monkeypatch.setattr(StreamSupply, "_keep", forgotten)
-        assert (chain_in_chunks(parts, sampler, [1, 4, 2, 8, 15])[0] != whole).any()
+        assert (chain_in_chunks(parts, sampler, size, chunks)[0] != whole).any()
 
 
 def test_rows_that_stand_for_all_are_weighted_by_their_draws(parts, monkeypatch):
@@ -496,6 +507,9 @@ def test_a_resumed_run_goes_on_in_its_streams(folder, tmp_path):
     stepwise = tb.resume(tmp_path / "copy", rows, draws=900, progress=False)
     np.testing.assert_array_equal(longer.theta[:, :300], first.theta)
     np.testing.assert_array_equal(longer.theta, stepwise.theta)
+    order = [str(folder / f"{k}.parquet") for k in (2, 0, 3)]  # other streams: those of the same files in another order
+    with pytest.raises(StoreError, match="these are not the rows of the run"):
+        tb.resume(tmp_path / "copy", Partitions.open(order, "y ~ x1 + x2"), draws=1000, progress=False)
 
 
 def two_samples(first, second):
@@ -594,6 +608,10 @@ def test_a_partition_that_changes_under_the_fit_is_refused(tmp_path):
     pq.write_table(pa.table({"y": y, "x1": X[:, 1], "x2": X[:, 2]}), tmp_path / "rows" / "1.parquet")
     with pytest.raises(DataError, match=r"partition 1: .*1\.parquet has changed since it was opened"):
         rows.total_value(np.zeros(3))
+    with pytest.raises(DataError, match=r"has changed since it was opened"):
+        StreamSupply(
+            rows, Weighting("uniform", np.zeros(3), np.eye(3)), np.array([[200.0], [100.0]]), np.array([50]), 1, 1
+        ).block(0, 0, 0)
     assert Partitions.open(str(tmp_path / "rows"), "y ~ x1 + x2").total_value(np.zeros(3)) == pytest.approx(before)
     (tmp_path / "rows" / "1.parquet").unlink()
     with pytest.raises(DataError, match="does not exist"):

@@ -27,11 +27,14 @@ _most = 0
 
 @contextmanager
 def partition(handle: Any, plan: dict[str, Any], dtype: str, fingerprint: str | None = None) -> Iterator[Dataset]:
-    """The rows of a partition, while the process works on no other; refused if they are not those of the fingerprint."""
+    """The rows of a partition, while the process works on no other; refused if they are not those of the fingerprint.
+
+    Without a fingerprint they are read anew: the time of a file behind an address is not known, so it may have changed unseen.
+    """
     global _kept, _most
     key = (tuple(map(_stamp, handle)) if is_files(handle) else (), repr(plan), dtype)
     with _lock:
-        if _kept is None or not key[0] or _kept[0] != key:
+        if _kept is None or not key[0] or _kept[0] != key or _kept[1].fingerprint != fingerprint:
             _kept = None
             data = read_partition(handle, plan, dtype)
             if fingerprint is not None and data.fingerprint != fingerprint:

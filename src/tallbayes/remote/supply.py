@@ -125,9 +125,7 @@ class StreamSupply:
         self.versions = dict.fromkeys(range(chains), 0)
         self.positions: dict[int, np.ndarray] = {}
         self.built: dict[int, int] = {}
-        self.kept: dict[
-            int, tuple[np.ndarray, np.ndarray]
-        ] = {}  # rows before its blocks that a chain is using: numbers, records
+        self.kept: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # numbers and records of older rows that a chain uses
         self.notes: dict[str, Any] = {"rows": 0, "bytes": 0, "passes": 0, "full_reads": 0, "evals": 0}
         self._lock, self._pass = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(1)
@@ -136,7 +134,7 @@ class StreamSupply:
     def target(self, model: Model, proxy: Any, number: int) -> Target:
         """A target without rows yet. Positions of the streams follow the counters, so that checkpoints keep them."""
         counters = np.zeros(SIZE + self.sizes.size, np.int64)
-        self.positions.setdefault(number, counters[SIZE:])
+        self.positions[number] = counters[SIZE:]
         dim, n = model.dim, model.data.n
         records = packed.empty(1, model.data.d, np.dtype(self.partitions.spec.dtype))
         known, asked = np.empty((0, dim + 1)), np.zeros(1 + QUESTIONS * dim)
@@ -188,10 +186,9 @@ class StreamSupply:
             records[:, : d + 3] = np.concatenate([p[0] for p in parts])
             weight[:] = np.concatenate([p[1] for p in parts])
         reservoir = Reservoir(weight, base, first, last, position)
-        held = (
-            np.concatenate(numbers) if parts and isinstance(_source(target.proxy), StreamedNumbers) else np.zeros(1, np.int64)
-        )
-        rows = target.rows._replace(inner=target.rows.inner._replace(records=records), numbers=held)
+        rows = target.rows._replace(inner=target.rows.inner._replace(records=records))
+        if parts and isinstance(_source(target.proxy), StreamedNumbers):
+            rows = rows._replace(numbers=np.concatenate(numbers))
         return target._replace(rows=rows, proxy=_with_reservoir(target.proxy, reservoir))
 
     def _before(self, using: np.ndarray, position: np.ndarray) -> np.ndarray:

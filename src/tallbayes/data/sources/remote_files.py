@@ -49,7 +49,7 @@ def open_filesystem(address: str) -> tuple[Any, str]:
         return fs.PyFileSystem(fs.FSSpecHandler(system)), path
     except ImportError as error:
         raise DataError(
-            f"{address}: reading {protocol}:// needs fsspec and its part for it ({error}); pip install fsspec."
+            f"{address}: reading {protocol}:// needs fsspec and its part for it ({error}); pip install 'tallbayes[remote]'."
         ) from None
     except (pa.ArrowException, ValueError, OSError) as error:
         raise DataError(f"{address}: no filesystem for this address ({error}).") from error
@@ -130,10 +130,8 @@ def try_again(work: Callable[[], Result], address: str) -> Result:
         except pa.ArrowInvalid as error:
             raise DataError(f"{address} is not a readable Parquet file ({error}).") from error
         except Exception as error:
-            connection = (
-                isinstance(error, OSError) or type(error).__module__.partition(".")[0] == "aiohttp"
-            )  # of fsspec's https://
-            if isinstance(error, DataError) or not connection:
+            web = type(error).__module__.partition(".")[0] == "aiohttp"  # of fsspec's https://
+            if isinstance(error, DataError) or not (web or isinstance(error, OSError)):
                 raise
             if number == TRIES - 1:
                 raise DataError(f"{address} could not be read in {TRIES} tries: {error}.") from error
