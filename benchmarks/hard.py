@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
     truth: int | None = None  # its draws; None: by `AFFORDABLE`
 
 
-PLANS = {"many-columns": Plan(100, 100, 0.8, 250), "separation": Plan(300, 300)}
+PLANS = {"rare-events": Plan(150, 100), "many-columns": Plan(100, 100, 0.8, 250), "separation": Plan(300, 300)}
 
 
 class Truth(NamedTuple):
@@ -250,7 +250,7 @@ def numpyro(model: tb.models.Model, mode: Any, draws: int, warmup: int) -> tuple
     return mode.reference + white @ mode.factor.T, {"evals": evals, "seconds": seconds}
 
 
-def rows_of(name: str, draws: int) -> list[dict[str, Any]]:
+def rows_of(name: str, draws: int) -> Iterator[dict[str, Any]]:
     """The Laplace fit, NUTS of NumPyro and of this package, and `auto` on one problem."""
     model, plan = PROBLEMS[name](), PLANS.get(name, Plan())
     mode = tb.find_mode(model, progress=False, tolerance=1e-3)
@@ -265,40 +265,35 @@ def rows_of(name: str, draws: int) -> list[dict[str, Any]]:
         normal = weighted(scale(laplace.draw(np.random.default_rng(0), 100_000)), np.ones(100_000), "")
     else:
         normal = Truth(laplace.mean, laplace.sd, laplace.mean + np.array([[-2.3263], [2.3263]]) * laplace.sd, "")
-    rows = [{**head, "sampler": "Laplace fit", **errors(truth, normal)}]
+    yield {**head, "sampler": "Laplace fit", **errors(truth, normal)}
     on_all = plan.draws or int(np.clip(BUDGET / (model.data.n * 60), 200, draws))
     if model.linear:
         theta, spent = numpyro(model, mode, on_all, plan.warmup)
         sizes = effective_sizes(theta[None])
-        rows.append(
-            {
-                **head,
-                "sampler": "NumPyro NUTS",
-                **errors(truth, weighted(scale(theta), np.ones(len(theta)), "")),
-                "R-hat": float(r_hats(theta[None]).max()),
-                "min ESS": float(sizes.min()),
-                "evaluations per effective draw": spent["evals"] / float(sizes.min()),
-                "ESS/s": float(sizes.min()) / spent["seconds"],
-            }
-        )
+        yield {
+            **head,
+            "sampler": "NumPyro NUTS",
+            **errors(truth, weighted(scale(theta), np.ones(len(theta)), "")),
+            "R-hat": float(r_hats(theta[None]).max()),
+            "min ESS": float(sizes.min()),
+            "evaluations per effective draw": spent["evals"] / float(sizes.min()),
+            "ESS/s": float(sizes.min()) / spent["seconds"],
+        }
     for label in ("nuts", "auto"):
         tb.sample(model, label, draws=5, warmup=0, chains=1, seed=1, mode=mode, progress=False)  # compile
         length, warmup = (on_all, plan.warmup) if label == "nuts" else (draws, 500)
         fit = tb.sample(model, label, draws=length, warmup=warmup, chains=4, seed=1, mode=mode, progress=False)
         theta, cost = fit.theta.reshape(-1, model.dim), fit.cost()
-        rows.append(
-            {
-                **head,
-                "sampler": label if label == "nuts" else f"auto: {fit.meta['sampler_name']}",
-                **errors(truth, weighted(scale(theta), np.ones(len(theta)), "")),
-                "R-hat": float(fit.r_hat.max()),
-                "min ESS": cost["ess_min"],
-                "evaluations per effective draw": cost["evals_per_ess"],
-                "ESS/s": cost["ess_min"] / fit.seconds["draws"],
-                "warnings": len(fit.meta["warnings"]),
-            }
-        )
-    return rows
+        yield {
+            **head,
+            "sampler": label if label == "nuts" else f"auto: {fit.meta['sampler_name']}",
+            **errors(truth, weighted(scale(theta), np.ones(len(theta)), "")),
+            "R-hat": float(fit.r_hat.max()),
+            "min ESS": cost["ess_min"],
+            "evaluations per effective draw": cost["evals_per_ess"],
+            "ESS/s": cost["ess_min"] / fit.seconds["draws"],
+            "warnings": len(fit.meta["warnings"]),
+        }
 
 
 def kept(done: set[str]) -> list[dict[str, Any]]:
@@ -320,9 +315,9 @@ def main() -> None:
     rows = []
     warnings.simplefilter("ignore", tb.TallbayesWarning)  # counted in the table
     for name in options.names or PROBLEMS:
-        rows += rows_of(name, options.draws)
-        for row in [row for row in rows if row["problem"] == name]:
+        for row in rows_of(name, options.draws):
             print(row, flush=True)
+            rows.append(row)
     note = (
         "Errors in posterior standard deviations, the largest over coefficients; they include the Monte Carlo error of the effective "
         f"sizes shown. `auto`: four chains of {options.draws:,} draws. ESS/s: after warm-up, per second of one core."

@@ -157,7 +157,7 @@ def compare(
         more = {"levels": LEVELS, "warmup": warmup, "draws": 2000, "seconds": seconds, "fewest": 20}
         write_task(folder, named, "logistic", formula, columns, ["g"], **more)
         for tool in tools:
-            answer = answer_of(tool, folder, interpreter, 3.0 * seconds + 120.0)
+            answer = answer_of(tool, folder, interpreter, 2.0 * seconds + 120.0)
             if reason := answer.get("missing") or answer.get("failed"):
                 absent.append(f"{LABELS[tool]} ({reason.strip().splitlines()[-1]})")
                 print(absent[-1], flush=True)

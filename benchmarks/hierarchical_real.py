@@ -102,13 +102,19 @@ def measure(name: str, real: Real, draws: int) -> tuple[dict[str, Any], tb.Fit]:
     return row, fit
 
 
+def parameter(fit: tb.Fit, name: str) -> np.ndarray:
+    """Draws of a parameter; the residual standard deviation is drawn as its logarithm."""
+    names = list(fit.names)
+    return fit.theta[:, :, names.index(name)] if name in names else np.exp(fit.theta[:, :, names.index(f"log_{name}")])
+
+
 def estimates(
     real: Real, fit: tb.Fit, seconds: float, interpreter: str, limit: float, tools: list[str]
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Standard deviations of factors: the posterior beside the estimates of other tools."""
     names = [f"1|{factor}_sigma" for factor in real.factors]
     names += ["sigma"] if real.family == "gaussian" else []
-    drawn = {name: fit.theta[:, :, list(fit.names).index(name)] for name in names}
+    drawn = {name: parameter(fit, name) for name in names}
     table = [{"tool": "tallbayes", **{name: f"{v.mean():.4f} ± {v.std():.4f}" for name, v in drawn.items()}}]
     absent = []
     table[0]["seconds"] = seconds
@@ -152,7 +158,6 @@ def example(name: str, interpreter: str) -> list[dict[str, Any]]:
         groups = {f: (levels[f], terms) if len(terms) > 1 else levels[f] for f, terms in factors.items()}
         data = tb.Dataset.from_arrays(X, y, columns=list(columns), groups=groups)
         fit = tb.sample(tb.models.gaussian(data, tb.priors.normal(1000.0)), "minibatch-gibbs", 5000, 1000, 4, 1, progress=False)
-        flat = fit.theta.reshape(-1, len(fit.names))
         write_task(
             folder, {**columns, "y": y, **levels}, "gaussian", formula, list(columns), list(factors), slopes=list(columns)
         )
@@ -170,18 +175,17 @@ def example(name: str, interpreter: str) -> list[dict[str, Any]]:
         keys = [*columns, *(f"{t}|{factor}_sigma" for t in factors[factor]), "sigma"]
         other = dict(zip(keys, [*found["statsmodels"]["beta"], *found["statsmodels"]["sds"]], strict=True))
     rows = []
-    for j, parameter in enumerate(fit.names):
-        draws = flat[:, j]
+    for key in ["sigma" if own == "log_sigma" else own for own in fit.names]:
+        draws = parameter(fit, key)
         mid = np.quantile(draws, [0.05, 0.95])
-        key = parameter if parameter in where_is else parameter.split("[")[0]
         rows.append(
             {
                 "data": name,
-                "parameter": parameter,
+                "parameter": key,
                 "posterior mean": f"{draws.mean():.3f}",
                 "sd": f"{draws.std():.3f}",
                 "5 % to 95 %": f"{mid[0]:.3f} to {mid[1]:.3f}",
-                "REML, lme4": f"{where_is[key]:.3f}" if key in where_is else "",
+                "REML, lme4": f"{where_is[key]:.3f}",
                 "REML, statsmodels": f"{other[key]:.3f}" if key in other else "",
             }
         )

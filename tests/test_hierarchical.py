@@ -238,7 +238,7 @@ def test_auto_takes_nuts_where_sweeps_mix_too_slowly_and_only_then_tries_it(monk
 def test_auto_takes_minibatch_gibbs_for_crossed_factors_too(monkeypatch):
     X, y, codes = arrays()
     data = tb.Dataset.from_arrays(X, y, groups={"g": codes, "h": np.arange(400) % 5})
-    pilots(monkeypatch, 3.0)
+    pilots(monkeypatch, 1.0)
     sampler, setup, why, _ = chosen(tb.models.logistic(data, tb.priors.normal(3.0)))
     assert sampler.name == "minibatch-gibbs" and setup is not None
     assert "8 levels of 'g' and 5 levels of 'h'" in why and "all 400 rows are read for every gradient" in why
