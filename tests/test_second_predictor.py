@@ -1,8 +1,10 @@
 """Families with a second linear predictor: zero-inflated and hurdle counts, and standard deviations that depend on columns."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 import tallbayes as tb
 import tallbayes.engine.zero_counts as zero_counts
@@ -14,6 +16,9 @@ from tallbayes.families.hurdle_poisson import HurdlePoisson, third_cumulant
 from tallbayes.families.student_t import PredictedFree, PredictedStudent
 from tallbayes.families.zero_inflated_negbin import ZeroInflatedNegbin
 from tallbayes.families.zero_inflated_poisson import ZeroInflatedPoisson
+from tallbayes.results.cost import effective_sizes
+from tallbayes.results.findings import formula_of
+from tallbayes.testing import THRESHOLD, exact_posterior
 
 COUNTS = {
     "zero_inflated_poisson": ZeroInflatedPoisson(1),
@@ -235,9 +240,8 @@ def test_predicted_scales_against_scipy(nu):
 
 def intercepts(name, n=2000):
     """A model of two intercepts, small enough for quadrature."""
-    y, X, Z = counts_of(name, n) if name in COUNTS else (None, *columns_of(n)[1:])
     if name in COUNTS:
-        data = tb.Dataset.from_arrays(np.ones((n, 2)), y, columns=["Intercept", "zi_Intercept"])
+        data = tb.Dataset.from_arrays(np.ones((n, 2)), counts_of(name, n)[0], columns=["Intercept", "zi_Intercept"])
         return getattr(tb.models, name)(data, tb.priors.normal(2.0))
     y = 0.4 + 0.6 * np.random.default_rng(3).standard_t(5.0, n)
     data = tb.Dataset.from_arrays(np.ones((n, 2)), y, columns=["Intercept", "sigma_Intercept"])
