@@ -51,8 +51,6 @@ def plan_second(rows: arrow.Source, plan: dict[str, Any], name: str, text: str) 
         for k in factor.numbers:
             if formula.names[k] in rows.doubtful:
                 raise DataError(rows.doubtful[formula.names[k]])
-    if not formula.terms:
-        raise DataError(f"{name}={text!r} leaves no column; an intercept alone is '~ 1'.")
     entry = {"name": name, "formula": text, "columns": list(formula.columns), "intercept": formula.intercept}
     arrow.refuse_ambiguous(rows.names, formula.columns)
     if formula.plain:
