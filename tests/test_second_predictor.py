@@ -355,6 +355,8 @@ def test_what_is_refused():
         (lambda: tb.models.poisson(data), tb.ModelError, "a second predictor that this poisson model does not have"),
         (lambda: build(plain), tb.OptionError, "no columns of the predictor zi"),
         (lambda: build(data, zi="~ x"), tb.OptionError, "is not the formula that the rows were read with"),
+        (lambda: build(data, zi=3), tb.OptionError, "names of the last columns; got 3"),
+        (lambda: tb.fit("y ~ x", table_of(), "hurdle_poisson", zi=3), tb.OptionError, "zi= is a formula"),
         (lambda: build(data, zi=["x"]), tb.OptionError, "names the last columns"),
         (lambda: build(data, zi=list(data.columns)), tb.OptionError, "the first predictor needs at least one"),
         (lambda: build(data, tb.priors.horseshoe()), tb.ModelError, "not available for models with a second predictor"),

@@ -113,6 +113,8 @@ def second_columns(data: Any, name: str, given: str | Sequence[str] | None) -> l
             raise OptionError(f"{name}={given!r} is not the formula that the rows were read with; {remedy}.")
         return list(second_names(plan))
     if given is not None:
+        if not isinstance(given, list | tuple):
+            raise OptionError(f"{name}= is a formula such as '~ x', or names of the last columns; got {given!r}.")
         names = [str(c) for c in given]
         if not names or tuple(names) != data.columns[len(data.columns) - len(names) :]:
             raise OptionError(

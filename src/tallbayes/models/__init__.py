@@ -76,6 +76,8 @@ def second_formula(family: str, options: Mapping[str, Any]) -> dict[str, str]:
         return {}
     name = module.FAMILY.second_name
     given = options.get(name)
+    if module.FAMILY.second_needed and not (given is None or isinstance(given, str)):
+        raise OptionError(f"{name}= is a formula without a response, such as '~ x' or '~ 1'; got {given!r}.")
     if given is None:
         return {name: "~ 1"} if module.FAMILY.second_needed else {}
     return {name: given} if isinstance(given, str) else {}
