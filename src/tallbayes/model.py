@@ -148,7 +148,7 @@ class Model:
                 f"{self.family.name} was given data with groups; make the model with tallbayes.models.{self.family.name}."
             )
         read = (self.data.recipe.get("plan") or {}).get("second")
-        if read and not self.second:
+        if read and self.linear and not self.second:
             raise ModelError(
                 f"the rows were read with {read['name']}={read['formula']!r}, a second predictor that this {self.family.name} model does "
                 f"not have; read them without it, or give {read['name']}= to a family that has it."
