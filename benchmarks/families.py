@@ -169,6 +169,64 @@ def survival(name: str, n: int) -> tuple[tb.models.Model, str, Any]:
     return model, "SciPy", lambda: by_density(log_density, np.append(COEFFICIENTS, -0.5))
 
 
+ZEROS = np.array([-0.5, 0.8])
+
+
+def zero_counts(name: str, n: int) -> tuple[tb.models.Model, str, Any]:
+    """Zero-inflated or hurdle counts, of two predictors; the first column predicts the zeros too.
+
+    Standard errors of the reference are from differences of its likelihood: Hessians of its zero-inflated models lack the blocks that
+    couple the predictors.
+    """
+    import statsmodels.api as sm
+    from statsmodels.discrete.truncated_model import TruncatedLFNegativeBinomialP, TruncatedLFPoisson
+    from statsmodels.tools.numdiff import approx_hess
+
+    rng, X, eta = design(n)
+    Z, sized = X[:, :2], name.endswith("negbin")
+    rate = np.exp(eta) * (rng.standard_gamma(2.0, n) / 2.0 if sized else 1.0)
+    y, zero = rng.poisson(rate), rng.random(n) < 1.0 / (1.0 + np.exp(-Z @ ZEROS))
+    if name.startswith("hurdle"):
+        keep = y > 0
+        X, Z, y, zero, n = X[keep], Z[keep], y[keep], zero[keep], int(keep.sum())
+    y = np.where(zero, 0, y)
+    columns = ["Intercept", "x1", "x2", "x3", "zi_Intercept", "zi_x1"]
+    prior = {"default": tb.priors.flat(), "log_size": tb.priors.flat()} if sized else tb.priors.flat()
+    model = getattr(tb.models, name)(tb.Dataset.from_arrays(np.hstack([X, Z]), y, columns=columns), prior)
+
+    def fitted(peer: Any, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        params = np.asarray(peer.fit(start_params=start, disp=0, method="bfgs", maxiter=1000, gtol=1e-6).params)
+        return params, np.sqrt(np.diag(np.linalg.inv(-approx_hess(params, peer.loglike))))
+
+    def reference() -> tuple[np.ndarray, np.ndarray]:
+        more = [0.5] * sized
+        if name.startswith("zero"):
+            kind = sm.ZeroInflatedNegativeBinomialP if sized else sm.ZeroInflatedPoisson
+            start = np.concatenate([ZEROS, COEFFICIENTS, more])
+            params, errors = (np.concatenate([v[2:6], v[:2], v[6:]]) for v in fitted(kind(y, X, exog_infl=Z), start))
+        else:
+            kind, counted = TruncatedLFNegativeBinomialP if sized else TruncatedLFPoisson, y > 0
+            first = fitted(kind(y[counted], X[counted]), np.concatenate([COEFFICIENTS, more]))
+            last = fitted(sm.Logit((~counted).astype(float), Z), ZEROS)
+            params, errors = (np.concatenate([a[:4], b, a[4:]]) for a, b in zip(first, last, strict=True))
+        if sized:  # alpha = 1 / size
+            errors[-1] /= params[-1]
+            params[-1] = -np.log(params[-1])
+        return params, errors
+
+    return model, "statsmodels", reference
+
+
+def predicted_scale(n: int) -> tuple[tb.models.Model, str, Any]:
+    rng, X, eta = design(n)
+    y = eta + np.exp(X[:, :2] @ [-0.3, 0.4]) * rng.standard_normal(n)
+    columns = ["Intercept", "x1", "x2", "x3", "sigma_Intercept", "sigma_x1"]
+    data = tb.Dataset.from_arrays(np.hstack([X, X[:, :2]]), y, columns=columns)
+    model = tb.models.gaussian(data, tb.priors.flat(), sigma=columns[4:])
+    log_density = lambda v: stats.norm(X @ v[:4], np.exp(X[:, :2] @ v[4:])).logpdf(y).sum()  # noqa: E731
+    return model, "SciPy", lambda: by_density(log_density, np.append(COEFFICIENTS, [-0.3, 0.4]))
+
+
 FAMILIES: dict[str, Callable[[int], tuple[tb.models.Model, str, Any]]] = {
     "negbin, size unknown": negbin,
     "gamma, shape unknown": gamma,
@@ -181,6 +239,11 @@ FAMILIES: dict[str, Callable[[int], tuple[tb.models.Model, str, Any]]] = {
     "weibull, 30 % censored": lambda n: survival("weibull", n),
     "loglogistic, censored": lambda n: survival("loglogistic", n),
     "lognormal, censored": lambda n: survival("lognormal", n),
+    "zero_inflated_poisson": lambda n: zero_counts("zero_inflated_poisson", n),
+    "zero_inflated_negbin": lambda n: zero_counts("zero_inflated_negbin", n),
+    "hurdle_poisson": lambda n: zero_counts("hurdle_poisson", n),
+    "hurdle_negbin": lambda n: zero_counts("hurdle_negbin", n),
+    "gaussian, sigma ~ x": predicted_scale,
 }
 
 
@@ -318,7 +381,8 @@ def main() -> None:
     options = parser.parse_args()
     n = options.rows
     if options.only in (None, "modes"):
-        note = f"n = {n:,}, three columns and an intercept; flat priors. Seconds of find_mode after compilation."
+        note = f"n = {n:,}, three columns and an intercept, one of them and an intercept in a second predictor; hurdles have the rows "
+        note += "whose counts are not zero and more zeros. Flat priors. Seconds of find_mode after compilation."
         show("Modes against other tools", modes(n), note, "family-modes" if options.write else None)
     if options.only in (None, "samples"):
         note = f"n = {n:,}; exact minibatch, two chains of 5,000 draws. Families without a certificate are left out."

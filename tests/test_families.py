@@ -300,7 +300,15 @@ def suitable(family, u):
     return u if family.response != "ordinal" else np.append(u[0], 0.2 + np.cumsum(0.2 + np.abs(u[1:])))
 
 
-UNKNOWN = {"Softmax": 0, "StudentFree": 2}  # parameters besides the linear predictors; one elsewhere
+UNKNOWN = {
+    "Softmax": 0,
+    "StudentFree": 2,
+    "ZeroInflatedPoisson": 0,
+    "HurdlePoisson": 0,
+    "PredictedScale": 0,
+    "PredictedStudent": 0,
+}
+"""Parameters besides the linear predictors; one elsewhere."""
 
 
 def width_of(family, member):

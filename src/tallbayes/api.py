@@ -13,7 +13,7 @@ import numpy as np
 from tallbayes import auto, models, priors, samplers, streams
 from tallbayes.contract import Sampler
 from tallbayes.data.dataset import Dataset
-from tallbayes.data.read import from_recipe, only_one, read
+from tallbayes.data.read import from_recipe, is_store, only_one, read
 from tallbayes.data.response import warn_of_constant_response
 from tallbayes.deadline import Deadline, limited
 from tallbayes.engine import ledger
@@ -67,7 +67,8 @@ def fit(
     """Read rows, build a model and draw from its posterior; further options are passed to `sample` and to the family.
 
     The rows, or `data=`, are what `tallbayes.read` reads. Options of the family, such as `sigma=1.0` or `expression="..."`, can also be
-    passed as a dictionary in `family_options`. `client`, a `dask.distributed.Client`, leaves the rows where they are: every file is a
+    passed as a dictionary in `family_options`. Zero-inflated and hurdle families have a second predictor, `zi="~ z"`; `sigma="~ x"` makes
+    log sigma of a gaussian or Student-t model one. `client`, a `dask.distributed.Client`, leaves the rows where they are: every file is a
     partition that workers read. `memory="partitions"` does so without a cluster, one file at a time.
 
     >>> import pyarrow as pa, numpy as np, tallbayes as tb
@@ -92,16 +93,23 @@ def fit(
         )
     described, settings = _divided(family, family_options, options)
     check_options(sampler=sampler, progress=progress, **settings)
+    second: dict[str, Any] = models.second_formula(family, described)
     if client is not None or memory == "partitions":
         if store is not None:
             raise OptionError("store= packs the rows on this machine; leave it out where they stay in partitions.")
         if na != "error":
             raise OptionError("na='drop' is not available for rows in partitions; drop the rows with missing values there.")
+        if second:
+            raise OptionError(
+                f"a second predictor ({next(iter(second))}=) is not available for rows in partitions; read them with memory='disk'."
+            )
         columns = {"offset": offset, "weights": weights, "dtype": dtype, "client": client, "progress": progress}
         with Partitions.open(source, formula, family, prior, family_options=described, **columns) as partitions:
             return sample(partitions, sampler, progress=progress, **settings)
     where: dict[str, Any] = {"store": store, "memory": memory, "dtype": dtype, "na": na, "progress": progress}
-    rows = read(source, formula, offset=offset, weights=weights, **where)
+    if is_store(source) and not any(name in described for name in second):
+        second = {}  # the store has its own
+    rows = read(source, formula, offset=offset, weights=weights, **where, **second)
     return sample(models.build(family, rows, prior, **described), sampler, progress=progress, **settings)
 
 

@@ -29,8 +29,11 @@ class Prior:
         """Whether it integrates to one over the coefficients."""
         return self.name != "flat"
 
-    def terms(self, data: Dataset, predictors: int, nuisances: int, response_scale: bool) -> PriorTerms:
-        """The prior of `predictors` blocks of coefficients; nuisance parameters have a flat prior."""
+    def terms(self, data: Dataset, predictors: int, nuisances: int, response_scale: bool, second: int = 0) -> PriorTerms:
+        """The prior of `predictors` blocks of coefficients; nuisance parameters have a flat prior.
+
+        The last `second` columns are those of a second predictor, which is not in units of the response.
+        """
         d = data.d
         if self.name == "multivariate_normal":
             return self._joint(d * predictors + nuisances)
@@ -38,7 +41,7 @@ class Prior:
         location, df = _each("location", self.location, d), _each("df", self.df, d)
         if self.name == "weakly_informative":
             code, df = STUDENT, np.ones(d)
-            location, scale, centre, intercept = _gelman(data, response_scale and predictors == 1)
+            location, scale, centre, intercept = _gelman(data, response_scale and predictors == 1, second)
         else:
             code, scale = _KINDS[self.name], _each("scale", self.scale, d)
         if intercept >= 0 and predictors > 1:
@@ -48,6 +51,9 @@ class Prior:
         kinds = np.concatenate([np.full(d * predictors, code), np.full(nuisances, FLAT)]).astype(np.int64)
         wide = np.zeros(d * predictors + nuisances)
         wide[:d] = centre
+        constant = data.column_of_ones(d - second, d) if second and self.name == "weakly_informative" else None
+        if constant is not None:
+            kinds[constant] = NORMAL  # a Cauchy prior of the logit of a probability that may be 0 has no mean
         return PriorTerms(kinds, place, width, tails, wide, intercept, np.zeros((0, 0)))
 
     def _joint(self, dim: int) -> PriorTerms:
@@ -141,17 +147,25 @@ class Prior:
         return {"name": self.name, **plain}
 
 
-def _gelman(data: Dataset, response_scale: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    d, m = data.d, data.moments
+SECOND_INTERCEPT = 2.5  # scale of the normal prior of the intercept of a second predictor
+
+
+def _gelman(data: Dataset, response_scale: bool, second: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    d, m, first = data.d, data.moments, data.d - second
     spread = np.where(m.two_valued[:d], m.high[:d] - m.low[:d], 2.0 * m.sd[:d])
     spread = np.where((spread > 0) & np.isfinite(spread), spread, 1.0)
     unit = 2.0 * m.sd[d] if response_scale and m.sd[d] > 0 else 1.0
     location, scale, centre, intercept = np.zeros(d), 2.5 * unit / spread, np.zeros(d), -1
-    if data.intercept is not None:
-        intercept = data.intercept
+    scale[first:] /= unit
+    constant = data.column_of_ones(first, d)
+    if constant is not None:
+        location[constant], scale[constant] = np.log(0.5 * unit) if response_scale else 0.0, SECOND_INTERCEPT
+    found = data.column_of_ones(0, first)
+    if found is not None:
+        intercept = found
         scale[intercept] = 10.0 * unit
         location[intercept] = m.mean[d] if response_scale else 0.0
-        centre = m.mean[:d].copy()
+        centre[:first] = m.mean[:first]
         centre[intercept] = 1.0
     return location, scale, centre, intercept
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,7 +12,7 @@ import numpy as np
 
 from tallbayes.data.dataset import CHUNK, Dataset
 from tallbayes.engine import passes
-from tallbayes.engine.multi_index import MultiIndex
+from tallbayes.engine.multi_index import BlockIndex, MultiIndex
 from tallbayes.engine.rows import SingleIndex
 from tallbayes.errors import DataError, ModelError
 from tallbayes.named_priors import resolve
@@ -60,6 +61,9 @@ class Family:
 
     member_of: Callable[..., Any] = lambda **options: None  # the member with the options of a model
     predictors: Callable[[Any], int] = lambda member: 1  # linear predictors of a member
+    second: Callable[[Any], int] = lambda member: 0  # columns of a second linear predictor of a member: the last ones
+    second_name: str = ""  # what a formula of the second predictor is given as, such as "zi"; begins the names of its columns
+    second_needed: bool = False  # whether there always is one: an intercept, unless a formula says otherwise
     row_options: Callable[[float], dict[str, Any]] = lambda largest: {}
     """Options that follow from the largest response where they are not given."""
     full_mean: Callable[[Any, np.ndarray, np.ndarray], np.ndarray] | None = None
@@ -96,6 +100,21 @@ def no_terms(member: Any, y: np.ndarray) -> np.ndarray:
     return np.zeros(np.shape(y))
 
 
+def start_scales(model: Any) -> np.ndarray:
+    """Location and spread of the middle half of the responses: the logarithm of a scale is a second predictor, or the first nuisance."""
+    theta, data = np.zeros(model.dim), model.data
+    first = data.d - model.second
+    picked = np.asarray(data.records[:: max(1, data.n // 20_000), data.d : data.d + 2], float)
+    y = picked[:, 0] - picked[:, 1]
+    low, middle, high = np.quantile(y, (0.25, 0.5, 0.75))
+    spread = max(0.7 * (high - low), 1e-3 * float(np.std(y)), 1e-300)
+    scale = data.column_of_ones(first, data.d) if model.second else data.d
+    for place, value in ((data.column_of_ones(0, first), middle), (scale, math.log(spread))):
+        if place is not None:
+            theta[place] = value
+    return theta
+
+
 @dataclass(eq=False)
 class Model:
     """Rows, a family and a prior: everything that defines a posterior. Make one with `tallbayes.models.logistic(...)` etc."""
@@ -127,6 +146,12 @@ class Model:
         if self.data.groups and not self.grouped:
             raise ModelError(
                 f"{self.family.name} was given data with groups; make the model with tallbayes.models.{self.family.name}."
+            )
+        read = (self.data.recipe.get("plan") or {}).get("second")
+        if read and self.linear and not self.second:
+            raise ModelError(
+                f"the rows were read with {read['name']}={read['formula']!r}, a second predictor that this {self.family.name} model does "
+                f"not have; read them without it, or give {read['name']}= to a family that has it."
             )
         self.default_prior = self.prior is None
         if not (self.prior is None or isinstance(self.prior, Prior | Mapping)):
@@ -220,6 +245,16 @@ class Model:
         return self.data.columns + self.nuisances
 
     @property
+    def second(self) -> int:
+        """Columns of a second linear predictor, the last ones; 0 if there is none."""
+        return self.family.second(self.member)
+
+    @property
+    def several_indices(self) -> bool:
+        """Whether rows depend on more than one linear predictor."""
+        return self.predictors > 1 or bool(self.nuisances) or self.second > 0
+
+    @property
     def dim(self) -> int:
         """Number of parameters."""
         return self.predictors * self.data.d + len(self.nuisances)
@@ -231,6 +266,8 @@ class Model:
 
     def rows_over(self, records: np.ndarray) -> Any:
         """Records of any rows of this model as compiled code sees them."""
+        if self.second:
+            return BlockIndex(self.member, records, self.data.d, self.data.d - self.second, 2, len(self.nuisances))
         if self.nuisances or self.predictors > 1:
             return MultiIndex(self.member, records, self.data.d, self.predictors, len(self.nuisances))
         return SingleIndex(self.member, records, self.data.d)
@@ -239,7 +276,7 @@ class Model:
     def prior_terms(self) -> PriorTerms:
         """The prior as compiled code sees it."""
         assert self.prior is not None
-        return self.prior.terms(self.data, self.predictors, len(self.nuisances), self.family.response_scale)
+        return self.prior.terms(self.data, self.predictors, len(self.nuisances), self.family.response_scale, self.second)
 
     @property
     def unit_scale_member(self) -> Any:

@@ -38,12 +38,12 @@ class NamedPriors(Prior):
         """Whether all of them integrate to one over the coefficients."""
         return self.others.proper and all(prior.proper for _, prior in self.by_name if isinstance(prior, Prior))
 
-    def terms(self, data: Dataset, predictors: int, nuisances: int, response_scale: bool) -> PriorTerms:
+    def terms(self, data: Dataset, predictors: int, nuisances: int, response_scale: bool, second: int = 0) -> PriorTerms:
         """Those of `others`, with the coordinates named replaced."""
-        out = self.others.terms(data, predictors, nuisances, response_scale)
+        out = self.others.terms(data, predictors, nuisances, response_scale, second)
         for (_, prior), where in zip(self.by_name, self.places, strict=True):
             if isinstance(prior, Prior) and prior.name == "weakly_informative":
-                own = prior.terms(data, predictors, nuisances, response_scale)
+                own = prior.terms(data, predictors, nuisances, response_scale, second)
                 _copy(own, np.array(where), out, np.array(where))
                 if own.intercept in where and own.intercept >= 0:
                     out = out._replace(intercept=own.intercept, centre=own.centre)

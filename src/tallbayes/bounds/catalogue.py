@@ -78,7 +78,7 @@ def certify(mode: Mode, name: str = "auto", *, indexed: bool = False, seed: int 
             raise ModelError(f"{model.family.name} supports only the centred bound T6; use bound='T6' or 'auto'.")
         folder = None if model.data.store is None else model.data.store.parent
         return _centred(mode, model.family.centred_third, folder), "T6"
-    several = model.predictors != 1 or bool(model.nuisances)
+    several = model.several_indices
     certified = (model.family.bound == "T10" or has_third_bounds(model.member)) and name in ("auto", "T10")
     if several and not certified:
         raise ModelError(

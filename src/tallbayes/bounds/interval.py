@@ -86,7 +86,7 @@ def ranged(mode: Mode, folder: Path | None) -> Ranged:
     radius = math.sqrt(model.dim) + np.array([NEAR, FAR])
     weights = [allocate((n,), np.float64, folder) for _ in range(3)]
     certificate = getattr(model.family, "certificate", None)
-    several = bool(model.nuisances) or model.predictors > 1
+    several = model.several_indices
     cubes = _cubes if not several else _vector_cubes if certificate is None else _scale_cubes
 
     def work(start: int, stop: int) -> list[int]:
@@ -140,7 +140,7 @@ def _vector_cubes(mode: Mode, start: int, stop: int, radius: np.ndarray) -> list
     out = []
     for r in radius:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            bound = third_bounds(model.member, Neighbourhood(x, y, offset, mode.reference, mode.factor, float(r)))
+            bound = third_bounds(model.member, Neighbourhood(x, y, offset, mode.reference, mode.factor, float(r), model.second))
             bound = np.where(np.isnan(bound), np.inf, bound)
             out.append(np.where(weight > 0.0, weight * bound / 6.0, 0.0))
     return [*out, np.full(y.size, np.inf)]
@@ -148,7 +148,8 @@ def _vector_cubes(mode: Mode, start: int, stop: int, radius: np.ndarray) -> list
 
 def _no_bound(mode: Mode, row: int, radius: float) -> str:
     x, y, offset, _ = passes.block(mode.model.rows, row, row + 1)
-    d = x.shape[1]
+    d = x.shape[1] - mode.model.second
+    x = x[:, :d]
     eta = float((x @ mode.reference[:d] + offset)[0])
     width = radius * float(np.linalg.norm(x @ mode.factor[:d]))
     return (

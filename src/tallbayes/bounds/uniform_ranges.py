@@ -73,7 +73,7 @@ def lipschitz(mode: Mode, order: int, euclidean: bool = False) -> Lipschitz:
     """The certificate of a proxy of order 0 or 1, from one pass over the rows."""
     model = mode.model
     name = ("slope", "second derivative")[order]
-    if model.predictors != 1 or model.nuisances:
+    if model.several_indices:
         raise ModelError(f"{model.family.name} has no certified {name} here; use order=2, or bound='oracle' for experiments.")
     rows, n = model.rows, model.data.n
     folder = None if model.data.store is None else model.data.store.parent

@@ -19,7 +19,14 @@ Expression = Annotated[
 Constant = Annotated[list[str] | None, typer.Option(help="Constant of the expression, for example p=0.3; can be repeated.")]
 Mean = Annotated[str | None, typer.Option(help="Mean of the response as an expression of eta, used for predictions.")]
 Support = Annotated[str | None, typer.Option(help="Kind of response of the expression: real, binary, count or positive.")]
-Sigma = Annotated[float | None, typer.Option(help="Known standard deviation of a gaussian model.")]
+Sigma = Annotated[
+    str | None,
+    typer.Option(help="Known standard deviation of a gaussian model, or a formula of its logarithm, for example '~ x'."),
+]
+Zeros = Annotated[
+    str | None,
+    typer.Option("--zi", help="Formula of the zeros of a zero-inflated or hurdle model, for example '~ x'; default: '~ 1'."),
+]
 FamilyOption = Annotated[
     list[str] | None, typer.Option("--option", help="Option of the family, for example shape=2 or classes=3; can be repeated.")
 ]
@@ -27,7 +34,8 @@ FamilyOption = Annotated[
 
 def family_of(
     family: str | None,
-    sigma: float | None,
+    sigma: str | None,
+    zi: str | None,
     further: list[str] | None,
     expression: str | None,
     constants: list[str] | None,
@@ -35,13 +43,13 @@ def family_of(
     support: str | None,
 ) -> tuple[str, dict[str, Any]]:
     """Name and options of the family that the options of a command describe."""
-    given = {"expression": expression, "mean": mean, "support": support, "sigma": sigma}
+    given = {"expression": expression, "mean": mean, "support": support, "sigma": _sigma(sigma), "zi": zi}
     options: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     if constants:
         options["constants"] = dict(_constant(text) for text in constants)
     if expression is not None and family not in (None, "expression"):
         raise OptionError(f"--expression already defines the family; remove --family {family}.")
-    if expression is None and set(options) - {"sigma"}:
+    if expression is None and set(options) - {"sigma", "zi"}:
         raise OptionError("--constant, --mean and --support apply only to models from an expression; add --expression.")
     for text in further or []:
         key, value = _option(text)
@@ -49,6 +57,16 @@ def family_of(
             raise OptionError(f"{key} is given twice.")
         options[key] = value
     return "expression" if expression is not None else family or "logistic", options
+
+
+def _sigma(text: str | None) -> float | str | None:
+    """A number, or a formula."""
+    if text is None or "~" in text:
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise OptionError(f"cannot read --sigma {text!r}; write a number, or a formula such as '~ x'.") from None
 
 
 def _option(text: str) -> tuple[str, Any]:

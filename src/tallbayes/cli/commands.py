@@ -10,7 +10,18 @@ from typing import Annotated, Any
 
 import typer
 
-from tallbayes.cli.arguments import Constant, Expression, FamilyName, FamilyOption, Mean, Sigma, Support, family_of, prior_of
+from tallbayes.cli.arguments import (
+    Constant,
+    Expression,
+    FamilyName,
+    FamilyOption,
+    Mean,
+    Sigma,
+    Support,
+    Zeros,
+    family_of,
+    prior_of,
+)
 from tallbayes.cli.output import continuation, end_run, show
 from tallbayes.cli.store_commands import stores
 
@@ -65,6 +76,7 @@ def fit(
         str, typer.Option(help="Prior, for example normal:10, cauchy:2.5 or flat; default: weakly_informative.")
     ] = "",
     sigma: Sigma = None,
+    zi: Zeros = None,
     option: FamilyOption = None,
     draws: Annotated[int, typer.Option(help="Draws per chain.")] = 1000,
     warmup: Annotated[int, typer.Option(help="Warm-up iterations per chain.")] = 1000,
@@ -92,7 +104,7 @@ def fit(
     """Fit a model to a file and print the posterior."""
     from tallbayes import api
 
-    name, options = family_of(family, sigma, option, expression, constant, mean, support)
+    name, options = family_of(family, sigma, zi, option, expression, constant, mean, support)
     result = api.fit(
         formula,
         source,
@@ -161,7 +173,7 @@ def shards(
     """Sample every file separately, on threads or a Dask cluster, and combine the draws."""
     from tallbayes.shards import sample_shards
 
-    name, options = family_of(family, None, option, expression, constant, mean, support)
+    name, options = family_of(family, None, None, option, expression, constant, mean, support)
     result = sample_shards(
         source,
         sampler,
@@ -282,6 +294,7 @@ def compare(
         str, typer.Option(help="Prior, for example normal:10, cauchy:2.5 or flat; default: weakly_informative.")
     ] = "",
     sigma: Sigma = None,
+    zi: Zeros = None,
     option: FamilyOption = None,
     draws: Annotated[int, typer.Option(help="Draws per chain.")] = 1000,
     warmup: Annotated[int, typer.Option(help="Warm-up iterations per chain.")] = 1000,
@@ -300,9 +313,10 @@ def compare(
     """Compare the cost of samplers on a file, and the distance of their draws from a long exact run."""
     import tallbayes as tb
 
-    name, options = family_of(family, sigma, option, expression, constant, mean, support)
+    name, options = family_of(family, sigma, zi, option, expression, constant, mean, support)
     tb.models.check_family(name, options)
-    data = tb.read(source, formula, offset=offset, weights=weights, progress=not quiet)
+    second: dict[str, Any] = tb.models.second_formula(name, options)
+    data = tb.read(source, formula, offset=offset, weights=weights, progress=not quiet, **second)
     model = tb.models.build(name, data, prior_of(prior), **options)
     named = [name.strip() for name in samplers.split(",") if name.strip()] or None
     done = tb.compare(

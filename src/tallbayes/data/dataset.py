@@ -139,9 +139,13 @@ class Dataset:
     @property
     def intercept(self) -> int | None:
         """Index of the column of ones, if there is one."""
+        return self.column_of_ones(0, self.d)
+
+    def column_of_ones(self, start: int, stop: int) -> int | None:
+        """Index of the first column of ones from `start` up to `stop`."""
         m = self.moments
-        ones = np.flatnonzero((m.low[: self.d] == 1.0) & (m.high[: self.d] == 1.0))
-        return int(ones[0]) if ones.size else None
+        ones = np.flatnonzero((m.low[start:stop] == 1.0) & (m.high[start:stop] == 1.0))
+        return start + int(ones[0]) if ones.size else None
 
     @property
     def dropped(self) -> int:

@@ -56,6 +56,10 @@ def design(plan: dict[str, Any], batch: Any, first_row: int = 0) -> np.ndarray:
     array([[1., 0., 5.]])
     """
     batch = calendar_batch(batch, plan.get("calendar"))
+    if "second" in plan:
+        own = {"response": plan["response"], **plan["second"]}
+        first = design({k: v for k, v in plan.items() if k not in ("second", "calendar")}, batch, first_row)
+        return np.column_stack([first, design(own, batch, first_row)])
     if "design" in plan:
         return DesignMatrices(plan).matrix(batch, first_row)
     missing = [c for c in plan["columns"] if c not in batch.schema.names]

@@ -10,10 +10,11 @@ import numpy as np
 from tallbayes.data import arrow
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Packer
-from tallbayes.data.design import DesignMatrices, plain_matrix
+from tallbayes.data.design import CELLS, DesignMatrices, plain_matrix
 from tallbayes.data.group_rows import GroupRows
 from tallbayes.data.plan import plan_names, source_columns
 from tallbayes.data.precision import require_kept
+from tallbayes.data.second_predictor import second_matrix
 from tallbayes.errors import DataError
 
 
@@ -26,7 +27,9 @@ def packed_chunks(
     missing = [c for c in source_columns(plan) if c not in rows.names]
     if missing:
         raise DataError(f"the source has no column {missing[0]!r} any more; its columns are {', '.join(rows.names)}.")
+    second = second_matrix(plan)
     step = arrow.BATCH if matrices is None else matrices.rows_at_a_time
+    step = step if second is None else min(step, max(64, CELLS // len(names)))
     for whole in rows.batches(source_columns(plan)):
         for start in range(0, whole.num_rows, step):
             batch = whole.slice(start, step)
@@ -37,6 +40,7 @@ def packed_chunks(
                 c: arrow.numbers(batch, c, first) for c in (plan["response"], plan["offset"], plan["weights"]) if c is not None
             }
             x = plain_matrix(plan, batch, first) if matrices is None else matrices.matrix(batch, first)
+            x = x if second is None else np.column_stack([x, second(batch, first)])
             offset = value[plan["offset"]] if plan["offset"] else None
             if offset is not None and plan["log_offset"]:
                 if (offset <= 0).any():

@@ -11,6 +11,7 @@ from tallbayes.data.calendar_columns import name_calls
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.formula import Formula, parse
 from tallbayes.data.group_rows import describe_term, described_text, group_columns, parse_groups
+from tallbayes.data.second_predictor import second_names
 from tallbayes.errors import DataError, OptionError, unknown
 
 _LONGEST_FORMULA = 10_000
@@ -123,14 +124,14 @@ def _refuse_doubtful(rows: arrow.Source, plan: dict[str, Any], formula: Formula 
 
 def plan_names(plan: dict[str, Any]) -> tuple[str, ...]:
     """Names of the columns that a plan makes."""
-    if "design" in plan:
-        return tuple(plan["design"]["names"])
-    return (("Intercept",) if plan["intercept"] else ()) + tuple(plan["columns"])
+    own = plan["design"]["names"] if "design" in plan else ((*(("Intercept",) if plan["intercept"] else ()), *plan["columns"]))
+    return (*own, *second_names(plan))
 
 
 def source_columns(plan: dict[str, Any]) -> list[str]:
     """All columns that are read."""
     wanted = (*plan["columns"], plan["response"], plan["offset"], plan["weights"], *group_columns(plan))
+    wanted = (*wanted, *plan.get("second", {}).get("columns", ()))
     return list(dict.fromkeys(c for c in wanted if c is not None))
 
 
@@ -151,10 +152,11 @@ def check_store(
     columns: Sequence[str] | None,
     offset: str | None,
     weights: str | None,
+    second: tuple[str, str] | None = None,
 ) -> None:
     """A packed store holds one design: refuse to read another one from it."""
-    plain = tuple(c for c in data.columns if c != "Intercept")
     plan = data.recipe.get("plan", {})
+    plain = tuple(c for c in data.columns[: data.d - len(second_names(plan))] if c != "Intercept")
     formula, offset = cut_offset(formula, offset)
     formula = formula if formula is None else name_calls(formula, plan.get("calendar", {}))
     asked: dict[str, Any] = {}
@@ -182,6 +184,10 @@ def check_store(
             asked[name] = value
             log = name == "offset" and plan.get("log_offset")
             held[name] = f"log({plan[name]})" if log else plan.get(name)
+    if second is not None:
+        asked[second[0]] = second[1]
+        own = plan.get("second", {})
+        held[second[0]] = own.get("formula") if own.get("name") == second[0] else None
     for name, value in asked.items():
         if value != held[name]:
             raise DataError(

@@ -30,6 +30,7 @@ from tallbayes.data.packing import packed_chunks, packer_of
 from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_double, source_columns
 from tallbayes.data.read_grouped import read_grouped_to_memory, read_grouped_to_store
 from tallbayes.data.response_functions import apply_response_function, response_function
+from tallbayes.data.second_predictor import learn_second, plan_second, require_one
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.ipc import ipc
 from tallbayes.errors import DataError, OptionError, StoreError, unknown
@@ -52,6 +53,8 @@ def read(
     dtype: str = "float64",
     na: str = "error",
     merge: bool = False,
+    zi: str | None = None,
+    sigma: str | None = None,
     progress: bool = True,
 ) -> Dataset:
     """Read rows from files, databases, packed stores and Arrow objects; never the whole source at once.
@@ -64,7 +67,8 @@ def read(
     `memory="auto"` keeps packed rows in memory when they fit easily and memory-maps them from a store on disk otherwise;
     `"ram"` and `"disk"` insist. A store is reused as long as its source is unchanged. `na="drop"` leaves out rows with a missing value in
     a column that is read and counts them in `data.dropped`; otherwise they are an error. `merge=True` merges identical rows into one with
-    their weights added, which leaves the posterior as it is.
+    their weights added, which leaves the posterior as it is. `zi="~ z"` adds the columns of a second predictor, of the zeros of
+    zero-inflated counts and hurdles; `sigma="~ x"` those of the logarithm of a standard deviation.
 
     >>> import pyarrow as pa, tallbayes as tb
     >>> table = pa.table({"y": [0, 1, 1], "x": [1.0, 2.0, 3.0], "t": [1.0, 1.0, 2.0]})
@@ -74,11 +78,15 @@ def read(
     """
     if merge:
         what: dict[str, Any] = {"response": response, "columns": columns, "offset": offset, "weights": weights, "na": na}
+        what |= {"zi": zi, "sigma": sigma}
         return merge_rows(read(source, formula, **what, store=store, memory=memory, dtype=dtype, progress=progress))
+    second = require_one({"zi": zi, "sigma": sigma})
     special = response_function(formula)
     if special is not None:
         if weights is not None:
             raise OptionError(f"weights= cannot be given together with {special.name}(...) in the formula.")
+        if second is not None:
+            raise OptionError(f"{second[0]}= cannot be given together with {special.name}(...) in the formula.")
         made = read(
             source, special.formula, offset=offset, weights=special.second, memory="ram", dtype=dtype, na=na, progress=progress
         )
@@ -86,14 +94,23 @@ def read(
     if memory not in ("auto", "ram", "disk"):
         raise unknown("memory", memory, ("auto", "ram", "disk"))
     require_action(na)
-    if isinstance(source, str | Path) and _is_store(source):
+    if is_store(source):
         data = open_store(source)
-        check_store(data, formula, response, columns, offset, weights)
+        check_store(data, formula, response, columns, offset, weights, second)
         return data
     rows = open_source(source)
     formula, calendar = (formula, {}) if not isinstance(formula, str) else cut_calendar(formula, rows)
+    if second is not None:
+        text, more = cut_calendar(second[1], rows)
+        calendar = {**calendar, **more}
     rows = with_calendar(rows, calendar)
     plan, general = make_plan(rows, formula, response, columns, offset, weights, na, calendar)
+    other = None
+    if second is not None:
+        if "groups" in plan:
+            raise OptionError(f"{second[0]}= is not available together with group effects; use C(...) for few levels.")
+        plan["second"], other = plan_second(rows, plan, second[0], text)
+        plan["second"]["formula"] = second[1]
     kind = _float_type(dtype)
     if rows.n == 0:
         raise DataError("the source has no rows.")
@@ -107,14 +124,18 @@ def read(
     with ExitStack() as stack:
         rows = complete_rows(rows, source_columns(plan), na, recipe if na == "drop" else None)
         indexes: list[LevelIndex] = []
+        if not rows.repeatable and not (general is None and other is None):
+            rows = _spool(rows, plan, folder, stack)
+        if other is not None:
+            plan = learn_second(rows, plan, other, progress)
         if general is not None:
-            if not rows.repeatable:
-                rows = _spool(rows, plan, folder, stack)
             plan, rows, indexes = learn(rows, plan, general, progress)
         if memory == "auto" and not on_disk and not _fits(rows.n, len(plan_names(plan)) + effect_count(plan), kind):
             on_disk = True
             if (existing := _existing(path, request)) is not None:
                 return existing
+        if second is not None:
+            refuse_double(plan_names(plan))
         recipe["plan"] = plan
         if indexes:
             grouped = GroupRows(plan, indexes)
@@ -155,8 +176,11 @@ def only_one(source: Any, data: Any) -> Any:
     return data if source is None else source
 
 
-def _is_store(source: str | Path) -> bool:
-    return "\0" not in str(source) and Path(source).is_dir() and (Path(source) / "store.json").exists()
+def is_store(source: Any) -> bool:
+    """Whether a source is the path of a packed store."""
+    if not isinstance(source, str | Path) or "\0" in str(source):
+        return False
+    return Path(source).is_dir() and (Path(source) / "store.json").exists()
 
 
 def _existing(path: Path, request: dict[str, Any]) -> Dataset | None:
@@ -180,6 +204,8 @@ def _request_of(recipe: dict[str, Any]) -> dict[str, Any]:
         plan["design"] = {"formula": plan["design"]["formula"]}
     if "groups" in plan:
         plan["groups"] = [{k: v for k, v in term.items() if k != "design"} for term in plan["groups"]]
+    if "design" in plan.get("second", {}):
+        plan["second"] = {**plan["second"], "design": {"formula": plan["second"]["design"]["formula"]}}
     return {**recipe, "plan": plan} if plan else recipe
 
 

@@ -13,7 +13,15 @@ import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic
 from tallbayes.engine.family_functions import jet1, slope_residual
-from tallbayes.engine.multi_index import MultiIndex, _add_gradient, _indices, _shifts, vector_gradient, vector_hessian
+from tallbayes.engine.multi_index import (
+    BlockIndex,
+    MultiIndex,
+    _add_gradient,
+    _indices,
+    _shifts,
+    vector_gradient,
+    vector_hessian,
+)
 from tallbayes.engine.rows import AHEAD, TILE, SingleIndex, prefetch_row, shift_tile
 
 
@@ -70,6 +78,7 @@ def _single(
                 gradient[c] += slope * x[c]
 
 
+@control_gradient.register(BlockIndex)
 @control_gradient.register(MultiIndex)
 def _multi(
     rows: MultiIndex,

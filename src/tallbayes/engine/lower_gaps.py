@@ -13,7 +13,7 @@ import numpy as np
 
 from tallbayes.compile import SCALAR, SUMS, declared, generic
 from tallbayes.engine.family_functions import jet2
-from tallbayes.engine.multi_index import MultiIndex, _add_gradient, _indices, _shifts, vector_hessian
+from tallbayes.engine.multi_index import BlockIndex, MultiIndex, _add_gradient, _indices, _shifts, vector_hessian
 from tallbayes.engine.rows import AHEAD, TILE, SingleIndex, dot, prefetch_row
 
 
@@ -146,6 +146,7 @@ def _add_log_odds_gradient(
             gradient[c] += factor * x[c]
 
 
+@add_gaps.register(BlockIndex)
 @add_gaps.register(MultiIndex)
 def _add_gaps_multi(
     rows: MultiIndex, kind: Any, reference: np.ndarray, index: np.ndarray, theta: np.ndarray, out: np.ndarray
@@ -164,6 +165,7 @@ def _add_gaps_multi(
         out[j] += x[d + 2] * vector_lower_gap(kind, rows.family, base, shift, x[d])
 
 
+@add_log_odds_gradient.register(BlockIndex)
 @add_log_odds_gradient.register(MultiIndex)
 def _add_log_odds_gradient_multi(
     rows: MultiIndex,

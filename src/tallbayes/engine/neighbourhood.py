@@ -18,7 +18,7 @@ SLACK = 1.0 + 1e-12  # of the arithmetic on bounds
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhood:
-    """Rows with one linear predictor and nuisances, and where theta may be."""
+    """Rows with one linear predictor, or a second one of the last columns, and nuisances, and where theta may be."""
 
     x: np.ndarray
     y: np.ndarray
@@ -26,15 +26,31 @@ class Neighbourhood:
     reference: np.ndarray
     factor: np.ndarray
     radius: float
+    second: int = 0  # columns of a second linear predictor
+
+    @property
+    def first(self) -> int:
+        """Columns of the linear predictor."""
+        return self.x.shape[1] - self.second
 
     @cached_property
     def eta(self) -> np.ndarray:
         """Linear predictors at the reference."""
-        return self.x @ self.reference[: self.x.shape[1]] + self.offset
+        return self.x[:, : self.first] @ self.reference[: self.first] + self.offset
 
     @cached_property
     def _moves(self) -> np.ndarray:
-        return self.x @ self.factor[: self.x.shape[1]]
+        return self.x[:, : self.first] @ self.factor[: self.first]
+
+    @cached_property
+    def other(self) -> np.ndarray:
+        """Second linear predictors at the reference."""
+        return self.x[:, self.first :] @ self.reference[self.first : self.x.shape[1]]
+
+    @cached_property
+    def other_speed(self) -> np.ndarray:
+        """Of the second linear predictors."""
+        return np.linalg.norm(self.x[:, self.first :] @ self.factor[self.first : self.x.shape[1]], axis=1) * SLACK
 
     @cached_property
     def speed(self) -> np.ndarray:

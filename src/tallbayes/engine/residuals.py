@@ -14,6 +14,7 @@ from tallbayes.compile import SUMS, declared, generic, jit
 from tallbayes.engine.family_functions import jet1, jet2, residual
 from tallbayes.engine.ledger import record
 from tallbayes.engine.multi_index import (
+    BlockIndex,
     MultiIndex,
     _add_gradient,
     _add_hessian,
@@ -151,11 +152,13 @@ def _single_curvatures(
                 hessian[a, b] += t * x[b]
 
 
+@slope_count.register(BlockIndex)
 @slope_count.register(MultiIndex)
 def _several_slopes(rows: MultiIndex) -> int:
     return rows.predictors + rows.nuisances
 
 
+@residual_values.register(BlockIndex)
 @residual_values.register(MultiIndex)
 def _multi_values(
     rows: MultiIndex, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
@@ -180,6 +183,7 @@ def _multi_values(
         out[j] = x[rows.columns + 2] * total
 
 
+@residual_slopes.register(BlockIndex)
 @residual_slopes.register(MultiIndex)
 def _multi_slopes(
     rows: MultiIndex,
@@ -217,12 +221,14 @@ def _multi_slopes(
         out[j] = weight * total
 
 
+@add_slopes.register(BlockIndex)
 @add_slopes.register(MultiIndex)
 def _multi_add(rows: MultiIndex, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
     for j in range(index.size):
         _add_gradient(rows, rows.records[index[j]], factors[j], slopes[j], gradient)
 
 
+@add_curvatures.register(BlockIndex)
 @add_curvatures.register(MultiIndex)
 def _multi_curvatures(rows: MultiIndex, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, hessian: np.ndarray) -> None:
     q = rows.predictors + rows.nuisances

@@ -13,16 +13,14 @@ import numpy as np
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp, log1p_unit
 from tallbayes.engine.failure_times import (
-    admits_times,
-    failure_normaliser,
     register_law,
     standard_jet,
     standard_suprema,
-    start_times,
 )
 from tallbayes.engine.neighbourhood import largest_on
-from tallbayes.model import Family, Model
+from tallbayes.model import Model
 from tallbayes.named_priors import PriorLike
+from tallbayes.time_families import time_family, time_model
 
 
 class LogLogistic(NamedTuple):
@@ -56,36 +54,12 @@ def _standard_suprema(law: LogLogistic, low: np.ndarray, high: np.ndarray, event
 register_law(LogLogistic)
 
 
-def _simulate(rng: np.random.Generator, member: LogLogistic, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
-    """Times of events: nothing is censored."""
-    return np.exp(eta + np.exp(nuisances[:, 0]) * rng.logistic(size=eta.shape))
+def _mean(sigma: np.ndarray) -> np.ndarray:
+    """pi sigma / sin(pi sigma), infinite for sigma >= 1."""
+    return np.where(sigma < 1.0, np.pi * sigma / np.sin(np.pi * np.minimum(sigma, 0.999999)), np.inf)
 
 
-def _mean(member: LogLogistic, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
-    """E[t]: e^eta pi sigma / sin(pi sigma), infinite for sigma >= 1."""
-    sigma = np.exp(nuisances[:, 0])
-    return np.exp(eta) * np.where(sigma < 1.0, np.pi * sigma / np.sin(np.pi * np.minimum(sigma, 0.999999)), np.inf)
-
-
-FAMILY = Family(
-    name="loglogistic",
-    support="a time t > 0 of an event, or -t for one censored at t",
-    remedy="Make the response with tallbayes.data.censored(time, event).",
-    admits=admits_times,
-    mean=np.exp,
-    full_mean=_mean,
-    self_concordant=False,
-    log_concave=True,
-    examples=(LogLogistic(),),
-    responses=(0.3, 2.0, -1.5),
-    response="time",
-    link_name="log",
-    start=start_times,
-    member_of=LogLogistic,
-    log_normaliser=failure_normaliser,
-    simulate=_simulate,
-    ratio="time_ratio",
-)
+FAMILY = time_family(LogLogistic, "loglogistic", lambda rng, shape: rng.logistic(size=shape), _mean)
 
 
 def loglogistic(data: Dataset, prior: PriorLike = None) -> Model:
@@ -99,4 +73,4 @@ def loglogistic(data: Dataset, prior: PriorLike = None) -> Model:
     >>> tb.models.loglogistic(tb.Dataset.from_arrays(np.ones((4, 1)), y)).names
     ('x0', 'log_sigma')
     """
-    return Model(data, FAMILY, LogLogistic(), prior, nuisances=("log_sigma",))
+    return time_model(data, prior, FAMILY)

@@ -13,16 +13,15 @@ from scipy.special import log_ndtr
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.failure_times import (
-    admits_times,
     failure_normaliser,
     register_law,
     standard_jet,
     standard_suprema,
-    start_times,
 )
 from tallbayes.families.probit import mills
-from tallbayes.model import Family, Model
+from tallbayes.model import Model
 from tallbayes.named_priors import PriorLike
+from tallbayes.time_families import time_family, time_model
 
 
 class LogNormal(NamedTuple):
@@ -59,35 +58,8 @@ def _log_normaliser(member: LogNormal, y: np.ndarray) -> np.ndarray:
 register_law(LogNormal)
 
 
-def _simulate(rng: np.random.Generator, member: LogNormal, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
-    """Times of events: nothing is censored."""
-    return np.exp(eta + np.exp(nuisances[:, 0]) * rng.standard_normal(eta.shape))
-
-
-def _mean(member: LogNormal, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
-    """E[t]: e^(eta + sigma^2 / 2)."""
-    sigma = np.exp(nuisances[:, 0])
-    return np.exp(eta) * np.exp(0.5 * sigma**2)
-
-
-FAMILY = Family(
-    name="lognormal",
-    support="a time t > 0 of an event, or -t for one censored at t",
-    remedy="Make the response with tallbayes.data.censored(time, event).",
-    admits=admits_times,
-    mean=np.exp,
-    full_mean=_mean,
-    self_concordant=False,
-    log_concave=True,
-    examples=(LogNormal(),),
-    responses=(0.3, 2.0, -1.5),
-    response="time",
-    link_name="log",
-    start=start_times,
-    member_of=LogNormal,
-    log_normaliser=_log_normaliser,
-    simulate=_simulate,
-    ratio="time_ratio",
+FAMILY = time_family(
+    LogNormal, "lognormal", lambda rng, shape: rng.standard_normal(shape), lambda sigma: np.exp(0.5 * sigma**2), _log_normaliser
 )
 
 
@@ -102,4 +74,4 @@ def lognormal(data: Dataset, prior: PriorLike = None) -> Model:
     >>> tb.models.lognormal(tb.Dataset.from_arrays(np.ones((4, 1)), y)).names
     ('x0', 'log_sigma')
     """
-    return Model(data, FAMILY, LogNormal(), prior, nuisances=("log_sigma",))
+    return time_model(data, prior, FAMILY)

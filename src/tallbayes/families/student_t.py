@@ -21,6 +21,7 @@ from scipy.special import gammaln
 
 from tallbayes.compile import SCALAR, inlinable
 from tallbayes.data.dataset import Dataset
+from tallbayes.data.second_predictor import second_columns
 from tallbayes.engine.arithmetic import exp_remainder, log1p_excess, log1p_remainder
 from tallbayes.engine.family_functions import (
     curvature_supremum,
@@ -33,17 +34,23 @@ from tallbayes.engine.family_functions import (
     third_supremum_on,
     value,
 )
-from tallbayes.engine.gamma_functions import binet, digamma, trigamma
 from tallbayes.engine.lower_gaps import lower_gap, lower_jet, lower_slope
 from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.engine.neighbourhood import Neighbourhood, cubic_form, largest_on, third_bounds
-from tallbayes.engine.student_density import INNER, student_jet, student_third_supremum
+from tallbayes.engine.student_density import (
+    INNER,
+    OUTER,
+    THIRDS,
+    TURNS,
+    student_jet,
+    student_level,
+    student_location_scale,
+    student_third_supremum,
+)
 from tallbayes.errors import OptionError
-from tallbayes.model import Family, Model, Tangent
+from tallbayes.model import Family, Model, Tangent, start_scales
 from tallbayes.named_priors import PriorLike
-from tallbayes.priors import gamma
-
-_OUTER = math.sqrt(2.0) + 1.0  # with INNER the critical points of f''' in units of sqrt(nu)
+from tallbayes.scale_priors import gamma
 
 
 class StudentT(NamedTuple):
@@ -99,7 +106,7 @@ def _third_supremum(family: StudentT, y: float) -> float:
 def _third_supremum_on(family: StudentT, y: float, low: float, high: float) -> float:
     largest = max(abs(third(family, low, y)), abs(third(family, high, y)))
     root = math.sqrt(family.nu)
-    for turn in (-_OUTER, -INNER, INNER, _OUTER):
+    for turn in (-OUTER, -INNER, INNER, OUTER):
         eta = y - family.scale * turn * root
         if low <= eta <= high:
             largest = max(largest, abs(third(family, eta, y)))
@@ -164,40 +171,39 @@ class StudentFree(NamedTuple):
     """Errors with a Student-t law of unknown scale e^tau and unknown degrees of freedom e^lambda."""
 
 
-@inlinable(options=SCALAR)
-def _location_scale(
-    nu: float, eta: float, tau: float, y: float, gradient: np.ndarray, hessian: np.ndarray
-) -> tuple[float, float, float]:
-    """f without its level, and its derivatives in eta and tau; also r^2 and nu + r^2."""
-    inverse = math.exp(-tau)
-    r = (y - eta) * inverse
-    square = r * r
-    spread, more = nu + square, nu + 1.0
-    gradient[0] = more * r * inverse / spread
-    gradient[1] = more * square / spread - 1.0
-    hessian[0, 0] = more * (square - nu) / (spread * spread) * inverse * inverse
-    hessian[0, 1] = -2.0 * nu * more * r / (spread * spread) * inverse
-    hessian[1, 0] = hessian[0, 1]
-    hessian[1, 1] = -2.0 * nu * more * square / (spread * spread)
-    return -tau - 0.5 * more * math.log1p(square / nu), square, spread
+class PredictedStudent(NamedTuple):
+    """The same with known degrees of freedom, tau a linear predictor of the last `second` columns."""
+
+    nu: float
+    second: int
 
 
+class PredictedFree(NamedTuple):
+    """The same with unknown degrees of freedom."""
+
+    second: int
+
+
+@vector_value.register(PredictedStudent)
 @vector_value.register(StudentScale)
 def _scale_value(family: StudentScale, u: np.ndarray, y: float) -> float:
     r = (y - u[0]) * math.exp(-u[1])
     return -u[1] - 0.5 * (family.nu + 1.0) * math.log1p(r * r / family.nu)
 
 
+@vector_gradient.register(PredictedStudent)
 @vector_gradient.register(StudentScale)
 def _scale_gradient(family: StudentScale, u: np.ndarray, y: float, gradient: np.ndarray) -> float:
-    return _location_scale(family.nu, u[0], u[1], y, gradient, np.empty((2, 2)))[0]
+    return student_location_scale(family.nu, u[0], u[1], y, gradient, np.empty((2, 2)))[0]
 
 
+@vector_hessian.register(PredictedStudent)
 @vector_hessian.register(StudentScale)
 def _scale_hessian(family: StudentScale, u: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray) -> float:
-    return _location_scale(family.nu, u[0], u[1], y, gradient, hessian)[0]
+    return student_location_scale(family.nu, u[0], u[1], y, gradient, hessian)[0]
 
 
+@vector_residual.register(PredictedStudent)
 @vector_residual.register(StudentScale)
 def _scale_residual(family: StudentScale, base: np.ndarray, shift: np.ndarray, y: float) -> float:
     """The relative change of nu + r^2 is u = u1 + u2 + u3 by order in the shifts; log(1 + u) less u1 + u2 - u1^2/2."""
@@ -213,29 +219,21 @@ def _scale_residual(family: StudentScale, base: np.ndarray, shift: np.ndarray, y
     return -0.5 * (family.nu + 1.0) * (rest - 0.5 * higher * (2.0 * first + higher) + log1p_remainder(first + higher))
 
 
-@inlinable(options=SCALAR)
-def _student_level(nu: float) -> tuple[float, float, float]:
-    """log Gamma((nu + 1)/2) - log Gamma(nu/2) - log(nu)/2, and two derivatives in log nu."""
-    half = 0.5 * nu
-    value = math.lgamma(half + 0.5) - math.lgamma(half) - 0.5 * math.log(nu)
-    if half > 50.0:  # where the difference would cancel: (x - 1/2) log x - x + mu(x) twice
-        value = half * math.log1p(0.5 / half) - 0.5 - 0.5 * math.log(2.0) + binet(half + 0.5)[0] - binet(half)[0]
-    slope = half * (digamma(half + 0.5) - digamma(half)) - 0.5
-    return value, slope, slope + 0.5 + half * half * (trigamma(half + 0.5) - trigamma(half))
-
-
+@vector_value.register(PredictedFree)
 @vector_value.register(StudentFree)
 def _free_value(family: StudentFree, u: np.ndarray, y: float) -> float:
     nu = math.exp(u[2])
     r = (y - u[0]) * math.exp(-u[1])
-    return -u[1] - 0.5 * (nu + 1.0) * math.log1p(r * r / nu) + _student_level(nu)[0]
+    return -u[1] - 0.5 * (nu + 1.0) * math.log1p(r * r / nu) + student_level(nu)[0]
 
 
+@vector_gradient.register(PredictedFree)
 @vector_gradient.register(StudentFree)
 def _free_gradient(family: StudentFree, u: np.ndarray, y: float, gradient: np.ndarray) -> float:
     return _free_jet(u, y, gradient, np.empty((3, 3)))
 
 
+@vector_hessian.register(PredictedFree)
 @vector_hessian.register(StudentFree)
 def _free_hessian(family: StudentFree, u: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray) -> float:
     return _free_jet(u, y, gradient, hessian)
@@ -244,8 +242,8 @@ def _free_hessian(family: StudentFree, u: np.ndarray, y: float, gradient: np.nda
 @inlinable(options=SCALAR)
 def _free_jet(u: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray) -> float:
     nu = math.exp(u[2])
-    level, slope, curvature = _student_level(nu)
-    f, square, spread = _location_scale(nu, u[0], u[1], y, gradient, hessian)
+    level, slope, curvature = student_level(nu)
+    f, square, spread = student_location_scale(nu, u[0], u[1], y, gradient, hessian)
     logarithm, share = math.log1p(square / nu), square / spread
     inverse = math.exp(-u[1])
     gradient[2] = slope - 0.5 * nu * logarithm + 0.5 * (nu + 1.0) * share
@@ -256,42 +254,27 @@ def _free_jet(u: np.ndarray, y: float, gradient: np.ndarray, hessian: np.ndarray
     return f + level
 
 
-_TURNS = tuple(
-    tuple(sign * math.sqrt(v) for v in squares for sign in (-1.0, 1.0))
-    for squares in (
-        (INNER**2, _OUTER**2),
-        (0.0, 1.0),
-        ((4.0 - math.sqrt(13.0)) / 3.0, (4.0 + math.sqrt(13.0)) / 3.0),
-        (0.0, 2.0 - math.sqrt(3.0), 2.0 + math.sqrt(3.0)),
-    )
-)
-_THIRDS = (
-    lambda x: 4.0 * x * (x * x - 3.0) / (1.0 + x * x) ** 3,
-    lambda x: 4.0 * (1.0 - 3.0 * x * x) / (1.0 + x * x) ** 3,
-    lambda x: 8.0 * x * (1.0 - x * x) / (1.0 + x * x) ** 3,
-    lambda x: 8.0 * x * x * (1.0 - x * x) / (1.0 + x * x) ** 3,
-)
-
-
-@third_bounds.register
-def _third_bounds(member: StudentScale, near: Neighbourhood) -> np.ndarray:
-    t, root = near.nuisance_speed(0), math.sqrt(member.nu)
-    smallest, largest = (math.exp(end) for end in near.between(near.nuisance(0), t))
+@third_bounds.register(PredictedStudent)
+@third_bounds.register(StudentScale)
+def _third_bounds(member: Any, near: Neighbourhood) -> np.ndarray:
+    tau, t = (near.other, near.other_speed) if near.second else (near.nuisance(0), near.nuisance_speed(0))
+    smallest, largest = (np.exp(end) for end in near.between(tau, t))
+    root = math.sqrt(member.nu)
     ends = np.stack(
         [end / (scale * root) for end in near.between(near.y - near.eta, near.speed) for scale in (smallest, largest)]
     )
     low, high = ends.min(0), ends.max(0)
     low, high = low - 1e-12 * np.abs(low), high + 1e-12 * np.abs(high)
-    suprema = [largest_on(g, low, high, turns) for g, turns in zip(_THIRDS, _TURNS, strict=True)]
+    suprema = [largest_on(g, low, high, turns) for g, turns in zip(THIRDS, TURNS, strict=True)]
     unit = near.speed / (smallest * root)
     return 0.5 * (member.nu + 1.0) * cubic_form(unit, t, *suprema)
 
 
-Member = StudentT | StudentScale | StudentFree
+Member = StudentT | StudentScale | StudentFree | PredictedStudent | PredictedFree
 
 
 def _log_normaliser(member: Member, y: np.ndarray) -> np.ndarray:
-    if isinstance(member, StudentFree):
+    if isinstance(member, StudentFree | PredictedFree):
         return np.full(np.shape(y), -0.5 * math.log(math.pi))
     nu, scale = member.nu, member.scale if isinstance(member, StudentT) else 1.0
     level = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * math.log(nu * math.pi) - math.log(scale)
@@ -307,6 +290,9 @@ def _numbers(member: Member, nuisances: np.ndarray) -> tuple[Any, Any]:
 
 
 def _simulate(rng: np.random.Generator, member: Member, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
+    if isinstance(member, PredictedStudent | PredictedFree):
+        nu = member.nu if isinstance(member, PredictedStudent) else np.exp(nuisances[:, 0])
+        return eta[..., 0] + np.exp(eta[..., 1]) * rng.standard_t(nu, eta.shape[:2])
     nu, scale = _numbers(member, nuisances)
     return eta + scale * rng.standard_t(nu, eta.shape)
 
@@ -320,21 +306,17 @@ def _variance(member: Member, mean: np.ndarray, nuisances: np.ndarray) -> np.nda
 
 def _start(model: Model) -> np.ndarray | None:
     """The scale from the spread of the middle half of the responses; nothing where it is known."""
-    if not model.nuisances:
+    if not model.nuisances and not model.second:
         return None
-    theta, data = np.zeros(model.dim), model.data
-    picked = np.asarray(data.records[:: max(1, data.n // 20_000), data.d : data.d + 2], float)
-    y = picked[:, 0] - picked[:, 1]
-    low, middle, high = np.quantile(y, (0.25, 0.5, 0.75))
-    if data.intercept is not None:
-        theta[data.intercept] = middle
-    theta[data.d] = math.log(max(0.7 * (high - low), 1e-3 * float(np.std(y)), 1e-300))
-    if len(model.nuisances) > 1:
+    theta = start_scales(model)
+    if "log_nu" in model.nuisances:
         theta[-1] = math.log(5.0)
     return theta
 
 
-def _member(nu: float | None = None, scale: float | None = None) -> Member:
+def _member(nu: float | None = None, scale: float | None = None, sigma: list[str] | None = None) -> Member:
+    if sigma is not None:
+        return PredictedFree(len(sigma)) if nu is None else PredictedStudent(float(nu), len(sigma))
     if nu is None:
         return StudentFree()
     return StudentScale(float(nu)) if scale is None else StudentT(float(nu), float(scale))
@@ -351,11 +333,21 @@ FAMILY = Family(
     mean=lambda eta: eta,
     self_concordant=False,
     log_concave=False,
-    examples=(StudentT(4.0, 1.0), StudentT(5.0, 0.5), StudentScale(4.0), StudentFree()),
+    examples=(
+        StudentT(4.0, 1.0),
+        StudentT(5.0, 0.5),
+        StudentScale(4.0),
+        StudentFree(),
+        PredictedStudent(4.0, 2),
+        PredictedFree(2),
+    ),
     responses=(-2.0, 0.0, 1.5),
     response_scale=True,
     link=float,
     member_of=_member,
+    predictors=lambda member: 2 if isinstance(member, PredictedStudent | PredictedFree) else 1,
+    second=lambda member: member.second if isinstance(member, PredictedStudent | PredictedFree) else 0,
+    second_name="sigma",
     nuisance_priors={"nu": gamma(2.0, 0.1)},
     start=_start,
     log_normaliser=_log_normaliser,
@@ -364,13 +356,19 @@ FAMILY = Family(
 )
 
 
-def student_t(data: Dataset, prior: PriorLike = None, *, nu: float | None = None, scale: float | None = None) -> Model:
+def student_t(
+    data: Dataset,
+    prior: PriorLike = None,
+    *,
+    nu: float | None = None,
+    scale: float | None = None,
+    sigma: str | list[str] | None = None,
+) -> Model:
     """Robust regression with Student-t errors. Scale and degrees of freedom that are not given are learned, as logarithms in theta.
 
     An unknown scale has a flat prior of its logarithm; unknown degrees of freedom have a gamma prior with shape 2 and rate 0.1 (Juarez and
     Steel 2010). There is a certificate for exact minibatch with known `nu`; with unknown `nu` the model is served by 'nuts' and 'hmc-ecs'.
-
-    Neither is estimated, and both decide how wide the posterior is; `tallbayes.models.family` has a `log_scale` that is.
+    `sigma="~ x"` makes the logarithm of the scale a linear predictor, as in `tallbayes.models.gaussian`.
 
     >>> import numpy as np, tallbayes as tb
     >>> data = tb.Dataset.from_arrays(np.ones((5, 1)), [-1.0, 0.0, 1.0, 0.0, 100.0])
@@ -382,6 +380,14 @@ def student_t(data: Dataset, prior: PriorLike = None, *, nu: float | None = None
     for name, number in (("nu", nu), ("scale", scale)):
         if number is not None and not (np.isfinite(number) and number > 0):
             raise OptionError(f"{name} must be a positive number, or None to learn it; got {number}.")
+    if sigma is not None:
+        if scale is not None:
+            raise OptionError("give scale= or sigma=, not both: sigma= is a formula of the logarithm of the scale.")
+        columns = second_columns(data, "sigma", sigma)
+        known = {"nu": None if nu is None else float(nu), "sigma": columns}
+        return Model(
+            data, FAMILY, _member(nu, None, columns), prior, nuisances=("log_nu",) if nu is None else (), options=known
+        )
     if nu is None and scale is not None:
         raise OptionError("with unknown degrees of freedom the scale is learned too; give nu= as well, or leave out scale=.")
     options = {"nu": None if nu is None else float(nu), "scale": None if scale is None else float(scale)}

@@ -13,16 +13,14 @@ from scipy.special import gamma as gamma_function
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp
 from tallbayes.engine.failure_times import (
-    admits_times,
-    failure_normaliser,
     register_law,
     standard_jet,
     standard_suprema,
-    start_times,
 )
 from tallbayes.engine.neighbourhood import largest_on
-from tallbayes.model import Family, Model
+from tallbayes.model import Model
 from tallbayes.named_priors import PriorLike
+from tallbayes.time_families import time_family, time_model
 
 
 class Weibull(NamedTuple):
@@ -51,35 +49,8 @@ def _standard_suprema(law: Weibull, low: np.ndarray, high: np.ndarray, event: np
 register_law(Weibull)
 
 
-def _simulate(rng: np.random.Generator, member: Weibull, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
-    """Times of events: nothing is censored."""
-    return np.exp(eta + np.exp(nuisances[:, 0]) * np.log(rng.standard_exponential(eta.shape)))
-
-
-def _mean(member: Weibull, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
-    """E[t]: e^eta Gamma(1 + sigma)."""
-    sigma = np.exp(nuisances[:, 0])
-    return np.exp(eta) * gamma_function(1.0 + sigma)
-
-
-FAMILY = Family(
-    name="weibull",
-    support="a time t > 0 of an event, or -t for one censored at t",
-    remedy="Make the response with tallbayes.data.censored(time, event).",
-    admits=admits_times,
-    mean=np.exp,
-    full_mean=_mean,
-    self_concordant=False,
-    log_concave=True,
-    examples=(Weibull(),),
-    responses=(0.3, 2.0, -1.5),
-    response="time",
-    link_name="log",
-    start=start_times,
-    member_of=Weibull,
-    log_normaliser=failure_normaliser,
-    simulate=_simulate,
-    ratio="time_ratio",
+FAMILY = time_family(
+    Weibull, "weibull", lambda rng, shape: np.log(rng.standard_exponential(shape)), lambda sigma: gamma_function(1.0 + sigma)
 )
 
 
@@ -94,4 +65,4 @@ def weibull(data: Dataset, prior: PriorLike = None) -> Model:
     >>> tb.models.weibull(tb.Dataset.from_arrays(np.ones((4, 1)), y)).names
     ('x0', 'log_sigma')
     """
-    return Model(data, FAMILY, Weibull(), prior, nuisances=("log_sigma",))
+    return time_model(data, prior, FAMILY)

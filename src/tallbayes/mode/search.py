@@ -254,7 +254,7 @@ def _widest(mode: Mode) -> tuple[float, str]:
     Under a flat prior Newton 'converges' where the likelihood saturates: some linear predictor then has no bound.
     """
     model = mode.model
-    if not model.linear or model.prior.proper or model.family.response_scale or model.predictors > 1:
+    if not model.linear or model.prior.proper or model.family.response_scale or model.predictors > 1 or model.second:
         return 0.0, ""
     d, moments, intercept = model.data.d, model.data.moments, model.data.intercept
     low, high, mean = moments.low[:d], moments.high[:d], moments.mean[:d]

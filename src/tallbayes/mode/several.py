@@ -72,7 +72,7 @@ def starts(model: Model, first: np.ndarray, rows: np.ndarray, rng: np.random.Gen
     """Points to search from: the first guess, intercepts at quantiles, fits of a few rows, draws from the prior, wide steps."""
     points = [first]
     d, data = model.data.d, model.data
-    if model.linear and model.predictors == 1 and model.family.response_scale:
+    if model.linear and model.predictors == 1 and not model.second and model.family.response_scale:
         picked = np.asarray(data.records[rows], float)
         X, y = picked[:, :d], picked[:, d] - picked[:, d + 1]
         if data.intercept is not None:

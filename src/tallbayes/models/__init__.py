@@ -65,6 +65,24 @@ def family_options(family: str) -> dict[str, bool]:
     return {p.name: p.default is p.empty for p in parameters if p.name != "prior"}
 
 
+def second_formula(family: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """The formula of a second predictor among the options of a family, as `tallbayes.read` takes it; empty if there is none.
+
+    >>> second_formula("gaussian", {"sigma": "~ x"}), second_formula("hurdle_poisson", {}), second_formula("poisson", {})
+    ({'sigma': '~ x'}, {'zi': '~ 1'}, {})
+    """
+    module = _MODULES.get(family_name(family))
+    if module is None or not module.FAMILY.second_name:
+        return {}
+    name = module.FAMILY.second_name
+    given = options.get(name)
+    if module.FAMILY.second_needed and not (given is None or isinstance(given, str)):
+        raise OptionError(f"{name}= is a formula without a response, such as '~ x' or '~ 1'; got {given!r}.")
+    if given is None:
+        return {name: "~ 1"} if module.FAMILY.second_needed else {}
+    return {name: given} if isinstance(given, str) else {}
+
+
 def check_family(family: str, options: Iterable[str]) -> None:
     """Refuse a family or the name of an option that does not exist, or an option left out, before any row is read.
 

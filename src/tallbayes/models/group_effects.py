@@ -216,10 +216,16 @@ def _hierarchical(constructor: Callable[..., Model], data: Dataset, prior: Any, 
     named = dict(prior) if isinstance(prior, Mapping) else {}
     coefficients = named.pop(DEFAULT, None) if named or isinstance(prior, Mapping) else prior
     plain = constructor(replace(data, groups=(), order=None), None, *arguments, **options)
+    if plain.second:
+        raise ModelError(
+            f"{plain.family.second_name}= is not available together with group effects; leave one of them out, or write C(...) for a "
+            "factor of few levels."
+        )
     if plain.nuisances and plain.unit_scale_member is None:
         missing = " and ".join(f"{name.removeprefix('log_')}=" for name in plain.nuisances)
         raise ModelError(
-            f"a hierarchical {plain.family.name} model needs {missing}: it is not learned together with group effects."
+            f"a hierarchical {plain.family.name} model needs {missing}, a number: it is not learned together with group effects. Fit the "
+            "formula without its group terms first and give the value in fit.derived(), or write C(...) for a factor of few levels."
         )
     scales = tuple(
         tuple(_take(named, f"{term}|{f.name}_sigma", ScalePrior, _default_scale(plain)) for term in f.terms)

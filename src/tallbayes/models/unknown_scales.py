@@ -26,7 +26,7 @@ class FixedTerms(Prior):
 
     numbers: Any = None
 
-    def terms(self, data: Dataset, predictors: int, nuisances: int, response_scale: bool) -> PriorTerms:
+    def terms(self, data: Dataset, predictors: int, nuisances: int, response_scale: bool, second: int = 0) -> PriorTerms:
         """The numbers."""
         return self.numbers
 
@@ -191,6 +191,11 @@ def _with_blocks(constructor: Callable[..., Model], data: Dataset, prior: Any, *
     plain = constructor(data, fixed, *arguments, **options)
     if not plain.linear or plain.row_limitation:
         raise ModelError(f"ridge and horseshoe are priors of coefficients; {plain.family.name} has none.")
+    if plain.second:
+        raise ModelError(
+            f"priors with unknown scales are not available for models with a second predictor ({plain.family.second_name}=); give "
+            "coefficients a prior such as tallbayes.priors.normal(1.0)."
+        )
     places = coordinates_by_name(data.columns, plain.names, plain.nuisances)
     named = _by_name(prior)
     taken = {j for name in fixed if name != DEFAULT for j in places[name]}

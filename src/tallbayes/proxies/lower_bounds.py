@@ -185,7 +185,7 @@ def lower_bound(mode: Mode, name: str = "tuned", xi: float | None = None) -> tup
     if name not in NAMES:
         raise unknown("bound", name, NAMES)
     model = mode.model
-    tangent = None if model.nuisances else model.family.tangent  # tangents are in the linear predictor alone
+    tangent = None if model.nuisances or model.second else model.family.tangent  # tangents are in the linear predictor alone
     if xi is not None and (name != "untuned" or tangent is None or tangent.xi is None):
         raise OptionError("xi applies only to bound='untuned' of logistic and Student-t models; omit it.")
     if xi is not None and not (xi >= 0.0 and math.isfinite(xi)):

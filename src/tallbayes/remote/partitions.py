@@ -315,7 +315,7 @@ class Partitions:
 
     def _require_bound(self) -> None:
         model = self.model
-        if model.predictors != 1 or model.nuisances:
+        if model.several_indices:
             raise ModelError(
                 f"there are no class totals for this {model.family.name} model; read its rows on one machine for exact minibatch."
             )

@@ -152,7 +152,7 @@ def bound_of(model: Model, name: str) -> str:
     family = model.family
     if not model.linear or model.grouped:
         raise ModelError("streams of rows serve models with linear predictors; read the rows on one machine for others.")
-    if family.centred_third is None and (model.predictors != 1 or model.nuisances):
+    if family.centred_third is None and model.several_indices:
         raise ModelError(
             f"there is no certified bound for this {family.name} model in partitions; use 'hmc-ecs', which needs none, or read its rows "
             "on one machine and use a full-data sampler such as 'nuts'."

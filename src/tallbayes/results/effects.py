@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tallbayes.errors import DataError, ModelError, OptionError, unknown
+from tallbayes.errors import DataError, OptionError, unknown
 from tallbayes.results.cost import quantiles
 from tallbayes.results.design_terms import DesignTerms
 from tallbayes.results.levels import joint_draws
-from tallbayes.results.links import LINKS, mean_of, slope_of
+from tallbayes.results.links import LINKS, mean_of, require_link, slope_of
 from tallbayes.results.raw_columns import RawBlock, RawColumns
 from tallbayes.results.row_averages import AverageBlock, Averages, Contrast, Function, LevelTerm, Variant, average
 
@@ -85,12 +85,7 @@ class Request:
     columns: RawColumns = field(init=False)
 
     def __post_init__(self) -> None:
-        family = self.fit.meta["model"]["family"]
-        if family not in LINKS:
-            raise ModelError(
-                f"effects are known for families with one linear predictor ({', '.join(LINKS)}), not for {family!r}. Compare "
-                "predictions at two values with fit.predict, or compute them from fit.theta."
-            )
+        family = require_link(self.fit)
         if self.scale not in SCALES[self.method]:
             raise unknown(f"scale of {self.method}", self.scale, SCALES[self.method])
         if self.scale == "odds" and family not in ("logistic", "probit"):

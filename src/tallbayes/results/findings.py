@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tallbayes.data.second_predictor import second_names
 from tallbayes.errors import TallbayesError
 from tallbayes.models import family_of
-from tallbayes.results.links import LINKS
+from tallbayes.results.links import LINKS, has_second
 
 if TYPE_CHECKING:
     from tallbayes.results.effects import Effects
@@ -23,24 +24,26 @@ _MOST_LEVELS = 20
 def formula_of(fit: Fit) -> str:
     """The formula of a fit as far as it is known: response ~ terms."""
     plan, meta = fit.meta.get("plan") or {}, fit.meta
+    own = plan.get("second", {})
+    count = len(meta["columns"]) - len(second_names(plan))
     if "design" in plan:
         right = plan["design"]["formula"].removeprefix("1 + ")
     else:
-        names = [c for k, c in enumerate(meta["columns"]) if k != meta.get("intercept")]
+        names = [c for k, c in enumerate(meta["columns"][:count]) if k != meta.get("intercept")]
         right = " + ".join(names[:20]) + (f" + … ({len(names) - 20} more)" if len(names) > 20 else "")
         right = right or "1"
-        if meta.get("intercept") is None:
+        if meta.get("intercept") is None or meta["intercept"] >= count:
             right = "0 + " + right
     for name, own in meta["model"].get("groups", {}).items():
         right += f" + ({' + '.join(own['terms'])} | {own.get('factor', name)})"
-    return f"{meta.get('response', 'y')} ~ {right}"
+    return f"{meta.get('response', 'y')} ~ {right}" + (f", {own['name']} {own['formula']}" if own else "")
 
 
 def effects_of(fit: Fit) -> Effects | None:
     """Comparisons of every variable, numbers by one standard deviation; None if the rows are too many or not found."""
     from tallbayes.results.raw_columns import RawColumns
 
-    if fit.meta["model"]["family"] not in LINKS or fit.meta["rows"] > MOST_ROWS:
+    if fit.meta["model"]["family"] not in LINKS or has_second(fit) or fit.meta["rows"] > MOST_ROWS:
         return None
     try:
         rows = RawColumns(fit)

@@ -16,6 +16,7 @@ from tallbayes.data.design import DesignMatrices, design
 from tallbayes.data.group_rows import with_group_columns
 from tallbayes.data.groups import CONSTANT
 from tallbayes.data.packed_store import open_store
+from tallbayes.data.second_predictor import second_matrix
 from tallbayes.data.sources import open_source
 from tallbayes.errors import DataError, unknown
 from tallbayes.results.group_predictions import NewGroups, effect_columns
@@ -53,7 +54,8 @@ def from_batch(plan: dict[str, Any], batch: Any, first: int, matrix: Callable[[A
 
 def columns_of(plan: dict[str, Any]) -> list[str]:
     """Columns that `from_batch` reads; the response and the weights are not among them."""
-    return list(dict.fromkeys([*plan["columns"], *([plan["offset"]] if plan["offset"] else [])]))
+    further = plan.get("second", {}).get("columns", ())
+    return list(dict.fromkeys([*plan["columns"], *further, *([plan["offset"]] if plan["offset"] else [])]))
 
 
 def plan_of(fit: Fit, available: tuple[str, ...]) -> dict[str, Any]:
@@ -119,9 +121,11 @@ def _from_source(fit: Fit, source: arrow.Source, groups: NewGroups | None) -> It
     first = 0
     if not wanted:  # an intercept alone: any column tells how many rows there are
         wanted = list(source.names[:1])
-    matrix = DesignMatrices(plan).matrix if "design" in plan else partial(design, plan)
+    own = {k: v for k, v in plan.items() if k != "second"}
+    matrix, second = DesignMatrices(plan).matrix if "design" in plan else partial(design, own), second_matrix(plan)
     for batch in source.batches(wanted):
         x, offset = from_batch(plan, batch, first, matrix)
+        x = x if second is None else np.column_stack([x, second(batch, first)])
         if groups is not None:
             levels = {name: groups.codes(name, batch.column(name).to_pandas().to_numpy(), first) for name in groups.factors}
             x = groups.joined({name: (codes, _terms(fit, groups, name, x, batch, first)) for name, codes in levels.items()}, x)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tallbayes.data.second_predictor import second_names
 from tallbayes.models.transforms import Parameters
 
 if TYPE_CHECKING:
@@ -81,6 +82,12 @@ def _coefficients(fit: Fit, columns: list[str], classes: int) -> dict[str, Varia
 def terms_of(meta: dict[str, Any], columns: Sequence[str]) -> list[Term]:
     """Terms of the linear predictor: name, positions of its columns, and labels of these if it has levels or several columns."""
     plan = meta.get("plan")
+    if plan and "second" in plan:
+        other = {"response": plan["response"], **plan["second"]}
+        first, prefix = len(columns) - len(second_names(plan)), f"{other['name']}_"
+        before = terms_of({"plan": {k: v for k, v in plan.items() if k != "second"}}, columns[:first])
+        after = terms_of({"plan": other}, [c.removeprefix(prefix) for c in columns[first:]])
+        return [*before, *((prefix + name, [first + j for j in places], labels) for name, places, labels in after)]
     if not plan or "design" not in plan:
         return [(name, [j], None) for j, name in enumerate(columns)]
     from tallbayes.data.design import DesignMatrices

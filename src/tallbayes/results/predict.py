@@ -104,9 +104,14 @@ def _some(fit: Fit, count: int, seed: int, with_levels: bool = False) -> np.ndar
     return index
 
 
-def _taken(fit: Fit, predictors: int, index: np.ndarray) -> Draws:
-    """The draws of these positions."""
+def _taken(fit: Fit, predictors: int, second: int, index: np.ndarray) -> Draws:
+    """The draws of these positions; of two predictors with columns of their own, each has zeros at those of the other."""
     flat, d = fit.theta.reshape(-1, len(fit.names))[index], len(fit.meta["columns"])
+    if second:
+        coefficients = np.stack([flat[:, :d], flat[:, :d]], axis=1)
+        coefficients[:, 0, d - second :] = 0.0
+        coefficients[:, 1, : d - second] = 0.0
+        return Draws(coefficients, fit.weights.reshape(-1)[index], flat[:, d:])
     coefficients = flat[:, : predictors * d].reshape(-1, predictors, d)
     return Draws(coefficients, fit.weights.reshape(-1)[index], flat[:, predictors * d :])
 
@@ -122,7 +127,7 @@ def _predicted(
 ) -> Iterator[pd.DataFrame]:
     member = family.member_of(**fit.meta["model"]["options"])
     index, levels = _some(fit, count, seed, groups is not None), (0.5 - prob / 2, 0.5 + prob / 2)
-    draws, d = _taken(fit, family.predictors(member), index), len(fit.meta["columns"])
+    draws, d = _taken(fit, family.predictors(member), family.second(member), index), len(fit.meta["columns"])
     effects = [] if groups is None else groups.draws(index)
     simulated = kind == "response" and family.response not in ("binary", "class", "ordinal")
     if simulated and family.simulate is None:
@@ -135,13 +140,14 @@ def _predicted(
         eta = eta if shift is None else eta + shift[:, None]
         if groups is not None:
             groups.add(eta, x[:, d:], effects)
+        both = eta if not family.second(member) else np.stack([eta, x[:, :d] @ draws.coefficients[:, 1].T], axis=2)
         values: Any = None
         with np.errstate(over="ignore"):
             if simulated and family.simulate is not None:
                 rng = generator(seed, Stream.RESPONSES, k)
-                values = family.simulate(rng, member, eta, draws.nuisances)
+                values = family.simulate(rng, member, both, draws.nuisances)
             if family.full_mean is not None:
-                mean = family.full_mean(member, eta, draws.nuisances)
+                mean = family.full_mean(member, both, draws.nuisances)
             else:
                 mean = values if simulated and not family.mean_known else family.mean(eta)
         if family.response == "ordinal":

@@ -21,10 +21,9 @@ import numpy as np
 from tallbayes.compile import inlinable
 from tallbayes.contract import init, step
 from tallbayes.engine.ledger import record
-from tallbayes.engine.multi_index import MultiIndex
 from tallbayes.engine.passes import values_at
 from tallbayes.engine.random_rows import draw_number
-from tallbayes.engine.rows import SingleIndex, row_values
+from tallbayes.engine.rows import row_values
 from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
 from tallbayes.moves.proposals import propose
@@ -192,11 +191,7 @@ def group(mode: Mode, radius: float, most: int = GROUPS) -> Groups:
     centres = np.zeros((len(leaves), width))
     for g, part in enumerate(leaves):
         centres[g, : d + 3] = records[part].mean(0)
-    points = (
-        SingleIndex(rows.family, centres, d)
-        if isinstance(rows, SingleIndex)
-        else MultiIndex(rows.family, centres, d, rows.predictors, rows.nuisances)
-    )
+    points = rows._replace(records=centres)
     start = np.concatenate([[0], np.cumsum([part.size for part in leaves])])
     return Groups(whitening_of(mode), float(radius), points, np.concatenate(leaves), start.astype(np.int64))
 
