@@ -277,5 +277,5 @@ def test_a_smooth_is_a_penalised_spline():
     np.testing.assert_array_equal(again, part.columns(x)[::7])
     with pytest.raises(tb.DataError, match="is known from"):
         part.columns(np.array([9.0]))
-    with pytest.raises(tb.OptionError, match="at least 5"):
+    with pytest.raises(tb.OptionError, match="at least 4"):
         tb.data.smooth(x, k=3)
