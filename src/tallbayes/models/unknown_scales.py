@@ -18,7 +18,7 @@ from tallbayes.engine.scale_sweeps import Blocks
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.model import Model
 from tallbayes.named_priors import DEFAULT, NamedPriors, coordinates_by_name, resolve
-from tallbayes.prior_terms import FLAT, PriorTerms
+from tallbayes.prior_terms import FLAT, NORMAL, PriorTerms
 from tallbayes.unknown_scale_priors import UnknownScale, ridge
 
 _OPTION = re.compile(r",\s*k\s*=\s*\d+(?=\s*[,)])")  # of a smooth, which is not part of its name
@@ -105,6 +105,16 @@ class UnknownScaleModel(Model):
             np.array([float(prior.scale) * unit for prior in priors]),
             np.array([0.0 if prior.slab == 0.0 else 1.0 / (prior.slab * unit) ** 2 for prior in priors]),
         )
+
+    def draw_scales(self, terms: PriorTerms, rng: np.random.Generator) -> tuple[PriorTerms, np.ndarray]:
+        """Scales drawn from their prior: terms of the coefficients given them, and the shared ones."""
+        blocks, d = self.blocks, self.coordinates
+        shared = blocks.width * np.abs(rng.standard_t(blocks.df))
+        inside, home = blocks.home >= 0, np.maximum(blocks.home, 0)
+        own = np.where(blocks.local[home], np.abs(rng.standard_cauchy(d)), 1.0)
+        precision = blocks.weight * (1.0 / (shared[home] * own) ** 2 + blocks.slab[home])
+        kind, location = np.where(inside, NORMAL, terms.kind), np.where(inside, 0.0, terms.location)
+        return terms._replace(kind=kind, location=location, scale=np.where(inside, precision**-0.5, terms.scale)), shared
 
     def conditional(self, precision: np.ndarray) -> Model:
         """The model of the coefficients given their scales, as prior precisions."""
