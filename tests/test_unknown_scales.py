@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 from scipy.special import expit
+from scipy.stats import chi2, kstest
+from scipy.stats import t as student
 
 import tallbayes as tb
 from tallbayes.compile import jit
 from tallbayes.engine.scale_sweeps import Blocks, Quadratic, Scales, sweep, update_scales
 from tallbayes.results.cost import effective_sizes
+from tallbayes.results.predictive_checks import _from_prior
 from tallbayes.samplers import SurrogateTransition
 
 EDGES = np.linspace(-10.0, 4.0, 701)  # of log sigma
@@ -87,6 +90,17 @@ def test_a_fixed_prior_that_is_not_normal_is_taken_as_it_is():
         assert (
             abs(inside.mean() - truth) < 5.0 * np.sqrt(truth * (1.0 - truth) / effective_sizes(inside[:, :, None])[0]) + 0.005
         )
+
+
+def test_scales_and_coefficients_are_drawn_from_the_prior():
+    X, y = small(200)
+    prior = {"x0": tb.priors.normal(3.0), "x1": tb.priors.ridge(tb.priors.half_student_t(6.0, 0.5))}
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y), prior)
+    drawn = _from_prior(model, 2_000, np.random.default_rng(0))
+    assert kstest(drawn[:, 0] / 3.0, "norm").pvalue > 1e-4
+    assert kstest(drawn[:, 1] * X[:, 1].std(ddof=1) / drawn[:, 2], "norm").pvalue > 1e-4
+    assert kstest(drawn[:, 2] / 0.5, lambda v: 2.0 * student.cdf(v, 6.0) - 1.0).pvalue > 1e-4
+    assert tb.prior_predictive(model, draws=20).simulated.shape == (20, 200)
 
 
 def blocks_of(count, local=False, slab=0.0, df=3.0):
@@ -253,6 +267,26 @@ def test_a_horseshoe_on_few_rows_agrees_with_nuts_of_numpyro(slab):
         assert np.abs((a.mean((0, 1)) - b.mean((0, 1))) / error).max() < 5.0
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("width, calibrated", [(0.7, True), (2.1, False)])
+def test_a_ridge_is_calibrated(width, calibrated):
+    """Ranks of coefficients and scale drawn from the prior among posterior draws are uniform, unless the prior is another one."""
+    found = []
+    for k in range(200):
+        rng = np.random.default_rng(k)
+        sigma = 0.7 * abs(rng.standard_t(8.0))
+        beta = sigma * rng.standard_normal(3)
+        X = rng.standard_normal((60, 3))
+        data = tb.Dataset.from_arrays(X, (rng.random(60) < expit(X @ beta)).astype(float))
+        prior = tb.priors.ridge(tb.priors.half_student_t(8.0, width), standardise=False)
+        fit = tb.sample(tb.models.logistic(data, prior), draws=49, warmup=300, thin=20, chains=1, seed=k, progress=False)
+        found.append((fit.theta[0] < np.append(beta, sigma)).sum(0))
+    counts = np.array([np.histogram(ranks, 10, (0, 50))[0] for ranks in np.array(found).T])
+    p = chi2.sf(((counts - 20.0) ** 2 / 20.0).sum(1), 9)
+    assert (p.min() > 1e-5) if calibrated else (p[3] < 1e-5)
+
+
 def test_a_smooth_is_a_penalised_spline():
     """At a given tau the fit of the line and the ridge columns is that of a P-spline with penalty |D a|^2 / tau^2."""
     from scipy.interpolate import BSpline
@@ -277,5 +311,5 @@ def test_a_smooth_is_a_penalised_spline():
     np.testing.assert_array_equal(again, part.columns(x)[::7])
     with pytest.raises(tb.DataError, match="is known from"):
         part.columns(np.array([9.0]))
-    with pytest.raises(tb.OptionError, match="at least 5"):
+    with pytest.raises(tb.OptionError, match="at least 4"):
         tb.data.smooth(x, k=3)

@@ -16,6 +16,7 @@ import numpy as np
 
 from tallbayes.coefficient_priors import Prior
 from tallbayes.data.dataset import Dataset
+from tallbayes.data.smooths import smooth_blocks
 from tallbayes.errors import OptionError, unknown
 from tallbayes.prior_terms import POSITIVE, PriorTerms
 from tallbayes.scale_priors import ScalePrior
@@ -150,7 +151,8 @@ def coordinates_by_name(
     terms: dict[str, list[int]] = {}
     for j, name in enumerate(coefficients):
         block = columns[j % len(columns)] if columns else name
-        for term in {block, re.sub(r"\[[^\[\]]*\]", "", block), re.sub(r"\[[^\[\]]*\]", "", name)}:
+        smooth = [name for name in smooth_blocks([block]) if "[" in name]
+        for term in {block, re.sub(r"\[[^\[\]]*\]", "", block), re.sub(r"\[[^\[\]]*\]", "", name), *smooth}:
             if term not in places:
                 terms.setdefault(term, []).append(j)
     places |= {term: tuple(where) for term, where in terms.items()}

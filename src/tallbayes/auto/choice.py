@@ -46,6 +46,8 @@ _LIGHTS_PASSES = 17.0  # over the rows, before Firefly begins
 _DRAWS = 1000.0  # effective draws over which these passes have to pay
 _QUICK = 3e8  # nanoseconds for as many draws, below which Firefly is not tried: it would have to be compiled first
 _CHEAP = 1000.0  # evaluations per effective draw of an exact method that HMC-ECS cannot beat: it needs 100 rows per gradient
+_CUBE = 0.4  # nanoseconds of two third-order sums, over d^3
+_MOST_CUBED = 40  # columns with which the tensor of third-order proxies is summed quickly enough
 _SHARE = 0.8  # of independent proposals
 _CHI = 2.0  # of the rate in heavy tails: the variance of the noise of a log ratio is at most about 1 / chi
 
@@ -113,6 +115,8 @@ class Weighing:
         """Predict, try what looks cheapest, and say why."""
         self._consider(FullData(nuts()), full_data)
         self._consider(ExactMinibatch(), self._exact_minibatch)
+        if self._rows_dominate():
+            self._consider(ExactMinibatch(order=3), self._exact_minibatch)
         best = self._settled()
         passes = _LIGHTS_PASSES * self.model.data.n * (4.0 + 0.5 * self.model.dim)  # nanoseconds
         if _DRAWS * best.nanoseconds_per_ess > max(_QUICK, 2.0 * passes) and self.heavy is None:
@@ -153,6 +157,24 @@ class Weighing:
                 self.refused[best.sampler.name] = str(error)
         raise OptionError(f"no method offers guarantee={self.guarantee!r} for this model.")
 
+    def _rows_dominate(self) -> bool:
+        """Whether exact minibatch would spend most of an iteration on rows, so that third-order proxies may pay."""
+        model, d = self.model, self.model.dim
+        if (
+            self.heavy is not None
+            or d > _MOST_CUBED
+            or not (model.linear and model.family.self_concordant)
+            or model.predictors > 1
+            or model.nuisances
+        ):
+            return False
+        for known in self.candidates:
+            if isinstance(known.sampler, ExactMinibatch):
+                row_time = known.evals_per_ess * known.nanoseconds_per_eval
+                arithmetic = known.iterations_per_ess * (known.nanoseconds_per_iteration + _CUBE * d**3)
+                return row_time > arithmetic
+        return False
+
     def _exact_minibatch(self, sampler: ExactMinibatch, setup: Setup) -> Prediction:
         """At best every independent proposal is accepted. In heavy tails these come from Student's t, decided in one stage with more
         rows than needed, so that the noise of the decision does not hold the chain in the tails."""
@@ -160,7 +182,8 @@ class Weighing:
         bound = setup.proxy.bound
         rates = np.zeros(rate_count(bound))
         pairs = rng.standard_normal((PAIRS, 2, d))
-        self.heavy, reason = heaviest_tail(setup, rng), ""
+        third, reason = sampler.order == 3, ", with third-order proxies" * (sampler.order == 3)
+        self.heavy = None if third else heaviest_tail(setup, rng)  # its search is for second-order proxies
         if self.heavy is not None:
             move = independence(_SHARE, df=max(4.0, d / 3.0))
             heavy = ExactMinibatch(rate="tuna", chi=_CHI, move=move, two_stage=False)
@@ -174,7 +197,8 @@ class Weighing:
         facts = f"{rate:,.3g} rows per iteration predicted ({100 * rate / n:.2g} % of n){reason}"
         iterations = 2.0 / _SHARE - 1.0
         row = 4.0 + 0.5 * d if rate >= 0.5 * n else 30.0 + d
-        return Prediction(sampler, 2.0 * rate * iterations, iterations, row, 1000.0 + 4.0 * d**2, facts, setup)
+        arithmetic = 1000.0 + 4.0 * d**2 + _CUBE * d**3 * third
+        return Prediction(sampler, 2.0 * rate * iterations, iterations, row, arithmetic, facts, setup)
 
     def _pilot(self, candidate: Prediction) -> Prediction:
         """The prediction from a short chain of the method itself."""
@@ -234,7 +258,7 @@ class Weighing:
                 f"; its draws are {best.sampler.guarantee.kind}, not exact: {best.sampler.guarantee.statement}; pass "
                 f"guarantee='exact' to get {exact.sampler.name}"
             )
-        for other in others:
+        for other in (o for o in others if o.sampler.name != best.sampler.name):
             times = other.nanoseconds_per_ess / max(best.nanoseconds_per_ess, 1e-9)
             least = "" if other.tried else "at least "
             if isinstance(other.sampler, FullData) and not self.model.grouped:

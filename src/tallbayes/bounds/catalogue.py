@@ -25,6 +25,7 @@ of (w, w') on a unit vector.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -205,17 +206,27 @@ def _classed(mode: Mode, folder: Path | None, indexed: bool) -> Classed:
     model = mode.model
     if not model.family.self_concordant:
         raise ModelError(f"bound T9 needs a self-concordant family, which {model.family.name} is not; use bound='T6'.")
-    n = model.data.n
+
+    def weights(start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        facts = _survey(mode, start, stop, mode.factor)
+        cube = facts.norm**3 / 6.0
+        with np.errstate(invalid="ignore"):
+            return facts.norm, facts.curvature * cube, facts.supremum * cube
+
+    return classed_tables(model.data.n, weights, folder, indexed)
+
+
+def classed_tables(
+    n: int, weights: Callable[[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]], folder: Path | None, indexed: bool
+) -> Classed:
+    """Rows in classes of their whitened norm; `weights` gives norms, local and global weights of a range of rows."""
     norm, local, globally = (allocate((n,), np.float64, folder) for _ in range(3))
 
     def work(start: int, stop: int) -> tuple[float, bool]:
-        facts = _survey(mode, start, stop, mode.factor)
-        norm[start:stop] = facts.norm
-        cube = facts.norm**3 / 6.0
-        local[start:stop] = facts.curvature * cube
-        finite = np.isfinite(facts.supremum)
-        globally[start:stop] = np.where(finite, facts.supremum, 0.0) * cube
-        return float(facts.norm.max(initial=0.0)), bool(finite.all())
+        norm[start:stop], local[start:stop], everywhere = weights(start, stop)
+        finite = np.isfinite(everywhere)
+        globally[start:stop] = np.where(finite, everywhere, 0.0)
+        return float(norm[start:stop].max(initial=0.0)), bool(finite.all())
 
     parts = passes.over_chunks(n, CHUNK, work)
     largest, bounded = max(p[0] for p in parts), all(p[1] for p in parts)

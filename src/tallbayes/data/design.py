@@ -19,15 +19,18 @@ from tallbayes.data.calendar_columns import calendar_batch
 from tallbayes.data.factors import (
     ELEMENTWISE,
     evaluate,
+    is_smooth,
     options,
     placeholder,
     reference_of,
+    smooth_term,
     stateful_calls,
     transform_of,
     with_names,
 )
 from tallbayes.data.formula import Factor, Formula, parse
 from tallbayes.data.moments import check_finite
+from tallbayes.data.smooths import SPLINES, smooth_columns, smooth_names
 from tallbayes.data.transform_state import MOST_LEVELS
 from tallbayes.errors import DataError, StoreError, TallbayesError
 
@@ -39,6 +42,7 @@ _STATES: dict[str, tuple[str, ...]] = {
     "poly": ("alpha", "norms2"),
     "bs": ("lower_bound", "upper_bound", "knots"),
     "cr": ("lower_bound", "upper_bound", "knots", "constraints"),
+    "s": ("lower_bound", "upper_bound", "transform", "means"),
 }
 
 
@@ -110,11 +114,15 @@ class DesignMatrices:
         from formulaic.formula import SimpleFormula
         from formulaic.parser.types import Factor as FormulaicFactor
         from formulaic.parser.types import Term
+        from formulaic.transforms import stateful_transform
         from formulaic.utils.code import format_expr
 
+        self.smooth = stateful_transform(smooth_columns)
         self.types = {k: pd.CategoricalDtype(values) for k, values in self.levels.items()}
 
         def factor(part: Factor) -> Any:
+            if is_smooth(part.tree):
+                return FormulaicFactor(ast.unparse(_with_levels(part.tree)), eval_method="python")
             if part.level is None:
                 method = "lookup" if isinstance(part.tree, ast.Name) else "python"
                 return FormulaicFactor(ast.unparse(part.tree), eval_method=method)
@@ -134,14 +142,25 @@ class DesignMatrices:
             Term([factor(f) for f in term] if term else [FormulaicFactor("1", eval_method="literal")])
             for term in self.formula.terms
         ]
-        states = {format_expr(self.calls[text]): _formulaic_state(state) for text, state in self.states.items()}
+        states = {format_expr(_with_levels(self.calls[text])): _formulaic_state(state) for text, state in self.states.items()}
         spec = ModelSpec(SimpleFormula(terms), na_action="ignore", output="numpy", transform_state=states)
         values = {placeholder(k): np.array([v]) for k, v in example.items()}
         self.spec = self._materialise(spec, self._frame(values, {k: np.zeros(1, int) for k in self.levels}, 1)).model_spec
-        names = (c.replace("contr.treatment(", "Treatment(") for c in self.spec.column_names)
-        self.names = tuple(with_names(c, self.formula.names) for c in names)
+        self.names = tuple(
+            name
+            for term, part in zip(self.formula.terms, self.spec.structure, strict=True)
+            for name in self._term_names(term, part.columns)
+        )
         if not self.names:
             raise DataError("the formula leaves no predictor: every column of it is constant.")
+
+    def _term_names(self, term: tuple[Factor, ...], columns: list[str]) -> list[str]:
+        if term and is_smooth(term[0].tree):
+            tree, level = term[0].tree, term[0].level
+            assert isinstance(tree, ast.Call)
+            count = options(tree, "").get("k", SPLINES) - 2
+            return [*smooth_names(smooth_term(tree, self.formula.names), count, None if level is None else self.levels[level])]
+        return [with_names(c.replace("contr.treatment(", "Treatment("), self.formula.names) for c in columns]
 
     def _frame(self, values: dict[str, np.ndarray], codes: dict[int, np.ndarray], m: int) -> Any:
         import pandas as pd
@@ -152,7 +171,7 @@ class DesignMatrices:
         return pd.DataFrame(columns, index=pd.RangeIndex(m))
 
     def _materialise(self, spec: Any, frame: Any) -> Any:
-        context = {name: function for name, function in ELEMENTWISE.items() if name != "I"}
+        context = {name: function for name, function in ELEMENTWISE.items() if name != "I"} | {"s": self.smooth}
         try:
             with np.errstate(all="ignore"):  # what is not finite is named by its row afterwards
                 return spec.get_model_matrix(frame, context=context)
@@ -175,7 +194,7 @@ class DesignMatrices:
 
     def _refuse_outside(self, values: dict[str, np.ndarray], first_row: int) -> None:
         for text, call in self.calls.items():
-            if transform_of(call) != "bs":
+            if transform_of(call) not in ("bs", "s"):
                 continue
             state = self.states[text]
             with np.errstate(all="ignore"):
@@ -187,13 +206,23 @@ class DesignMatrices:
                 raise DataError(
                     f"row {first_row + row}, column {column!r} is {argument[row]:g}, outside the range of the spline "
                     f"{with_names(text, self.formula.names)}, {state['lower_bound']:g} to {state['upper_bound']:g}. Leave such "
-                    "rows out, or fit with lower_bound= and upper_bound=."
+                    f"rows out, or {'fit rows with such values' if is_smooth(call) else 'fit with lower_bound= and upper_bound='}."
                 )
 
     @property
     def rows_at_a_time(self) -> int:
         """Rows of a batch that keep the matrix below 64 MB."""
         return max(64, CELLS // max(1, len(self.names)))
+
+
+def _with_levels(call: ast.expr) -> ast.expr:
+    """The call of a smooth as formulaic is to see it: by= a column of levels."""
+    if not is_smooth(call):
+        return call
+    given = options(call, "")  # type: ignore[arg-type]
+    by = [ast.keyword("by", ast.Name(_level_name(given["by"]), ast.Load()))] if "by" in given else []
+    count = ast.keyword("k", ast.Constant(given.get("k", SPLINES)))
+    return ast.Call(ast.Name("s", ast.Load()), [call.args[0]], [count, *by])  # type: ignore[attr-defined]
 
 
 def _level_name(k: int) -> str:
@@ -294,6 +323,11 @@ def _check_state(name: str, given: dict[str, Any], state: Any) -> dict[str, Any]
         raise ValueError("the state of poly does not fit its degree")
     if name == "cr" and np.shape(state["constraints"]) != (1, len(state["knots"])):
         raise ValueError("the state of cr does not fit its knots")
+    if name == "s":
+        count = given.get("k", SPLINES)
+        fits = np.shape(state["transform"]) == (count, count - 2) and len(state["means"]) == count - 2
+        if not fits or not state["lower_bound"] < state["upper_bound"]:
+            raise ValueError("the state of s does not fit its splines")
     if name in ("bs", "cr") and (not state["lower_bound"] < state["upper_bound"] or not isinstance(state["knots"], list)):
         raise ValueError("the state of bs has no range")
     return state

@@ -11,9 +11,19 @@ import numpy as np
 from tallbayes.data import arrow
 from tallbayes.data.categories import CategoryOrder
 from tallbayes.data.design import DesignMatrices, flat_column, level_positions, numbers_of
-from tallbayes.data.factors import evaluate, options, placeholder, reference_of, stateful_calls, transform_of, with_names
+from tallbayes.data.factors import (
+    evaluate,
+    is_smooth,
+    options,
+    placeholder,
+    reference_of,
+    stateful_calls,
+    transform_of,
+    with_names,
+)
 from tallbayes.data.formula import Formula
 from tallbayes.data.moments import check_finite
+from tallbayes.data.smooths import SPLINES
 from tallbayes.data.transform_state import MOST_LEVELS, SUMMARIES
 from tallbayes.errors import DataError, unknown
 
@@ -82,7 +92,7 @@ class DesignSurvey:
         _refuse_identifiers(ordered_levels, self.n)
         _refuse_wide(formula, ordered_levels)
         states = {with_names(text, formula.names, quoted=True): summary.state() for text, summary in self.summaries.items()}
-        text_columns = [formula.names[f.level] for f in formula.factors if f.level is not None and isinstance(f.tree, ast.Name)]
+        text_columns = [formula.names[f.level] for f in formula.factors if f.level is not None and _bare(f.tree)]
         described = {
             "formula": formula.text,
             "text": text_columns,
@@ -93,6 +103,11 @@ class DesignSurvey:
         plan = {"response": formula.response, "columns": list(formula.columns), "design": described}
         described["names"] = list(DesignMatrices(plan, formula).names)
         return described
+
+
+def _bare(tree: ast.expr) -> bool:
+    """Whether a column of levels stands without C around it."""
+    return isinstance(tree, ast.Name) or (is_smooth(tree) and "C(" not in ast.unparse(tree))
 
 
 def _distinct(batch: Any, name: str, first_row: int) -> list[Any]:
@@ -145,6 +160,8 @@ def _refuse_wide(formula: Formula, levels: dict[str, list[Any]]) -> None:
         for f in term:
             if f.level is not None:
                 width *= len(levels[formula.names[f.level]])
+            if isinstance(f.tree, ast.Call) and is_smooth(f.tree):
+                width *= options(f.tree, f.text).get("k", SPLINES) - 1
             elif isinstance(f.tree, ast.Call) and transform_of(f.tree) in ("bs", "cr", "poly"):
                 given = options(f.tree, f.text)
                 width *= given.get(

@@ -30,6 +30,7 @@ OPTIONS: dict[str, dict[str, type]] = {  # in the order of positional arguments,
     "poly": {"degree": int, "raw": bool},
     "scale": {"center": bool, "scale": bool, "ddof": float},
     "center": {},
+    "s": {"k": int, "by": ast.Name},
 }
 TRANSFORMS = ("C", *ELEMENTWISE, *OPTIONS)
 _OPERATORS: dict[type, Callable] = {
@@ -42,7 +43,8 @@ _OPERATORS: dict[type, Callable] = {
     ast.Mod: np.mod,
 }
 _PLACEHOLDER = re.compile(r"_(?:column|level)_(\d+)_")
-_LARGEST = {"degree": 15, "df": 1000}
+_LEAST = {"degree": 1, "df": 1, "k": 4}
+_LARGEST = {"degree": 15, "df": 1000, "k": 200}
 
 
 def placeholder(number: int) -> str:
@@ -82,7 +84,7 @@ def parse_factor(source: str, shown: str) -> ast.expr:
     Traceback (most recent call last):
     ...
     tallbayes.errors.DataError: Attribute in 'I(x.__class__)' is not allowed: a term is made of columns, numbers, arithmetic and
-    C, log, log10, log1p, exp, sqrt, I, bs, cr, poly, scale, center.
+    C, log, log10, log1p, exp, sqrt, I, bs, cr, poly, scale, center, s.
     """
     try:
         tree = ast.parse(source, mode="eval").body
@@ -147,7 +149,7 @@ def _check(node: ast.AST, shown: str, stateful: bool, top: bool) -> None:
                 raise DataError(f"{shown!r}: {name} takes one argument.")
             _check(node.args[0], shown, stateful, False)
         elif name in OPTIONS:
-            if not stateful or (name in ("bs", "cr", "poly") and not top):
+            if not stateful or (name in ("bs", "cr", "poly", "s") and not top):
                 raise DataError(
                     f"{shown!r}: {name} must not stand inside another transform; compute the inner one as a column."
                 )
@@ -177,7 +179,7 @@ def _number(node: ast.AST, shown: str) -> float:
 
 
 def options(node: ast.Call, shown: str) -> dict[str, Any]:
-    """The options of a call of bs, poly, scale or center, checked.
+    """The options of a call of bs, poly, scale, center or s, checked.
 
     >>> options(parse_factor("bs(_column_0_, df=5)", "bs(x, df=5)"), "bs(x, df=5)")
     {'df': 5}
@@ -202,15 +204,41 @@ def options(node: ast.Call, shown: str) -> dict[str, Any]:
             if not isinstance(value, ast.List | ast.Tuple):
                 raise DataError(f"{shown!r}: {key} is a list of numbers such as [1, 2.5].")
             out[key] = [float(_number(v, shown)) for v in value.elts]
+        elif valid[key] is ast.Name:
+            out[key] = _levels_column(value, shown)
         else:
             number = _number(value, shown)
-            least = {"degree": 1, "df": 1}.get(key, -math.inf)
+            least = _LEAST.get(key, -math.inf)
             if (valid[key] is int and not isinstance(number, int)) or not least <= number <= _LARGEST.get(key, math.inf):
                 raise DataError(f"{shown!r}: {key} is a whole number from {least} to {_LARGEST.get(key)}.")
             out[key] = number
     if name in ("bs", "cr"):
         _check_spline(out, shown, name)
     return out
+
+
+def _levels_column(node: ast.AST, shown: str) -> int:
+    """Position of the column g of by=g or by=C(g)."""
+    inner = node.args[0] if isinstance(node, ast.Call) and _function_name(node) == "C" and len(node.args) == 1 else node
+    if not isinstance(inner, ast.Name):
+        raise DataError(f"{shown!r}: by is a column of levels, such as by=g or by=C(g).")
+    return number_of(inner.id)
+
+
+def is_smooth(tree: ast.AST) -> bool:
+    """Whether a checked tree is a smooth s(...)."""
+    return _function_name(tree) == "s"
+
+
+def smooth_term(tree: ast.expr, names: tuple[str, ...]) -> str:
+    """The name of a smooth: its column and that of by=, whatever k.
+
+    >>> smooth_term(parse_factor("s(log(_column_1_), k=20, by=C(_column_0_))", ""), ("g", "unit price"))
+    's(log(unit price), by=g)'
+    """
+    assert isinstance(tree, ast.Call)
+    given, inner = options(tree, ""), with_names(ast.unparse(tree.args[0]), names)
+    return f"s({inner}, by={names[given['by']]})" if "by" in given else f"s({inner})"
 
 
 def _check_spline(given: dict[str, Any], shown: str, name: str) -> None:

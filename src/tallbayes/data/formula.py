@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
-from tallbayes.data.factors import number_of, parse_factor, placeholder, with_names
+from tallbayes.data.factors import is_smooth, number_of, options, parse_factor, placeholder, with_names
 from tallbayes.data.group_terms import GroupSyntax, Token, cut_group_terms
 from tallbayes.errors import DataError, unknown
 
@@ -164,6 +164,8 @@ def _group_terms(formula: str, group: GroupSyntax, effects: Formula) -> list[Gro
     """One term, or one of each effect if they are not correlated."""
     if any(kind == "all" for kind, _ in group.effects):
         _refuse(formula, ".", "name the effects that vary by group.")
+    if any(is_smooth(f.tree) for f in effects.factors):
+        _refuse(formula, "s", "a smooth does not vary by group; write s(x, by=g) for one of every level.")
     if group.correlated:
         return [GroupTerm(effects, group.factor)]
     return [GroupTerm(replace(effects, terms=(term,)), group.factor) for term in effects.terms]
@@ -266,6 +268,8 @@ class _Parser:
     def cross(self, terms: Products, other: Products) -> Products:
         if len(terms) * len(other) > MOST_TERMS:
             raise DataError(f"the formula {self.formula!r} has more than {MOST_TERMS} terms; name those that matter.")
+        for factor in (f for product in (*terms.values(), *other.values()) for f in product if is_smooth(f.tree)):
+            self.refuse(factor.text, "a smooth stands alone; write s(x, by=g) for a smooth of every level of g.")
         return {a | b: tuple({f.text: f for f in (*s, *t)}.values()) for a, s in terms.items() for b, t in other.items()}
 
     def atom(self) -> Products:
@@ -328,12 +332,18 @@ class _Parser:
         self.position = position + 1
         source = " ".join(parts)
         tree = parse_factor(source, with_names(source.replace(" ", ""), self.available))
-        numbers = sorted({number_of(n.id) for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id.startswith("_column_")})
+        inner = tree.args[0] if isinstance(tree, ast.Call) and is_smooth(tree) else tree
+        numbers = sorted({number_of(n.id) for n in ast.walk(inner) if isinstance(n, ast.Name) and n.id.startswith("_column_")})
         text = with_names(ast.unparse(tree), self.available, quoted=True)
         if parts[0] == "C":
             return Factor(text, tree, (), numbers[0])
+        by = options(tree, text).get("by") if isinstance(tree, ast.Call) and is_smooth(tree) else None
+        if by is not None and "C" not in parts and self.available[by] not in self.levels:
+            raise DataError(
+                f"{text!r}: by= needs levels, but column {self.available[by]!r} is a number; write by=C(...) around it."
+            )
         for number in numbers:
             if self.available[number] in self.levels:
                 name = self.available[number]
                 raise DataError(f"{text!r} needs numbers, but column {name!r} is text; use {name} or C({name}) by itself.")
-        return Factor(text, tree, tuple(numbers))
+        return Factor(text, tree, tuple(numbers), by)

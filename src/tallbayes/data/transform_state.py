@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.polynomial import chebyshev
 
 from tallbayes.data.moments import Moments
+from tallbayes.data.smooths import SPLINES, Smooth, smooth
 from tallbayes.errors import DataError
 
 EXACT_ROWS = 1_000_000  # up to here quantiles are exact
@@ -181,4 +183,47 @@ class NaturalSpline(Spline):
         return {"lower_bound": low, "upper_bound": high, "knots": knots.tolist(), "constraints": [means.tolist()]}
 
 
-SUMMARIES: dict[str, Any] = {"scale": Scale, "center": Scale, "poly": Polynomial, "bs": Spline, "cr": NaturalSpline}
+class PenalisedSpline(Spline):
+    """Range, number of different values, and means of the penalised columns, for `s`; the means are those of the rows that are kept."""
+
+    def __init__(self, shown: str, options: dict[str, Any], name: str) -> None:
+        super().__init__(shown, {"df": 0}, name)
+        self.count = int(options.get("k", SPLINES))
+        self.distinct: set[float] = set()
+
+    def add(self, values: np.ndarray) -> None:
+        """Merge a chunk."""
+        super().add(values)
+        if len(self.distinct) < self.count:
+            self.distinct.update(np.unique(values)[: 2 * self.count].tolist())
+
+    def state(self) -> dict[str, Any]:
+        """Range, rotation and means."""
+        if len(self.distinct) < self.count:
+            found = len(self.distinct)
+            remedy = f"Write k={found}, or use" if found >= 4 else "Use"
+            raise DataError(
+                f"{self.shown}: the column has {found} different value{'s' * (found > 1)}, fewer than k = {self.count} splines. {remedy} "
+                "the column as a number or, with C(...), as levels."
+            )
+        if self.n > EXACT_ROWS:
+            self._thin()
+        kept = np.concatenate([*self.values, sorted(self.distinct), [self.low, self.high]])
+        part = smooth(kept, k=self.count)  # its range and splines; rows alone count for the means
+        rows = Smooth(part.name, part.low, part.high, part.transform, np.zeros(self.count - 2)).columns(kept[: self.kept_rows])
+        return replace(part, means=rows[:, 1:].mean(0)).state()
+
+    @property
+    def kept_rows(self) -> int:
+        """Number of the rows that are kept."""
+        return sum(values.size for values in self.values)
+
+
+SUMMARIES: dict[str, Any] = {
+    "scale": Scale,
+    "center": Scale,
+    "poly": Polynomial,
+    "bs": Spline,
+    "cr": NaturalSpline,
+    "s": PenalisedSpline,
+}

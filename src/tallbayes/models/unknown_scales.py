@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,12 +13,15 @@ import numpy as np
 
 from tallbayes.coefficient_priors import Prior
 from tallbayes.data.dataset import Dataset
+from tallbayes.data.smooths import smooth_blocks, split_block
 from tallbayes.engine.scale_sweeps import Blocks
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.model import Model
 from tallbayes.named_priors import DEFAULT, NamedPriors, coordinates_by_name, resolve
-from tallbayes.prior_terms import FLAT, PriorTerms
-from tallbayes.unknown_scale_priors import UnknownScale
+from tallbayes.prior_terms import FLAT, NORMAL, PriorTerms
+from tallbayes.unknown_scale_priors import UnknownScale, ridge
+
+_OPTION = re.compile(r",\s*k\s*=\s*\d+(?=\s*[,)])")  # of a smooth, which is not part of its name
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class UnknownScaleModel(Model):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of coefficients, then of the scales."""
-        return (*super().names, *(f"{name}_{prior.parameter}" for name, prior, _ in self.members))
+        return (*super().names, *(_scale_name(name, prior.parameter) for name, prior, _ in self.members))
 
     @property
     def coordinates(self) -> int:
@@ -101,6 +105,16 @@ class UnknownScaleModel(Model):
             np.array([float(prior.scale) * unit for prior in priors]),
             np.array([0.0 if prior.slab == 0.0 else 1.0 / (prior.slab * unit) ** 2 for prior in priors]),
         )
+
+    def draw_scales(self, terms: PriorTerms, rng: np.random.Generator) -> tuple[PriorTerms, np.ndarray]:
+        """Scales drawn from their prior: terms of the coefficients given them, and the shared ones."""
+        blocks, d = self.blocks, self.coordinates
+        shared = blocks.width * np.abs(rng.standard_t(blocks.df))
+        inside, home = blocks.home >= 0, np.maximum(blocks.home, 0)
+        own = np.where(blocks.local[home], np.abs(rng.standard_cauchy(d)), 1.0)
+        precision = blocks.weight * (1.0 / (shared[home] * own) ** 2 + blocks.slab[home])
+        kind, location = np.where(inside, NORMAL, terms.kind), np.where(inside, 0.0, terms.location)
+        return terms._replace(kind=kind, location=location, scale=np.where(inside, precision**-0.5, terms.scale)), shared
 
     def conditional(self, precision: np.ndarray) -> Model:
         """The model of the coefficients given their scales, as prior precisions."""
@@ -150,17 +164,49 @@ def with_unknown_scales(constructor: Constructor) -> Constructor:
 
     @functools.wraps(constructor)
     def construct(data: Any, *arguments: Any, **options: Any) -> Model:
-        prior = arguments[0] if arguments else options.get("prior")
-        if not _has_unknown(prior):
+        given = arguments[0] if arguments else options.get("prior")
+        prior, rest = with_smooths(getattr(data, "columns", ()), given), {k: v for k, v in options.items() if k != "prior"}
+        if prior is given and not _has_unknown(prior):
             return constructor(data, *arguments, **options)
+        if not _has_unknown(prior):
+            return constructor(data, prior, *arguments[1:], **rest)
         if getattr(data, "groups", ()):
+            smooths = "', '".join(dict.fromkeys(split_block(name)[0] for name in smooth_blocks(data.columns)))
             raise ModelError(
-                "ridge and horseshoe do not support models with group effects; use tallbayes.priors.normal(...) there."
+                "priors with unknown scales do not support models with group effects; use tallbayes.priors.normal(...) there"
+                + (f", for the smooths as in prior={{'{smooths}': tallbayes.priors.normal(1.0)}}." if smooths else ".")
             )
-        rest = {k: v for k, v in options.items() if k != "prior"}
         return _with_blocks(constructor, data, prior, *arguments[1:], **rest)
 
     return construct  # type: ignore[return-value]
+
+
+def with_smooths(columns: tuple[str, ...], prior: Any) -> Any:
+    """The prior with an unknown scale for every smooth among the columns that has no prior by name.
+
+    >>> with_smooths(("x", "s(z)_line", "s(z)[1]", "s(z)[2]"), None)["s(z)"].describe()
+    'ridge(sigma ~ half_student_t(3, 2.5))'
+    """
+    blocks = smooth_blocks(columns)
+    named = {_OPTION.sub("", name) if isinstance(name, str) else name: own for name, own in _by_name(prior).items()}
+    if not blocks or getattr(named.get(DEFAULT), "name", "") == "multivariate_normal":
+        return prior
+    for block, where in blocks.items():
+        term, _ = split_block(block)
+        if single := [columns[j] for j in where if columns[j] in named]:
+            raise OptionError(f"give one prior to all of {term!r} rather than to {single[0]!r} alone.")
+        if isinstance(named.get(term), UnknownScale) or term not in named:
+            named.setdefault(block, named.get(term, ridge(standardise=False)))
+    for term in {split_block(block)[0] for block in blocks} - set(blocks):
+        if isinstance(named.get(term), UnknownScale):  # each level has a scale of its own
+            del named[term]
+    return named
+
+
+def _scale_name(name: str, parameter: str) -> str:
+    """Name of the scale of a block: that of a level of a smooth is "s(x, by=g)_sigma[b]"."""
+    term, level = split_block(name)
+    return f"{term}_{parameter}" if level is None else f"{term}_{parameter}[{level}]"
 
 
 def _has_unknown(prior: Any) -> bool:

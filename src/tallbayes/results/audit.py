@@ -11,6 +11,7 @@ from tallbayes.bounds.catalogue import certify
 from tallbayes.bounds.tables import Zero, rate_count, row_rates, total_rate
 from tallbayes.contract import Sampler
 from tallbayes.engine import passes
+from tallbayes.engine.cubic_sums import third_order_residuals
 from tallbayes.engine.rounding import rounding
 from tallbayes.errors import ModelError, StoreError
 from tallbayes.mode.laplace import Laplace, Mode
@@ -19,6 +20,7 @@ from tallbayes.mode.several import important
 from tallbayes.mode.surrogate_reference import SurrogateMode
 from tallbayes.model import Model
 from tallbayes.moves.proposals import propose
+from tallbayes.proxies.third_order import ThirdOrder
 from tallbayes.results.provenance import recorded_sampler
 from tallbayes.samplers import ExactMinibatch, ModeJumping, SurrogateTransition
 from tallbayes.schemes.poisson_minibatch import MHSS, Tuna, dominating, replay
@@ -125,6 +127,9 @@ def _references(
     facts["iterations that read all rows"] = float(fit.stats["full_read"].mean())
     ratio, count = 0.0, 0
     for mode, draws in references:
+        if mode.model.unit_scale_member is not None:
+            facts["rows read"] = "none: the likelihood is known from sufficient statistics"
+            return
         try:
             bound, _ = certify(mode, indexed=True)
         except ModelError:
@@ -160,7 +165,7 @@ def _minibatch(
     if isinstance(setup.proxy.bound, Zero):
         facts["rows read"] = "none: the likelihood is known from sufficient statistics"
         return
-    bound, _ = certify(mode, sampler.bound, indexed=True, seed=fit.meta["seed"])
+    bound, _ = sampler.certificate(mode, fit.meta["seed"], indexed=True)
     chains, draws, d = fit.theta.shape
     laplace = mode.laplace()
     ratio, score, lost = 0.0, 0.0, []
@@ -168,7 +173,7 @@ def _minibatch(
         white = laplace.whiten(fit.theta[rng.integers(chains), rng.integers(draws)])
         other = np.empty(d)
         propose(rng, options.kernel, white, other)
-        exact, worst, spread, rate = _full_gap(model, mode, bound, options.rate, white, other)
+        exact, worst, spread, rate = _full_gap(model, mode, bound, options.rate, white, other, setup.proxy.proxy)
         ratio = max(ratio, worst)
         wanted = _CANDIDATES / max(rate, 1e-12)
         estimates = np.empty(int(max(repeats, wanted)) if wanted <= _MOST_REPEATS else repeats)
@@ -192,18 +197,20 @@ def _minibatch(
 
 
 def _full_gap(
-    model: Model, mode: Mode, bound: Any, rate: Any, white: np.ndarray, other: np.ndarray
+    model: Model, mode: Mode, bound: Any, rate: Any, white: np.ndarray, other: np.ndarray, proxy: Any = None
 ) -> tuple[float, float, float, float]:
     """Over all rows: sum of residual differences, largest ratio of one to its bound, log(1 + relative variance) of the
     estimated ratio, sum (phi' - phi)^2 / phi, and the rate of candidates."""
     theta, proposal = mode.reference + mode.factor @ white, mode.reference + mode.factor @ other
+    near = isinstance(proxy, ThirdOrder) and max(np.linalg.norm(white), np.linalg.norm(other)) <= proxy.reach
     rates = np.zeros(rate_count(bound))
     sum_of_limits = total_rate(bound, white, other, rates)
     extra = rate.chi * sum_of_limits if isinstance(rate, Tuna) else 0.0
     total, worst, spread = 0.0, 0.0, 0.0
     for start in range(0, model.data.n, _BLOCK):
         index = np.arange(start, min(model.data.n, start + _BLOCK))
-        gaps = passes.residuals_at(model.rows, index, theta, proposal, mode.reference)
+        residuals = third_order_residuals if near else passes.residuals_at
+        gaps = residuals(model.rows, index, theta, proposal, mode.reference)
         limits = np.empty(index.size)
         row_rates(bound, rates, start, limits)
         total += float(gaps.sum())

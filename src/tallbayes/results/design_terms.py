@@ -1,7 +1,7 @@
 """What the columns of a design are made of: columns of the source back from packed rows, and the design at other values.
 
 Packed rows hold the design and not the columns: a column comes back from a term of its own (`x`, `center(x)`, `log(x)`,
-`poly(x, 3)`, `bs(x, df=5)`, `C(g)`).
+`poly(x, 3)`, `bs(x, df=5)`, `s(x)`, `C(g)`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallbayes.data.design import DesignMatrices
+from tallbayes.data.factors import is_smooth, transform_of
 from tallbayes.data.factors import options as options_of
-from tallbayes.data.factors import transform_of
+from tallbayes.data.formula import Factor
 from tallbayes.errors import DataError, unknown
 
 if TYPE_CHECKING:
@@ -202,11 +203,29 @@ class DesignTerms:
 
     def _numbers_of(self, x: np.ndarray, name: str) -> np.ndarray | None:
         for factors, used, where in self.terms:
-            if len(factors) == 1 and used == {name} and factors[0].level is None:
+            if len(factors) != 1:
+                continue
+            if is_smooth(factors[0].tree):
+                values = self._from_lines(factors[0], name, x[:, where.start : where.stop])
+                if values is not None:
+                    return values
+            elif used == {name} and factors[0].level is None:
                 values = self._inverse(factors[0].tree, x[:, where.start : where.stop])
                 if values is not None:
                     return values
         return None
+
+    def _from_lines(self, factor: Factor, name: str, columns: np.ndarray) -> np.ndarray | None:
+        """The column of a smooth from its straight line; of the lines of several levels all but one are 0."""
+        assert self.matrices is not None
+        tree = factor.tree
+        assert isinstance(tree, ast.Call)
+        if not isinstance(tree.args[0], ast.Name) or self.matrices.formula.names[factor.numbers[0]] != name:
+            return None
+        state = self.matrices.states[ast.unparse(tree)]
+        low, high = state["lower_bound"], state["upper_bound"]
+        line = columns[:, :: len(state["means"]) + 1].sum(1)
+        return np.clip(0.5 * (line * (high - low) + low + high), low, high)
 
     def _inverse(self, tree: ast.expr, columns: np.ndarray) -> np.ndarray | None:
         if isinstance(tree, ast.Name):

@@ -202,7 +202,7 @@ def _changes(request: Request, name: str, values: Any) -> Iterator[tuple[str, Op
         return
     if values is None or isinstance(values, str):
         low, high, mean, sd, binary = request.columns.spread(name)
-        if values is None and "bs" in request.design.transforms(name):  # a step might leave the range of the spline
+        if values is None and {"bs", "s"} & request.design.transforms(name):  # a step might leave the range of the spline
             low, high, values = mean - sd / 2, mean + sd / 2, "minmax"
         if values == "minmax" or (values is None and binary):
             yield f"{high:.4g} vs {low:.4g}", ("set", high), ("set", low)

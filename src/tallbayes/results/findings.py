@@ -52,7 +52,7 @@ def effects_of(fit: Fit) -> Effects | None:
             if name in rows.design.levels:
                 if len(rows.design.levels[name]) <= _MOST_LEVELS:
                     wanted[name] = None
-            elif "bs" in rows.design.transforms(name) or rows.spread(name).binary:
+            elif {"bs", "s"} & rows.design.transforms(name) or rows.spread(name).binary:
                 wanted[name] = None
             else:
                 wanted[name] = "sd"

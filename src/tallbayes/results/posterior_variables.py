@@ -91,6 +91,7 @@ def terms_of(meta: dict[str, Any], columns: Sequence[str]) -> list[Term]:
     if not plan or "design" not in plan:
         return [(name, [j], None) for j, name in enumerate(columns)]
     from tallbayes.data.design import DesignMatrices
+    from tallbayes.data.factors import is_smooth, smooth_term
 
     out: list[Term] = []
     matrices, start = DesignMatrices(plan), 0
@@ -98,11 +99,24 @@ def terms_of(meta: dict[str, Any], columns: Sequence[str]) -> list[Term]:
         places = list(range(start, start + len(part.columns)))
         start += len(places)
         own = [columns[j] for j in places]
+        if factors and is_smooth(factors[0].tree):
+            out += _smooth_terms(smooth_term(factors[0].tree, matrices.formula.names), places, own)
+            continue
         if len(own) == 1 and all(f.level is None for f in factors):
             out.append((own[0], places, None))
         elif own:
             texts = [f.text for f in factors]
             out.append((":".join(texts), places, labels_of(own, texts)))
+    return out
+
+
+def _smooth_terms(term: str, places: list[int], columns: list[str]) -> list[Term]:
+    """Lines and penalised columns of a smooth, as two terms."""
+    out: list[Term] = []
+    for name in (f"{term}_line", term):
+        own = [k for k, column in enumerate(columns) if column == name or column.startswith(f"{name}[")]
+        labels = None if columns[own[0]] == name else [columns[k].removeprefix(f"{name}[").removesuffix("]") for k in own]
+        out.append((name, [places[k] for k in own], labels))
     return out
 
 

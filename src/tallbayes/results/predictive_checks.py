@@ -11,6 +11,7 @@ import numpy as np
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.model import Model
 from tallbayes.models import family_of
+from tallbayes.models.unknown_scales import UnknownScaleModel
 from tallbayes.notebook import numbers_table
 from tallbayes.priors import FLAT, NORMAL
 from tallbayes.results.group_predictions import levels_of_rows
@@ -165,6 +166,8 @@ def _from_prior(model: Model, draws: int, rng: np.random.Generator) -> np.ndarra
     if terms.dense.size == 0:
         kind = np.array(terms.kind)
         kind[scales] = NORMAL  # replaced below
+        for _, _, where in model.members if isinstance(model, UnknownScaleModel) else ():
+            kind[list(where)] = NORMAL  # replaced for every draw of the scales
         if (kind == FLAT).any():
             name = model.names[int(np.argmax(kind == FLAT))]
             raise OptionError(
@@ -174,7 +177,8 @@ def _from_prior(model: Model, draws: int, rng: np.random.Generator) -> np.ndarra
     out = np.empty((draws, model.dim))
     for s in range(draws):
         for _ in range(1000):
-            theta = np.asarray(model.prior.sample(terms, rng), float)
+            own, shared = model.draw_scales(terms, rng) if isinstance(model, UnknownScaleModel) else (terms, np.empty(0))
+            theta = np.append(np.asarray(model.prior.sample(own, rng), float), shared)
             theta[scales] = np.log(spread)
             if np.isfinite(theta).all() and model.admits(theta):
                 out[s] = theta

@@ -10,6 +10,7 @@ from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.several import important, shares
 from tallbayes.model import Model
+from tallbayes.models.unknown_scales import UnknownScaleModel
 from tallbayes.streams import Stream, generator
 
 DISPERSION = 2.0  # chains start at Laplace draws with doubled standard deviations, so that R-hat can see disagreement
@@ -89,7 +90,10 @@ def _from_prior(model: Model, rng: np.random.Generator) -> np.ndarray:
     if model.grouped:
         raise OptionError("init='prior' is not available for models with group effects; use init='laplace' or give an array.")
     for _ in range(10_000):
-        theta = model.prior.sample(model.prior_terms, rng)
+        own, shared = (
+            model.draw_scales(model.prior_terms, rng) if isinstance(model, UnknownScaleModel) else (model.prior_terms, ())
+        )
+        theta = np.append(model.prior.sample(own, rng), shared)
         if model.admits(theta):
             return theta
     raise OptionError(f"10,000 draws from the prior were {model.domain}. Use init='laplace' or a narrower prior.")

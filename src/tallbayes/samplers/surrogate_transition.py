@@ -17,7 +17,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallbayes.bounds.catalogue import NAMES, certify
-from tallbayes.compile import inlinable
+from tallbayes.bounds.tables import NoBound, Zero
+from tallbayes.compile import generic, inlinable
 from tallbayes.contract import Guarantee, Sampler, Setup, init, positions, step
 from tallbayes.engine.scale_sweeps import (
     Blocks,
@@ -29,13 +30,14 @@ from tallbayes.engine.scale_sweeps import (
     sweep,
     update_scales,
 )
-from tallbayes.errors import OptionError, unknown
+from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.surrogate_reference import SurrogateMode
 from tallbayes.model import Model
 from tallbayes.models.unknown_scales import UnknownScaleModel
 from tallbayes.moves import Move, as_proposal, independence
-from tallbayes.proxies.taylor import taylor, unwhiten, whiten, whitening_of
+from tallbayes.proxies.sufficient_statistics import GaussianMoments, gaussian_moments
+from tallbayes.proxies.taylor import Taylor, proxy_value, taylor, unwhiten, whiten, whitening_of
 from tallbayes.schemes.poisson_minibatch import MHSS, residual_ratio
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import Certified, Target, log_prior
@@ -77,6 +79,18 @@ class ScaledOptions(NamedTuple):
     reference: np.ndarray
     slope: np.ndarray
     curvature: np.ndarray
+    expansion: Taylor
+
+
+@generic
+def _beyond(proxy: Any, expansion: Taylor, white: np.ndarray) -> float:
+    """What a proxy has beyond its second-order expansion: nothing, unless it says otherwise."""
+    return 0.0
+
+
+@_beyond.register(GaussianMoments)
+def _beyond_moments(proxy: GaussianMoments, expansion: Taylor, white: np.ndarray) -> float:
+    return proxy_value(proxy, white) - proxy_value(expansion, white)
 
 
 @inlinable
@@ -140,6 +154,8 @@ def _step(rng: np.random.Generator, target: Target, options: ScaledOptions, stat
         white = np.empty(beta.size)
         ratio = _walked(rng, options, state, beta, white, whitening)
     ratio += _correction(target, options, beta) - _correction(target, options, state.beta)
+    proxy = target.proxy.proxy
+    ratio += _beyond(proxy, options.expansion, white) - _beyond(proxy, options.expansion, state.white)
     if math.log(1.0 - rng.random()) < ratio:
         info[AT.stage_one] = 1.0
         residual = residual_ratio(rng, target, options, state.beta, beta, state.white, white, info)
@@ -199,8 +215,14 @@ class SurrogateTransition(Sampler):
         assert mode.fixed_gradient is not None
         assert mode.fixed_information is not None
         inner, d = mode.inner, model.coordinates
-        bound, name = certify(inner, self.bound, seed=seed)
-        proxy = Certified(whitening_of(inner), taylor(inner), bound)
+        whitening, expansion = whitening_of(inner), taylor(inner)
+        if inner.model.unit_scale_member is not None:
+            proxy: Certified = Certified(whitening, gaussian_moments(inner), Zero())
+            why = "surrogate transitions; the Gaussian likelihood follows from sufficient statistics, so no rows are read"
+        else:
+            bound, name = self._bound(inner, seed)
+            proxy = Certified(whitening, expansion, bound)
+            why = f"surrogate transitions with {name}: scales never read rows"
         options = ScaledOptions(
             None,
             MHSS(),
@@ -210,6 +232,7 @@ class SurrogateTransition(Sampler):
             inner.reference,
             mode.fixed_gradient,
             mode.fixed_information,
+            expansion,
         )
         count = len(model.members)
 
@@ -218,4 +241,17 @@ class SurrogateTransition(Sampler):
             return ScaledState(theta, np.zeros(d), np.zeros(d), scales)
 
         policy = ProposalPolicy(as_proposal(self.move), d, options, blank)
-        return Setup(model, policy, proxy, f"surrogate transitions with bound {name}: scales never read rows")
+        return Setup(model, policy, proxy, why)
+
+    def _bound(self, inner: Mode, seed: int) -> tuple[Any, str]:
+        """The certified bound of the residuals; a family that has none is decided on all rows."""
+        try:
+            bound, name = certify(inner, self.bound, seed=seed)
+        except ModelError:
+            if self.bound != "auto":
+                raise
+            return (
+                NoBound(),
+                f"no certified bound for this {inner.model.family.name} model, so that every decision reads all rows",
+            )
+        return bound, f"bound {name}"

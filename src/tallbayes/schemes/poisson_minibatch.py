@@ -19,6 +19,7 @@ from tallbayes.engine import passes
 from tallbayes.engine.rounding import rounding
 from tallbayes.engine.streamed_rows import awaiting, most_candidates
 from tallbayes.proxies.taylor import proxy_value, unwhiten
+from tallbayes.proxies.third_order import pair_value, subtract_pair_terms
 from tallbayes.target import (
     BOUND_EXCEEDED,
     WAITING,
@@ -137,6 +138,7 @@ def residual_ratio(
         info[AT.full_read] = 1.0
         info[AT.rows] = n
         proxies = proxy_value(target.proxy.proxy, other_white) - proxy_value(target.proxy.proxy, white)
+        proxies += pair_value(target.proxy.proxy, white, other_white)
         gap = log_likelihood_gap(target, theta, other)
         if awaiting(target.rows):
             stop_run(target, WAITING, -1)
@@ -152,6 +154,8 @@ def residual_ratio(
             stop_run(target, WAITING, -1)
             return 0.0
     residual_gaps(target, index, theta, other, gap)
+    points = (theta, other, target.proxy.whitening.reference)
+    subtract_pair_terms(target.proxy.proxy, target.rows, index, points, white, other_white, gap)
     ratio = 0.0
     for k in range(count):
         share = -gap[k] / limit[k]
@@ -187,6 +191,7 @@ def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[floa
     reference, theta = certified.whitening.reference, np.empty(white.size)
     unwhiten(certified.whitening, white, theta)
     proxies = proxy_value(certified.proxy, white) - proxy_value(certified.proxy, np.zeros(white.size))
+    proxies += pair_value(certified.proxy, np.zeros(white.size), white)
     known = proxies + log_prior(target, theta) - log_prior(target, reference) + 0.5 * float(white @ white)
     rates = np.zeros(rate_count(certified.bound))
     total = total_rate(certified.bound, np.zeros(white.size), white, rates)
@@ -198,7 +203,10 @@ def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[floa
         rng = np.random.default_rng(0)
         drawn = [draw_row(rng, certified.bound, rates, total) for _ in range(rows)]
         gaps = np.empty(rows)
-        residual_gaps(target, np.array([i for i, _ in drawn], np.int64), reference, theta, gaps)
+        index = np.array([i for i, _ in drawn], np.int64)
+        residual_gaps(target, index, reference, theta, gaps)
+        origin = np.zeros(white.size)
+        subtract_pair_terms(certified.proxy, target.rows, index, (reference, theta, reference), origin, white, gaps)
         ratios = gaps / np.array([limit for _, limit in drawn])
         residual, error = total * float(ratios.mean()), total * float(ratios.std()) / math.sqrt(rows)
     charge(target)

@@ -1,0 +1,78 @@
+"""Third-order proxies against second-order ones in exact minibatch: rows, acceptance and time on eight problems.
+
+    python -m experiments.third_order [--quick] [--write]
+
+Both orders on one mode, two chains of 5,000 draws after 300 of warm-up; compilation is done before. Setup is the certificate and the
+tensor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tallbayes as tb
+from benchmarks import report
+
+
+def logistic(n: int, d: int, intercept: float = 0.0, heavy: bool = False) -> tb.models.Model:
+    rng = np.random.default_rng(0)
+    columns = rng.standard_t(4.0, (n, d - 1)) if heavy else rng.standard_normal((n, d - 1))
+    eta = intercept + 0.5 * columns[:, : min(4, d - 1)] @ np.array([1.0, -1.0, 0.5, -0.5])[: min(4, d - 1)]
+    y = (rng.random(n) < 1.0 / (1.0 + np.exp(-eta))).astype(float)
+    return tb.models.logistic(tb.Dataset.from_arrays(np.column_stack([np.ones(n), columns]), y), tb.priors.normal(5.0))
+
+
+def counts(n: int, d: int) -> tb.models.Model:
+    rng = np.random.default_rng(0)
+    x = np.column_stack([np.ones(n), rng.standard_normal((n, d - 1))])
+    y = rng.poisson(np.exp(0.3 * x[:, 1] - 1.0)).astype(float)
+    return tb.models.poisson(tb.Dataset.from_arrays(x, y), tb.priors.normal(5.0))
+
+
+PROBLEMS: dict[str, Callable[[], tb.models.Model]] = {
+    "n = 2,000, d = 10": lambda: logistic(2_000, 10),
+    "n = 300,000, d = 10, 0.6 % positives": lambda: logistic(300_000, 10, -5.8),
+    "n = 300,000, d = 30": lambda: logistic(300_000, 30),
+    "n = 300,000, d = 30, 0.06 % positives": lambda: logistic(300_000, 30, -8.2),
+    "n = 300,000, d = 30, t4 columns, 3 % positives": lambda: logistic(300_000, 30, -4.2, heavy=True),
+    "n = 200,000, d = 100": lambda: logistic(200_000, 100),
+    "poisson, n = 50,000, d = 10": lambda: counts(50_000, 10),
+    "poisson, n = 300,000, d = 30": lambda: counts(300_000, 30),
+}
+
+
+def measured(model: tb.models.Model, mode: Any, order: int, draws: int) -> tuple[float, ...]:
+    sampler = tb.samplers.ExactMinibatch(order=order)
+    tb.sample(model, sampler, draws=5, warmup=10, chains=1, seed=0, mode=mode, progress=False)  # compiles
+    fit = tb.sample(model, sampler, draws=draws, warmup=300, chains=2, cores=1, seed=1, mode=mode, progress=False)
+    iteration = 1e6 * fit.seconds["draws"] / (2 * draws)
+    effective = 1e6 * fit.seconds["draws"] / float(fit.ess.min())
+    return float(fit.evals.mean()) / 2.0, float(fit.stats["accepted"].mean()), iteration, effective, float(fit.setup["seconds"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the first two problems, fewer draws")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", tb.TallbayesWarning)
+    rows = []
+    for label, make in list(PROBLEMS.items())[: 2 if options.quick else None]:
+        model = make()
+        mode = tb.find_mode(model, progress=False)
+        found = {order: measured(model, mode, order, 500 if options.quick else 5000) for order in (2, 3)}
+        row: dict[str, object] = {"problem": label}
+        for k, what in enumerate(("rows per iteration", "acceptance", "us per iteration", "us per effective draw", "setup, s")):
+            row |= {f"{what}, order {order}": found[order][k] for order in (2, 3)}
+        rows.append(row)
+        print(row, flush=True)
+    report.show("Third-order proxies", rows, "Logistic where nothing else is said.", "third-order" if options.write else None)
+
+
+if __name__ == "__main__":
+    main()
