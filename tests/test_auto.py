@@ -91,7 +91,7 @@ def test_subsampled_hmc_is_taken_where_bounds_are_loose_unless_exactness_is_aske
     assert auto.choose(model, mode, "asymptotic", 0, False)[0].name == "hmc-ecs"
     exact, _, why, _ = auto.choose(model, mode, "exact", 0, False)
     assert exact.guarantee.kind == "EXACT" and "hmc-ecs" not in why
-    monkeypatch.setattr("tallbayes.auto.choice._CHEAP", 1e9)  # an exact method that cheap is not compared with anything
+    monkeypatch.setattr("tallbayes.auto.weighing._CHEAP", 1e9)  # an exact method that cheap is not compared with anything
     assert "hmc-ecs" not in auto.choose(model, mode, None, 0, False)[2]
 
 

@@ -48,7 +48,7 @@ KINDS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) f
 
 @pytest.mark.parametrize("name", KINDS)
 def test_auto_serves_every_kind_of_model_and_names_what_refused_it(name, monkeypatch):
-    monkeypatch.setattr("tallbayes.auto.choice._CHEAP", -1.0)  # every method is considered
+    monkeypatch.setattr("tallbayes.auto.weighing._CHEAP", -1.0)  # every method is considered
     model = model_of(name)
     mode = tb.find_mode(model, progress=False)
     choice = auto.choose(model, mode, None, 0, False)

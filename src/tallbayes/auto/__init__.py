@@ -12,8 +12,9 @@ Warm-up is the last judge: where it contradicts the prediction by more than `CON
 
 from __future__ import annotations
 
-from tallbayes.auto.choice import Choice, Weighing, choose
+from tallbayes.auto.choice import choose
 from tallbayes.auto.judgement import JUDGED, reconsider, warm_up
 from tallbayes.auto.predictions import Prediction
+from tallbayes.auto.weighing import Choice, Weighing
 
 __all__ = ["JUDGED", "Choice", "Prediction", "Weighing", "choose", "reconsider", "warm_up"]

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tallbayes.auto.choice import Choice, Weighing
 from tallbayes.auto.predictions import Prediction
+from tallbayes.auto.weighing import Choice, Weighing
 from tallbayes.contract import Sampler, Setup
 from tallbayes.errors import ModelError
 from tallbayes.models.group_effects import HierarchicalModel
