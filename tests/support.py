@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import tallbayes as tb
+from tallbayes.results.cost import effective_sizes
 from tallbayes.results.provenance import origin
 from tallbayes.run import chain as chains_module
 from tallbayes.run.chain import Chain
@@ -128,3 +129,25 @@ def warned_everywhere(fit, pattern, folder):
         assert sentence in each.meta["warnings"] and sentence in warnings_of(each)
         assert repr(each.summary()).count(sentence) == 1
     return html.escape(sentence) in page(loaded, plots=False)
+
+
+def everything(fit):
+    """Draws of the parameters and of all levels of a hierarchical model."""
+    return np.concatenate([fit.theta, *(levels.values for levels in fit.levels.values())], axis=2)
+
+
+def largest_disagreement(first, second):
+    """Largest z-score between two fits of a hierarchical model: of means, mean squares, and probabilities of the tails of 1 %.
+
+    Each has the effective size of its own draws, that of the indicator for tails."""
+    a, b = everything(first), everything(second)
+    pairs = [(a, b), (a**2, b**2)]
+    both = np.concatenate([a.reshape(-1, a.shape[2]), np.resize(b.reshape(-1, b.shape[2]), (a[..., 0].size, b.shape[2]))])
+    for p in (0.01, 0.99):
+        cut = np.quantile(both, p, axis=0)
+        pairs.append(((a < cut).astype(float), (b < cut).astype(float)))
+    scores = []
+    for one, other in pairs:
+        noise = one.var((0, 1)) / effective_sizes(one) + other.var((0, 1)) / effective_sizes(other)
+        scores.append(np.abs((one.mean((0, 1)) - other.mean((0, 1))) / np.sqrt(noise)).max())
+    return max(scores)

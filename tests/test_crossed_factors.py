@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from support import largest_disagreement
 from test_minibatch_gibbs import Script, kernel_error, natural_coefficients
 
 import tallbayes as tb
@@ -21,7 +22,6 @@ from tallbayes.engine.family_functions import value
 from tallbayes.mode.pairs import factor_pairs
 from tallbayes.priors import prior_value
 from tallbayes.proxies import factor_cells
-from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import MinibatchGibbs
 from tallbayes.schemes import coefficient_moves, crossed_coefficients, crossed_moves, crossed_rows, level_replay
 from tallbayes.schemes.coefficient_moves import CoefficientMove, free_shift, widened
@@ -572,20 +572,6 @@ def crossed_model(n=600, family="logistic", slopes=False, nested=False, seed=1, 
     return getattr(tb.models, family)(data, tb.priors.normal(3.0), **OPTIONS.get(family, {}))
 
 
-def everything(fit):
-    return np.concatenate([fit.theta, *(levels.values for levels in fit.levels.values())], axis=2)
-
-
-def agree(first, second):
-    """Largest z-score between means, and between mean squares, of two fits."""
-    a, b, largest = everything(first), everything(second), 0.0
-    for power in (1, 2):
-        va, vb = a**power, b**power
-        noise = va.var((0, 1)) / effective_sizes(va) + vb.var((0, 1)) / effective_sizes(vb)
-        largest = max(largest, np.abs((va.mean((0, 1)) - vb.mean((0, 1))) / np.sqrt(noise)).max())
-    return largest
-
-
 SETTINGS = {
     "crossed": {},
     "nested": {"nested": True},
@@ -632,4 +618,4 @@ def test_several_factors_agree_with_nuts(name):
     options = {"mode": mode, "chains": 4, "seed": 3, "progress": False}
     exact = tb.sample(model, "minibatch-gibbs", draws=10_000, warmup=1000, **options)
     reference = tb.sample(model, tb.samplers.FullData(tb.moves.nuts(acceptance=0.98)), draws=2000, warmup=1000, **options)
-    assert agree(exact, reference) < THRESHOLD
+    assert largest_disagreement(exact, reference) < THRESHOLD

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from support import everything, largest_disagreement
 
 import tallbayes as tb
 from tallbayes.auto.group_choice import GroupWeighing
@@ -402,10 +403,6 @@ def moment_scores(draws, mean, square):
     return np.concatenate(out)
 
 
-def everything(fit):
-    return np.concatenate([fit.theta, *(levels.values for levels in fit.levels.values())], axis=2)
-
-
 def test_a_linear_model_against_its_exact_posterior():
     model = model_of("gaussian", n=60, levels=6)
     fit = tb.sample(model, "minibatch-gibbs", draws=4000, warmup=500, chains=4, seed=1, progress=False)
@@ -463,16 +460,6 @@ def test_tails_of_tiny_groups_against_quadrature():
             assert abs(inside.mean() - p) < THRESHOLD * error + 2e-4  # of the grid
 
 
-def agree(first, second):
-    """Largest z-score between means, and between mean squares, of two fits."""
-    a, b, largest = everything(first), everything(second), 0.0
-    for power in (1, 2):
-        va, vb = a**power, b**power
-        noise = va.var((0, 1)) / effective_sizes(va) + vb.var((0, 1)) / effective_sizes(vb)
-        largest = max(largest, np.abs((va.mean((0, 1)) - vb.mean((0, 1))) / np.sqrt(noise)).max())
-    return largest
-
-
 SETTINGS = {
     "probit": {"family": "probit"},
     "negbin": {"family": "negbin"},
@@ -502,7 +489,7 @@ def test_minibatch_gibbs_and_nuts_agree(name):
     options = {"mode": mode, "chains": 4, "seed": 3, "progress": False}
     exact = tb.sample(model, "minibatch-gibbs", draws=10_000, warmup=1000, **options)
     reference = tb.sample(model, tb.samplers.FullData(tb.moves.nuts(acceptance=0.98)), draws=2000, warmup=1000, **options)
-    assert agree(exact, reference) < THRESHOLD
+    assert largest_disagreement(exact, reference) < THRESHOLD
 
 
 @pytest.mark.slow
@@ -513,7 +500,7 @@ def test_a_tempered_likelihood_disagrees():
         data = tb.Dataset.from_arrays(X, y, weights=np.full(2000, weight), groups={"g": codes})
         model = tb.models.logistic(data, tb.priors.normal(3.0))
         fits.append(tb.sample(model, "minibatch-gibbs", draws=10_000, warmup=500, chains=4, seed=1, progress=False))
-    assert agree(*fits) > THRESHOLD
+    assert largest_disagreement(*fits) > THRESHOLD
 
 
 @pytest.mark.slow

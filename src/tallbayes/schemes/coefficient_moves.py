@@ -17,7 +17,7 @@ from tallbayes.compile import inlinable
 from tallbayes.engine.grouped_rows import row_of
 from tallbayes.engine.rows import prefetch_row
 from tallbayes.moves.linear import dot, inverse_factor, lower_times, normal_vector, symmetric_times, upper_times
-from tallbayes.priors import prior_value
+from tallbayes.priors import PriorTerms, prior_value
 from tallbayes.schemes.level_rows import (
     accepts,
     coefficient_gap,
@@ -148,10 +148,15 @@ class Proposed(NamedTuple):
 
 @inlinable
 def propose_coefficients(
-    rng: np.random.Generator, target: Target, kernel: CoefficientMove, beta: np.ndarray, linear: np.ndarray
+    rng: np.random.Generator,
+    surrogate: Any,
+    prior: Any,
+    terms: PriorTerms,
+    kernel: CoefficientMove,
+    beta: np.ndarray,
+    linear: np.ndarray,
 ) -> Proposed:
-    """A proposal given `linear`, the slope of the surrogate in delta at 0."""
-    surrogate, prior = target.proxy.surrogate, target.proxy.prior
+    """A proposal given `linear`, the slope of the surrogate in delta at 0; `terms` is the prior, `prior` its Gaussian part."""
     f = surrogate.free.size
     scratch, delta = np.empty(f), np.empty(f)
     free_shift(surrogate, beta, delta)
@@ -175,7 +180,7 @@ def propose_coefficients(
         moved[surrogate.free[k]] = surrogate.reference[surrogate.free[k]] + other[k]
     ratio += _surrogate_value(surrogate.information, linear, other, scratch)
     ratio -= _surrogate_value(surrogate.information, linear, delta, scratch)
-    ratio += prior_value(target.prior, moved) - prior_value(target.prior, beta)
+    ratio += prior_value(terms, moved) - prior_value(terms, beta)
     return Proposed(delta, other, moved, ratio, component)
 
 
@@ -184,9 +189,10 @@ def move_coefficients(
     rng: np.random.Generator, target: Target, kernel: CoefficientMove, beta: np.ndarray, levels: np.ndarray
 ) -> Moved:
     """One move of the free coefficients, made in `beta`."""
-    linear = np.empty(target.proxy.surrogate.free.size)
-    linear_term(target.proxy.surrogate, levels, linear)
-    proposed = propose_coefficients(rng, target, kernel, beta, linear)
+    surrogate = target.proxy.surrogate
+    linear = np.empty(surrogate.free.size)
+    linear_term(surrogate, levels, linear)
+    proposed = propose_coefficients(rng, surrogate, target.proxy.prior, target.prior, kernel, beta, linear)
     if not accepts(rng, proposed.ratio):
         return Moved(False, proposed.component, 0)
     residuals, rows = coefficient_residuals(rng, target, kernel.inflation, proposed.delta, proposed.other, levels)

@@ -59,7 +59,7 @@ def move_crossed_coefficients(
     tables = target.proxy
     linear, means = np.empty(tables.surrogate.free.size), factor_means(tables, effects)
     crossed_linear_term(tables, effects, means, linear)
-    proposed = propose_coefficients(rng, target, kernel, beta, linear)
+    proposed = propose_coefficients(rng, tables.surrogate, tables.prior, target.prior, kernel, beta, linear)
     if not accepts(rng, proposed.ratio):
         return Moved(False, proposed.component, 0)
     residuals, rows = crossed_residuals(rng, target, kernel.inflation, proposed.delta, proposed.other, effects, means)
