@@ -191,6 +191,7 @@ def main() -> None:
 
     kept = Path(options.keep) if options.keep else None
     rows = json.loads(kept.read_text()) if kept and kept.exists() else []
+    rows = [row for row in rows if row["seconds"] != "failed"]
     for name in [options.only] if options.only else SETS:
         n = len(problem(name).frame)
         for tool in TOOLS if options.peer_python else ["tallbayes"]:
@@ -204,6 +205,8 @@ def main() -> None:
                     print(rows[-1], flush=True)
             if kept:
                 kept.write_text(json.dumps(rows))
+    order = ["tallbayes, first run", *TOOLS]
+    rows.sort(key=lambda row: (SETS.index(row["data"]), order.index(row["tool"])))
     note = "One run on a machine with two cores, from the start of a process to its end; processor seconds are summed over threads."
     show("Time to the first answer", rows, note, "first-answer" if options.write else None)
 

@@ -35,13 +35,13 @@ def medium_model():
     return tb.models.logistic(tb.Dataset.from_arrays(*logistic_arrays(20_000)), tb.priors.normal(2.0))
 
 
-def interrupting(monkeypatch, times, after=40):
-    """Chains of which the first sends this process SIGINT, as Ctrl-C does, once it has some draws."""
+def interrupting(monkeypatch, times, after=40, number=0):
+    """Chains of which the first, or another, sends this process SIGINT, as Ctrl-C does, once it has some draws."""
     sent = []
 
     def chunk(chain, goal, original=Chain.chunk):
         made = original(chain, goal)
-        while chain.number == 0 and chain.draws >= after and len(sent) < times:
+        while chain.number == number and chain.draws >= after and len(sent) < times:
             sent.append(chain.draws)
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.2)

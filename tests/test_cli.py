@@ -197,12 +197,12 @@ def test_control_c_before_the_first_draw(rows, monkeypatch, capsys):
     assert code == 130 and "interrupted" in shown.err and shown.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("after", [0, 1])  # draws of the first chain
+@pytest.mark.parametrize("after", [0, 1])  # draws of the second chain: the first has some then
 def test_control_c_never_ends_with_code_zero(rows, monkeypatch, capsys, tmp_path, after):
     """In warm-up and among the draws: exit code 130, a result if there is one, and the command that continues the run."""
     folder, options = tmp_path / "run", ("-f", "y ~ x", *SMALL, "--draws", 5000, "--cores", 1, "--json")
     with monkeypatch.context() as patch:
-        interrupting(patch, 1, after)
+        interrupting(patch, 1, after, number=1)
         code, shown = run_main(patch, capsys, "fit", rows, *options, "--checkpoint", folder)
     assert code == 130 and f"continue the run with: tallbayes resume {folder}" in shown.err
     assert json.loads(shown.out)["status"] == "interrupted" if after else not shown.out
