@@ -19,6 +19,7 @@ from tallbayes.auto.predictions import (
     stays,
     subsampled_hmc,
     turning_point,
+    with_sticking,
 )
 from tallbayes.bounds.tables import rate_count, total_rate
 from tallbayes.contract import KINDS, Sampler, Setup, interruptible
@@ -173,7 +174,7 @@ class Weighing:
         theta, table = self._trial(candidate.sampler, setup, length // 4, length - length // 4)
         evals, facts, row = float(table["evals"].mean()), candidate.facts, candidate.nanoseconds_per_eval
         if minibatch:
-            iterations = stays((table["component"] == 0) & (table["accepted"] == 1))
+            iterations = with_sticking(stays((table["component"] == 0) & (table["accepted"] == 1)), theta)
             walked = table["component"] == 1
             if walked.any() and table["accepted"][walked].mean() > 0.1:
                 iterations = min(iterations, 4.0 * d / (1.0 - _SHARE))
