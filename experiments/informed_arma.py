@@ -110,7 +110,7 @@ def paths(fits: dict[str, Any], file: Path) -> None:
         axis.set_xlabel("seconds", fontsize=8)
         axis.set_title(LABELS[k], fontsize=9)
         axis.tick_params(labelsize=7)
-    axes[2].legend(fontsize=7)
+    axes[2].legend(fontsize=7, loc="upper right")
     figure.tight_layout()
     figure.savefig(file, dpi=80)
     plt.close(figure)

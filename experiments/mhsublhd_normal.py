@@ -60,7 +60,7 @@ def search(values: np.ndarray, draws: int) -> list[dict[str, Any]]:
     }
     table = []
     for name, sampler in cases.items():
-        fit = run(model, sampler, draws, 1)
+        fit = run(model, sampler, draws, 1, 150)
         share, late = float(fit.stats["rows"].mean()) / n, charged(fit, n).mean() / n
         row = {"setting": name, "rows read": percent(share), "evaluations / n": f"{late:.2f}"}
         table.append(row | {"accepted": percent(float(fit.stats["acceptance_rate"].mean()))})
@@ -70,7 +70,7 @@ def search(values: np.ndarray, draws: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     options = arguments(__doc__)
-    n, draws = (100_000, 5000) if not options.quick else (5000, 100)
+    n, draws = (100_000, 3000) if not options.quick else (5000, 100)
     table: list[dict[str, Any]] = []
     drawn = []
     sublhd: dict[int, Any] = {}
@@ -105,8 +105,8 @@ def main() -> None:
         drawn.append((title, fits, exact, spread))
     note = f"n = {n:,}, {draws:,} iterations of one chain after 300 of warm-up, started at the mode; flat prior on mu and log sigma."
     show("marginal of sigma", table, note, "mhsublhd-normal" if options.write else None)
-    found = search(panels(n)[0][1], 400 if not options.quick else 40)
-    note = f"N(0, 0.1^2), n = {n:,}, 400 iterations at equilibrium each; the paper reports 54 % of n."
+    found = search(panels(n)[0][1], 200 if not options.quick else 40)
+    note = f"N(0, 0.1^2), n = {n:,}, 200 iterations at equilibrium each; the paper reports 54 % of n."
     show("share of rows read by MHSubLhd", found, note, "mhsublhd-share" if options.write else None)
     if options.write:
         import matplotlib
