@@ -191,7 +191,13 @@ def zero_counts(name: str, n: int) -> tuple[tb.models.Model, str, Any]:
         X, Z, y, zero, n = X[keep], Z[keep], y[keep], zero[keep], int(keep.sum())
     y = np.where(zero, 0, y)
     columns = ["Intercept", "x1", "x2", "x3", "zi_Intercept", "zi_x1"]
-    prior = {"default": tb.priors.flat(), "log_size": tb.priors.flat()} if sized else tb.priors.flat()
+    wide = tb.priors.normal(100.0)  # a flat prior of the zeros of zero-inflated counts is improper
+    prior = {
+        "default": tb.priors.flat(),
+        "zi_Intercept": wide,
+        "zi_x1": wide,
+        **({"log_size": tb.priors.flat()} if sized else {}),
+    }
     model = getattr(tb.models, name)(tb.Dataset.from_arrays(np.hstack([X, Z]), y, columns=columns), prior)
 
     def fitted(peer: Any, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
