@@ -197,7 +197,9 @@ def peer(name, y, X, Z):
     return params, errors
 
 
-@every_count
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in ("zero_inflated_negbin", "hurdle_poisson") else ()) for n in COUNTS]
+)
 @pytest.mark.filterwarnings("ignore::Warning")  # of statsmodels
 def test_modes_and_standard_errors_are_those_of_statsmodels(name):
     y, X, Z = counts_of(name, 3000)
@@ -210,7 +212,7 @@ def test_modes_and_standard_errors_are_those_of_statsmodels(name):
     assert mode.laplace().sd == pytest.approx(errors, rel=2e-3)
 
 
-@pytest.mark.parametrize("nu", [None, 5.0, np.inf], ids=["student_t", "student_t of 5", "gaussian"])
+@pytest.mark.parametrize("nu", [np.inf, *(pytest.param(nu, marks=pytest.mark.slow) for nu in (5.0, None))])
 def test_predicted_scales_against_scipy(nu):
     rng, X, Z = columns_of(2000)
     noise = rng.standard_normal(2000) if nu == np.inf else rng.standard_t(5.0, 2000)
@@ -251,13 +253,8 @@ def intercepts(name, n=2000):
     return getattr(tb.models, name)(data, tb.priors.normal(2.0), sigma=["sigma_Intercept"], **options)
 
 
-EXACT = [
-    "zero_inflated_poisson",
-    *(pytest.param(n, marks=pytest.mark.slow) for n in ("hurdle_poisson", "gaussian", "student_t")),
-]
-
-
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["zero_inflated_poisson", "hurdle_poisson", "gaussian", "student_t"])
 def test_exact_minibatch_has_the_exact_posterior(name):
     model = intercepts(name)
     posterior = exact_posterior(model)
