@@ -388,7 +388,8 @@ def main() -> None:
     n = options.rows
     if options.only in (None, "modes"):
         note = f"n = {n:,}, three columns and an intercept, one of them and an intercept in a second predictor; hurdles have the rows "
-        note += "whose counts are not zero and more zeros. Flat priors. Seconds of find_mode after compilation."
+        note += "whose counts are not zero and more zeros. Flat priors, but normal ones of scale 100 for predictors of zeros. Seconds of "
+        note += "find_mode after compilation."
         show("Modes against other tools", modes(n), note, "family-modes" if options.write else None)
     if options.only in (None, "samples"):
         note = f"n = {n:,}; exact minibatch, two chains of 5,000 draws. Families without a certificate are left out."
