@@ -221,8 +221,12 @@ def register_hurdle(kind: type) -> None:
 
 
 def start_zero_counts(model: Any, hurdle: bool) -> np.ndarray:
-    """Intercepts that fit the share of zeros and the mean of the other counts, over a part of the rows; a size of one."""
+    """Intercepts that fit the share of zeros and the mean of the other counts, over a part of the rows.
+
+    A size, if unknown, starts at 5: from a small one, with which counts alone have as many zeros, the search may leave the other zeros out.
+    """
     theta, data = np.zeros(model.dim), model.data
+    theta[data.d :] = math.log(5.0)
     first = data.d - model.second
     picked = np.asarray(data.records[:: max(1, data.n // 20_000), data.d : data.d + 2], float)
     y, positive = picked[:, 0], picked[:, 0] > 0.0

@@ -37,7 +37,7 @@ def third_cumulant(rate: np.ndarray) -> np.ndarray:
     """Of a Poisson count that is not zero: rate (1 + b' + rate b''), b = rate / (e^rate - 1).
 
     >>> third_cumulant(np.array([1e-3, 50.0])).round(6)
-    array([5.00e-04, 5.00e+01])
+    array([5.e-04, 5.e+01])
     """
     rate = np.asarray(rate, float)
     small = np.minimum(rate, 0.1)

@@ -30,7 +30,7 @@ from tallbayes.engine.zero_counts import (
 )
 from tallbayes.families.negbin import NegativeBinomialSize
 from tallbayes.families.poisson import poisson_counts
-from tallbayes.families.zero_inflated_poisson import share_of_counts
+from tallbayes.families.zero_inflated_poisson import require_proper_zeros, share_of_counts
 from tallbayes.model import Family, Model
 from tallbayes.named_priors import PriorLike
 from tallbayes.scale_priors import inverse_gamma
@@ -130,4 +130,5 @@ def zero_inflated_negbin(data: Dataset, prior: PriorLike = None, *, zi: str | li
     ('Intercept', 'zi_Intercept', 'log_size')
     """
     names = second_columns(data, "zi", zi)
-    return Model(data, FAMILY, ZeroInflatedNegbin(len(names)), prior, nuisances=("log_size",), options={"zi": names})
+    model = Model(data, FAMILY, ZeroInflatedNegbin(len(names)), prior, nuisances=("log_size",), options={"zi": names})
+    return require_proper_zeros(model)

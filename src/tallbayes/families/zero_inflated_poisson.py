@@ -15,9 +15,11 @@ from tallbayes.data.second_predictor import second_columns
 from tallbayes.engine.arithmetic import exp
 from tallbayes.engine.neighbourhood import Neighbourhood
 from tallbayes.engine.zero_counts import CountSuprema, count_jet, count_suprema, register_inflated, start_zero_counts, zero_jet
+from tallbayes.errors import ModelError
 from tallbayes.families.poisson import poisson_counts
 from tallbayes.model import Family, Model
 from tallbayes.named_priors import PriorLike
+from tallbayes.prior_terms import FLAT
 
 
 class ZeroInflatedPoisson(NamedTuple):
@@ -49,6 +51,18 @@ zero_jet.register(ZeroInflatedPoisson)(poisson_zero_jet)
 count_jet.register(ZeroInflatedPoisson)(poisson_jet)
 count_suprema.register(ZeroInflatedPoisson)(poisson_suprema)
 register_inflated(ZeroInflatedPoisson)
+
+
+def require_proper_zeros(model: Model) -> Model:
+    """Refuse a flat prior of the second predictor: the likelihood tends to that of counts alone, not to 0, as its logit falls."""
+    first = model.data.d - model.second
+    flat = np.flatnonzero(model.prior_terms.kind[first : model.data.d] == FLAT)
+    if flat.size and not model.prior_terms.dense.size:
+        raise ModelError(
+            f"{model.names[first + int(flat[0])]!r} has a flat prior, under which the posterior is improper: counts may be zero without "
+            "the second predictor. Give its coefficients a proper one, such as tallbayes.priors.normal(10.0)."
+        )
+    return model
 
 
 def share_of_counts(eta: np.ndarray) -> np.ndarray:
@@ -90,7 +104,8 @@ def zero_inflated_poisson(data: Dataset, prior: PriorLike = None, *, zi: str | l
     """Zero-inflated Poisson regression, with a second predictor of the logit of a zero that is no count.
 
     `tallbayes.fit(..., zi="~ z")` and `tallbayes.read(..., zi="~ z")` make its columns, `zi_Intercept` and `zi_z`. Here `zi` is the formula
-    that the rows were read with, or names of the last columns; by default those whose names begin with `zi_`.
+    that the rows were read with, or names of the last columns; by default those whose names begin with `zi_`. Their coefficients need a
+    proper prior.
 
     >>> import numpy as np, tallbayes as tb
     >>> X = np.column_stack([np.ones(6), np.ones(6), [0.1, 0.5, -1.0, 0.3, 0.2, 0.0]])
@@ -100,4 +115,4 @@ def zero_inflated_poisson(data: Dataset, prior: PriorLike = None, *, zi: str | l
     (('Intercept', 'zi_Intercept', 'zi_z'), 2)
     """
     names = second_columns(data, "zi", zi)
-    return Model(data, FAMILY, ZeroInflatedPoisson(len(names)), prior, options={"zi": names})
+    return require_proper_zeros(Model(data, FAMILY, ZeroInflatedPoisson(len(names)), prior, options={"zi": names}))
