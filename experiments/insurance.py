@@ -68,7 +68,7 @@ def main() -> None:
     show("Insurance", rows, note, "insurance" if options.write else None)
     if options.write:
         fit.plot(
-            "effect", names=["DrivAge", "VehAge", "log_BonusMalus", "log_Density"], path="docs/figures/insurance-policies.png"
+            "effect", names=["DrivAge", "VehAge", "log_BonusMalus", "log_Density"], path="docs/figures/insurance_policies.png"
         )
 
 

@@ -1,6 +1,7 @@
 """Exact minibatch with third-order proxies: tensor, bound and kernel; the kernel is enumerated, and a missing entry of the tensor shows."""
 
 import math
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -142,7 +143,9 @@ def kernel(mode, certified, white):
             for row in range(3):
                 limit = row_rate(certified.bound, rates, row)
                 keep, contribution = thin(MHSS(), -gap[row] / limit, total)
-                counts = [(p, c) for p, c in poisson_outcomes(limit * keep) if p > 1e-14]
+                rate = limit * keep
+                counts = takewhile(lambda outcome, rate=rate: outcome[1] <= rate or outcome[0] > 1e-16, poisson_outcomes(rate))
+                counts = [(q, c) for q, c in counts if q > 1e-16]
                 outcomes = [(p * q, r + (c * contribution if c else 0.0)) for p, r in outcomes for q, c in counts]
             second = sum(p * math.exp(min(0.0, r)) for p, r in outcomes)
             matrix[i, j] = math.exp(min(0.0, first)) * second / count
