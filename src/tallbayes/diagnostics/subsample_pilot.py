@@ -19,6 +19,7 @@ from tallbayes.engine.random_rows import CHUNK, UniformRows, WeightedRows, alloc
 from tallbayes.engine.residuals import control_residuals, residual_slopes
 from tallbayes.engine.rows import SingleIndex
 from tallbayes.errors import ModelError, OptionError
+from tallbayes.mode.kinks import kinks_of
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 
@@ -317,3 +318,15 @@ def choose_products(gamma: float, batch: int, pilot: int) -> int:
 def refreshed_products(products: int) -> int:
     """kappa: one in a hundred, at least one (F.4)."""
     return max(1, products // 100)
+
+
+def require_near(mode: Mode, radius: float) -> None:
+    """Refuse a reference so far from the mode that the posterior lies beyond the wall around it."""
+    distance = float(np.linalg.norm(mode.factor.T @ mode.gradient))
+    if (
+        distance > radius and not kinks_of(mode.model.prior_terms).where.size
+    ):  # at a kink the gradient is not that of the posterior
+        raise ModelError(
+            f"the reference is about {distance:,.3g} posterior standard deviations from the mode, and HMC-ECS stays within "
+            f"{radius:.3g} of it. Leave out mode=, use recentre=2, or a full-data sampler such as 'nuts'."
+        )

@@ -32,7 +32,6 @@ from tallbayes.diagnostics import likelihood_estimates
 from tallbayes.diagnostics import subsample_pilot as pilots
 from tallbayes.engine.random_rows import UniformRows, draw_rows
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.mode.kinks import kinks_of
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
@@ -164,18 +163,6 @@ def _step(rng: np.random.Generator, target: Target, options: SubsamplingOptions,
         info[AT.sign_flips] = 1.0 if state.sign != sign else 0.0
         info[AT.weight] = state.sign
     return state
-
-
-def require_near(mode: Mode, radius: float) -> None:
-    """Refuse a reference so far from the mode that the posterior lies beyond the wall around it."""
-    distance = float(np.linalg.norm(mode.factor.T @ mode.gradient))
-    if (
-        distance > radius and not kinks_of(mode.model.prior_terms).where.size
-    ):  # at a kink the gradient is not that of the posterior
-        raise ModelError(
-            f"the reference is about {distance:,.3g} posterior standard deviations from the mode, and HMC-ECS stays within "
-            f"{radius:.3g} of it. Leave out mode=, use recentre=2, or a full-data sampler such as 'nuts'."
-        )
 
 
 class SubsamplingPolicy(Policy):
@@ -342,7 +329,7 @@ class HMCECS(Sampler):
         for stage in range(self.recentre):
             mode = self._recentred(setup, mode, rng, 0.5 if stage == 0 else 0.7)
             setup = self._at(model, mode, rng)
-        require_near(mode, setup.notes["radius"])
+        pilots.require_near(mode, setup.notes["radius"])
         return replace(setup, notes={**setup.notes, "recentred": self.recentre})
 
     def _at(self, model: Model, mode: Mode, rng: np.random.Generator) -> Setup:
