@@ -154,9 +154,9 @@ def acceptance(monkeypatch, run, rows, owners, mutate=None, inflation=1.0):
         return script
 
     base = trial([])
-    if len(base.tests) == 1:
+    if len(base.tests) == 1 and base.rate is None:
         return math.exp(min(0.0, base.tests[0]))
-    first, start = base.tests
+    first, start = base.tests if len(base.tests) == 2 else (0.0, base.tests[0])  # map moves have one test
     trials = {} if not base.rate else {i: trial([i], owner) for i, owner in zip(rows, owners, strict=True)}
     own = {
         g: sum(trials[i].bounds[0] for i, owner in zip(rows, owners, strict=True) if owner == g) for g in set(owners) if trials
@@ -171,7 +171,7 @@ def acceptance(monkeypatch, run, rows, owners, mutate=None, inflation=1.0):
         assert one.kept[-2] <= one.bounds[0] * (1 + 1e-12)
         rate = inflation * one.kept[-2] * one.kept[-1]
         outcomes = list(itertools.takewhile(lambda o: o[1] <= 1 or o[0] > 1e-17, poisson_outcomes(rate)))
-        contribution = one.tests[1] - start
+        contribution = one.tests[-1] - start
         added = np.array([0.0 if count == 0 else count * contribution for _, count in outcomes])
         probability = (probability[:, None] * np.array([p for p, _ in outcomes])).reshape(-1)
         ratio = (ratio[:, None] + added).reshape(-1)
@@ -381,7 +381,7 @@ def map_error(monkeypatch, case, k, kind, mutate=None, inflation=1.0):
         def run(script):
             at = [a.copy() for a in states[i]]
             map_factor(script, case.target, k, *at, given, *states[j][:3], inflation)
-            assert len(script.tests) == 1 or all(np.allclose(a, b, atol=1e-9) for a, b in zip(at, states[j], strict=True))
+            assert len(script.tests) == 1 and all(np.allclose(a, b, atol=1e-9) for a, b in zip(at, states[j], strict=True))
 
         return acceptance(monkeypatch, run, *weighted_rows(case, k), mutate, inflation)
 

@@ -54,7 +54,7 @@ def _private(module: str, name: str, *methods: str) -> Any:
 _FunctionCache: Any = _private("numba.core.caching", "FunctionCache", "_load_overload", "_save_overload")
 _IndexFile: Any = _private("numba.core.caching", "IndexDataCacheFile", "_load_index")
 _normalize_signature: Any = _private("numba.core.sigutils", "normalize_signature")
-_CodeLibrary: Any = _private("numba.core.codegen", "JITCodeLibrary", "_finalize_final_module")
+_CodeLibrary: Any = _private("numba.core.codegen", "JITCodeLibrary", "_finalize_final_module", "_optimize_final_module")
 _Compiler: Any = _private("numba.core.compiler", "Compiler", "compile_extra")
 
 STRICT: Any = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
@@ -145,13 +145,17 @@ def _tags(sig: Any) -> set[str | None]:
 
 
 class _HelperLibrary(_CodeLibrary):
-    """Code of a helper: optimised and kept for its callers to link, but never made into machine code of its own.
+    """Code of a helper: kept for its callers to link, but neither optimised nor made into machine code of its own.
 
-    Numba compiles every function it meets down to machine code, those it calls included, so a chain of helpers is compiled once
-    for each link. Only the pointer to a helper's environment must have an address, since Numba fills it at once.
+    Numba optimises every function it meets and compiles it down to machine code, those it calls included, so a chain of helpers is
+    compiled once for each link. The entry point optimises all of it, once. Only the pointer to a helper's environment must have an
+    address, since Numba fills it at once.
     """
 
     _final_module: Any
+
+    def _optimize_final_module(self) -> None:
+        """Left to the entry point."""
 
     def _finalize_final_module(self) -> None:
         whole, self._final_module = self._final_module, self._environments()

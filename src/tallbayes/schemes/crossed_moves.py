@@ -279,9 +279,7 @@ def map_factor(
         )
         total += rate if rate < WHOLE * (offsets[g + 1] - offsets[g]) else 0.0
         cumulative[g] = total
-    if not accepts(rng, ratio):
-        return MapMoved(False, 0)
-    ratio, read, previous = 0.0, 0, 0.0
+    read, previous = 0, 0.0
     for g in range(count):
         size = offsets[g + 1] - offsets[g]
         if cumulative[g] == previous and size > 0:

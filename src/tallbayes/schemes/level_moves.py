@@ -5,7 +5,8 @@ with 5 degrees of freedom about the Gaussian fit, so that skewed levels are left
 reaches the number of rows, the level is read in full and there is one test on the exact ratio. That choice is symmetric in the two ends.
 
 The map c' = mu'_g + sqrt(p_g / p'_g) (c - mu_g), mu_g and p_g mean and precision of the fit at (beta_J, tau), keeps every level where
-its conditional law has it; its Jacobian is the product of sqrt(p_g / p'_g).
+its conditional law has it; its Jacobian is the product of sqrt(p_g / p'_g). There is one test on surrogate and residuals together: summed
+over many levels both have a trend in the standard deviation, opposite to each other, and two tests would reject for either.
 """
 
 from __future__ import annotations
@@ -292,11 +293,9 @@ def _map_move(
         rate = level_rate(sums, g, factors)
         total += rate if rate < offsets[g + 1] - offsets[g] else 0.0
         cumulative[g] = total
-    if not accepts(rng, ratio):
-        return MapMoved(False, 0)
-    ratio, read = map_residuals(form, rng, target, given.shift, given.radius, given.inflation, levels, ends, cumulative)
+    residuals, read = map_residuals(form, rng, target, given.shift, given.radius, given.inflation, levels, ends, cumulative)
     count_pairs(target.counters, read)
-    if not accepts(rng, ratio):
+    if not accepts(rng, ratio + residuals):
         return MapMoved(False, read)
     for g in range(count):
         levels[g, 0] = centres[g, 0] + ends[g, 0]

@@ -212,11 +212,9 @@ def _map_move(
         rate = level_rate(shares.sums, g, level_factors(form, shares, stretch, g, given.radius, start, end))
         total += rate if rate < offsets[g + 1] - offsets[g] else 0.0
         cumulative[g] = total
-    if not accepts(rng, ratio):
-        return MapMoved(False, 0)
-    ratio, read = map_residuals(form, rng, target, given.shift, given.radius, given.inflation, levels, ends, cumulative)
+    residuals, read = map_residuals(form, rng, target, given.shift, given.radius, given.inflation, levels, ends, cumulative)
     count_pairs(target.counters, read)
-    if not accepts(rng, ratio):
+    if not accepts(rng, ratio + residuals):
         return MapMoved(False, read)
     for g in range(count):
         for a in range(q):
