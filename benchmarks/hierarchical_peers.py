@@ -154,7 +154,7 @@ def compare(
     formula = f"y ~ {' + '.join(columns[1:])} + (1 | g)"
     with tempfile.TemporaryDirectory() as where:
         folder = Path(where)
-        more = {"levels": LEVELS, "warmup": warmup, "draws": 2000, "seconds": seconds, "fewest": 20}
+        more = {"levels": LEVELS, "warmup": warmup, "draws": 2000, "seconds": seconds, "fewest": 200}
         write_task(folder, named, "logistic", formula, columns, ["g"], **more)
         for tool in tools:
             answer = answer_of(tool, folder, interpreter, 2.0 * seconds + 120.0)
