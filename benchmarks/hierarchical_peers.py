@@ -37,6 +37,7 @@ from tallbayes.run.chain import Chain
 from tallbayes.samplers import MinibatchGibbs
 
 LEVELS, WANTED = 1000, 1000
+FEWEST = 100  # draws from which effective sizes are taken
 LABELS = {
     "numpyro": "NumPyro NUTS, non-centred",
     "numpyro-centred": "NumPyro NUTS, centred",
@@ -109,9 +110,10 @@ def ours(X: np.ndarray, y: np.ndarray, codes: np.ndarray, draws: int) -> tuple[n
 
 def line(label: str, draws: np.ndarray, answer: dict[str, Any]) -> dict[str, Any]:
     """A line of the table for draws of all parameters."""
-    sizes = effective_sizes(draws[None]) if len(draws) >= 4 else np.zeros(1)
-    smallest = float(np.nan_to_num(sizes).min())
-    rate = smallest / answer["drawing"]
+    enough = len(draws) >= FEWEST
+    smallest = float(np.nan_to_num(effective_sizes(draws[None])).min()) if enough else float(len(draws))
+    rate = smallest / answer["drawing"] if len(draws) else 0.0
+    how = ("measured" if smallest >= WANTED else "projected") if enough else "at best, as if every draw were effective"
     sigma = draws[:, COLUMNS] if len(draws) else np.full(1, np.nan)
     return {
         "tool": label,
@@ -120,10 +122,10 @@ def line(label: str, draws: np.ndarray, answer: dict[str, Any]) -> dict[str, Any
         "setup, s": answer["setup"],
         "draws": len(draws),
         "gradients per draw": answer.get("gradients", ""),
-        "min ESS": smallest,
+        "min ESS": smallest if enough else "",
         "min ESS/s after setup": rate,
         "s from the call to 1,000 effective draws": answer["setup"] + WANTED / rate if rate > 0 else "",
-        "how": "measured" if smallest >= WANTED else "projected",
+        "how": how if len(draws) else "no draw",
         "1|g_sigma": f"{sigma.mean():.4f} ± {sigma.std():.4f}",
         "x1": f"{draws[:, 1].mean():.4f} ± {draws[:, 1].std():.4f}" if len(draws) else "",
     }
@@ -154,7 +156,7 @@ def compare(
     formula = f"y ~ {' + '.join(columns[1:])} + (1 | g)"
     with tempfile.TemporaryDirectory() as where:
         folder = Path(where)
-        more = {"levels": LEVELS, "warmup": warmup, "draws": 2000, "seconds": seconds, "fewest": 20}
+        more = {"levels": LEVELS, "warmup": warmup, "draws": 2000, "seconds": seconds, "fewest": 200}
         write_task(folder, named, "logistic", formula, columns, ["g"], **more)
         for tool in tools:
             answer = answer_of(tool, folder, interpreter, 2.0 * seconds + 120.0)
@@ -175,8 +177,8 @@ def ratios(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add how many times faster the first line is than every other that draws."""
     first = table[0]
     for row in table[1:]:
-        if row["answer"] == "posterior" and row["min ESS"] > 0:
-            total = "s from the call to 1,000 effective draws"
+        total = "s from the call to 1,000 effective draws"
+        if row["answer"] == "posterior" and row[total]:
             row["ours faster, from the call"] = row[total] / first[total]
             row["ours faster, after setup"] = first["min ESS/s after setup"] / row["min ESS/s after setup"]
     return table

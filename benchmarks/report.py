@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,18 @@ def show(title: str, rows: list[dict[str, Any]], note: str = "", mark: str | Non
 def write(mark: str, rows: list[dict[str, Any]], note: str) -> None:
     """Replace what lies between the markers of `mark`, on whichever page of results has them, by a table and a note."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(number(row.get(c, "")) for c in columns) + " |" for row in rows]
+    lines = ["| " + " | ".join(map(cell, columns)) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(cell(number(row.get(c, ""))) for c in columns) + " |" for row in rows]
     lines += ["", note] if note else []
     begin, end = f"<!-- {mark}:begin -->", f"<!-- {mark}:end -->"
     page = _page(begin)
     head, _, rest = page.read_text().partition(begin)
     page.write_text(head + begin + "\n" + "\n".join(lines) + "\n" + end + rest.split(end)[1])
+
+
+def cell(text: str) -> str:
+    """Text in which no bar ends a cell of a table."""
+    return re.sub(r"(?<!\\)\|", r"\|", text)
 
 
 def block(mark: str) -> str:
