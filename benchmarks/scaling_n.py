@@ -22,7 +22,7 @@ import tallbayes as tb
 from benchmarks.report import show
 from tallbayes.data import records
 from tallbayes.data.dataset import Packer
-from tallbayes.data.packed_store import Writer, open_store
+from tallbayes.data.packed_store import StoreWriter, open_store
 
 D = 10
 CHUNK = 1 << 20
@@ -33,7 +33,7 @@ def make_store(path: Path, n: int) -> None:
     names = ("Intercept", *(f"x{j}" for j in range(1, D)))
     effect = np.linspace(-0.5, 0.5, D)
     kind = np.dtype("f4")
-    writer, packer = Writer(path, names, "y", kind), Packer(names, "y")
+    writer, packer = StoreWriter(path, names, "y", kind), Packer(names, "y")
     for start in range(0, n, CHUNK):
         m = min(CHUNK, n - start)
         x = np.empty((m, D))
