@@ -32,8 +32,8 @@ PILOT = 2000  # iterations of exact minibatch in its pilot, at most
 SHORT_PILOT = 80  # of Hamiltonian methods, and of exact minibatch at least
 _PASSES = 40.0  # full passes that a pilot of exact minibatch may read
 _CHEAP = 1000.0  # evaluations per effective draw of an exact method that HMC-ECS cannot beat: it needs 100 rows per gradient
-_CUBE = 0.4  # nanoseconds of two third-order sums, over d^3
-_MOST_CUBED = 40  # columns with which the tensor of third-order proxies is summed quickly enough
+_CUBE = 2.0  # nanoseconds of two third-order sums, over d^3 (measured)
+_MOST_CUBED = 15  # columns with which the tensor of third-order proxies is summed and evaluated quickly enough
 _SHARE = 0.8  # of independent proposals
 _CHI = 2.0  # of the rate in heavy tails: the variance of the noise of a log ratio is at most about 1 / chi
 
