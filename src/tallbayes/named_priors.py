@@ -129,7 +129,7 @@ def resolve(
         if name not in places:
             raise unknown("parameter in prior=", name, [*dict.fromkeys((*places, *also)), DEFAULT])
         _check(name, own, f"log_{name}" in nuisances and name not in names)
-    if others.name != "multivariate_normal":
+    if others.name not in ("multivariate_normal", "fixed"):  # fixed terms have those of the family already
         for name, own in defaults.items():
             if name not in given and f"log_{name}" not in given and name in places:
                 given[name] = own
