@@ -112,7 +112,7 @@ def with_sticking(iterations: float, theta: np.ndarray) -> float:
     """Iterations per effective draw where a skewed posterior may hold a chain in a tail now and then.
 
     A short chain shows its longest stays too late, and the effective size of its worst coordinate, (draws, dim), is too small as often as
-    not: the geometric mean lay between them on the two skewed posteriors it was chosen on. Chains below `SHORTEST` draws tell nothing of it.
+    not: the geometric mean is a compromise, chosen on two skewed posteriors. Chains below `SHORTEST` draws tell nothing of it.
 
     >>> draws = np.random.default_rng(0).standard_normal((1000, 2))
     >>> bool(1.0 <= with_sticking(1.0, draws) < 1.3), bool(with_sticking(2.0, np.repeat(draws[:50], 20, axis=0)) > 5.0)
