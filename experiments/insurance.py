@@ -40,8 +40,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=None)
     parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--quick", action="store_true", help="10,000 policies and 200 draws")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
+    if options.quick:
+        options.rows, options.draws = 10_000, 200
     table = policies(options.rows)
     prior = {"VehBrand": tb.priors.ridge(), "Region": tb.priors.horseshoe(0.1), "default": tb.priors.normal(5.0)}
     begun = time.perf_counter()

@@ -52,13 +52,13 @@ def test_a_biased_ratio_is_found(minibatch, monkeypatch):
 
 def test_a_bound_that_is_too_small_is_found(minibatch, monkeypatch):
     model, fit = minibatch
-    honest = auditing.certify
+    honest = tb.samplers.ExactMinibatch.certificate
 
-    def shrunk(*args, **options):
-        bound, name = honest(*args, **options)
-        return bound._replace(table=bound.table._replace(weight=0.01 * bound.table.weight)), name
+    def shrunk(self, mode, seed, indexed=False):
+        bound, name = honest(self, mode, seed, indexed)
+        return (bound._replace(table=bound.table._replace(weight=0.01 * bound.table.weight)) if indexed else bound), name
 
-    monkeypatch.setattr(auditing, "certify", shrunk)
+    monkeypatch.setattr(tb.samplers.ExactMinibatch, "certificate", shrunk)
     found = fit.audit(model, pairs=3)
     assert any("exceeds its bound" in p for p in found.problems)
 

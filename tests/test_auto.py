@@ -85,6 +85,7 @@ def test_subsampled_hmc_is_taken_where_bounds_are_loose_unless_exactness_is_aske
     mode = tb.find_mode(model, progress=False)
     monkeypatch.setattr(auto.Weighing, "_exact_minibatch", lambda *_: prediction(tb.samplers.ExactMinibatch(), 5e4, 5e7))
     monkeypatch.setattr(auto.Weighing, "_pilot", lambda self, candidate: replace(candidate, tried=True))
+    monkeypatch.setattr("tallbayes.auto.weighing.bright_hmc", lambda *_: None)  # its bounds, too
     sampler, setup, why, _ = auto.choose(model, mode, None, 0, False)
     assert sampler.name == "hmc-ecs" and setup is not None
     assert "ASYMPTOTIC, not exact" in why and "pass guarantee='exact' to get" in why

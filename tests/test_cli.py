@@ -276,7 +276,7 @@ def test_options_of_a_family(rows, tmp_path):
 )
 def test_options_of_a_family_that_cannot_be_read(given, message):
     with pytest.raises(tb.OptionError, match=message):
-        family_of("gamma", None, given, None, None, None, None)
+        family_of("gamma", None, None, given, None, None, None, None)
 
 
 def test_an_unknown_option_of_a_family(rows, monkeypatch, capsys):

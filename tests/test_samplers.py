@@ -64,7 +64,7 @@ def test_options_survive_json(name):
 @pytest.mark.parametrize(
     "name, options",
     [
-        ("random_walk", {"acceptance": 0.3, "blocks": ((0, 2), (1,))}),
+        ("random_walk", {"acceptance": 0.3, "blocks": ((0, 2), (1,)), "isotropic": True}),
         ("hmc", {"time": 0.7, "acceptance": 0.6, "mass": "diagonal"}),
         ("nuts", {"acceptance": 0.9, "mass": "diagonal", "max_depth": 4}),
     ],

@@ -24,7 +24,7 @@ _MOST_LEVELS = 20
 def formula_of(fit: Fit) -> str:
     """The formula of a fit as far as it is known: response ~ terms."""
     plan, meta = fit.meta.get("plan") or {}, fit.meta
-    own = plan.get("second", {})
+    second = plan.get("second", {})
     count = len(meta["columns"]) - len(second_names(plan))
     if "design" in plan:
         right = plan["design"]["formula"].removeprefix("1 + ")
@@ -36,7 +36,7 @@ def formula_of(fit: Fit) -> str:
             right = "0 + " + right
     for name, own in meta["model"].get("groups", {}).items():
         right += f" + ({' + '.join(own['terms'])} | {own.get('factor', name)})"
-    return f"{meta.get('response', 'y')} ~ {right}" + (f", {own['name']} {own['formula']}" if own else "")
+    return f"{meta.get('response', 'y')} ~ {right}" + (f", {second['name']} {second['formula']}" if second else "")
 
 
 def effects_of(fit: Fit) -> Effects | None:

@@ -201,7 +201,7 @@ def _extrapolation(sub: SubPosteriors, combiner: Combiner, width: float, notes: 
     expected = ndtr(-distance)
     count, mean = np.round(share * sub.sizes), expected * sub.sizes
     chance = np.minimum(pdtr(count, mean), pdtrc(np.maximum(count - 1, 0), mean)) * 2.0 * sub.shards
-    ratio = share / expected
+    ratio = np.divide(share, expected, out=np.ones_like(share), where=expected > 0.0)  # so far out that no draw is expected
     notes["farthest_shard"] = float(distance.max())
     kernels = combiner.name in ("semiparametric", "nonparametric")
     if kernels and width <= WIDENED * sub.draws.shape[1] ** (-1.0 / (4 + sub.dim)):
