@@ -37,7 +37,7 @@ def correlations(values: np.ndarray, lags: int = 50) -> np.ndarray:
 
 def main() -> None:
     options = arguments(__doc__)
-    n, slow, fast = (100_000, 1500, 10_000) if not options.quick else (5000, 30, 200)
+    n, slow, fast = (100_000, 10_000, 10_000) if not options.quick else (5000, 30, 200)
     rng = np.random.default_rng(0)
     samples = {"N(0, 1)": rng.standard_normal(n), "logN(0, 1)": rng.lognormal(0.0, 1.0, n)}
     table: list[dict[str, Any]] = []
