@@ -103,9 +103,9 @@ def main() -> None:
             drawn.append((data, name, fit, evals, values, sigma[0], sd))
             print(table[-1], fit.meta["notes"].get("bound", ""), flush=True)
     note = (
-        f"n = {n:,}; {slow:,} iterations without a proxy, {fast:,} with one, one chain started at the mode, isotropic random walk that accepts "
-        "half. Evaluations by the papers' rule: T instead of 2 T after an iteration that read all rows (section 6.4), or only after one "
-        "charged 2n (8.1.3 to the letter); the oracle's passes for the true range are not among them."
+        f"n = {n:,}; {slow:,} iterations without a proxy, {fast:,} with one, one chain started at the mode, isotropic random walk that "
+        "accepts half. Evaluations by the papers' rule: T instead of 2 T after an iteration that read all rows (section 6.4), or only "
+        "after one charged 2n (8.1.3 to the letter); the oracle's passes for the true range are not among them."
     )
     show("running examples", table, note, "confidence-running" if options.write else None)
     if options.write:
