@@ -163,11 +163,8 @@ def proposition(model: tb.models.Model, distances: list[float], pairs: int) -> l
 
 
 def main() -> None:
-    options = arguments(
-        __doc__,
-        ("--classes", 2_000_000, "rows of the two Gaussian classes; the paper has 10,000,000"),
-        ("--seconds", 12, "of each chain"),
-    )
+    rows_of_classes = ("--classes", 2_000_000, "rows of the two Gaussian classes; the paper has 10,000,000")
+    options = arguments(__doc__, rows_of_classes, ("--seconds", 12, "of each chain"))
     quick = options.quick
     x, y, _ = covtype_columns()
     train, chains, seconds = (400_000, 4, float(options.seconds)) if not quick else (20_000, 1, 1.0)
