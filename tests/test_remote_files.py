@@ -205,6 +205,55 @@ def test_an_s3_server_is_read(s3, tmp_path):
         tb.read(f"s3://rows/day/7.parquet{s3}", "y ~ x", progress=False)
 
 
+class BadLine:
+    """A connection to a server: every piece is late, and every third time it breaks after the first bytes."""
+
+    def __init__(self, port, pause):
+        self.server, self.pause, self.made, self.broken = ("127.0.0.1", port), pause, 0, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        with contextlib.suppress(OSError):  # until it is closed
+            while True:
+                client, _ = self.listener.accept()
+                self.made += 1
+                far = socket.create_connection(self.server)
+                breaks = self.made % 3 == 2
+                self.broken += breaks
+                threading.Thread(target=self.forward, args=(client, far, None), daemon=True).start()
+                threading.Thread(target=self.forward, args=(far, client, 100 if breaks else None), daemon=True).start()
+
+    def forward(self, source, sink, most):
+        with contextlib.suppress(OSError), source, sink:
+            while piece := source.recv(1 << 14):
+                time.sleep(self.pause)
+                sink.sendall(piece[:most])
+                if most is not None:
+                    for side in (source, sink):
+                        side.shutdown(socket.SHUT_RDWR)
+                    return
+
+
+def test_an_s3_server_behind_a_slow_and_failing_connection_is_read(s3, tmp_path, monkeypatch):
+    monkeypatch.setattr(remote_files, "PAUSE", 0.01)
+    port = int(re.search(r"127\.0\.0\.1:(\d+)", s3)[1])
+    line = BadLine(port, 0.005)
+    try:
+        there = Partitions.open(f"s3://rows/day/*.parquet{s3.replace(str(port), str(line.port))}", "y ~ x")
+        fit = tb.sample(there, "exact-minibatch", draws=100, warmup=50, chains=2, seed=1, progress=False)
+    finally:
+        line.listener.close()
+    for k in range(2):
+        pq.write_table(table(400 + k, k), tmp_path / f"{k}.parquet")
+    here = tb.sample(
+        Partitions.open(str(tmp_path), "y ~ x"), "exact-minibatch", draws=100, warmup=50, chains=2, seed=1, progress=False
+    )
+    assert line.broken > 0
+    np.testing.assert_array_equal(fit.theta, here.theta)
+
+
 def connect_sqlite(path):
     return sqlite3.connect(path)
 
