@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import sqlite3
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -136,18 +137,37 @@ class Pages(SimpleHTTPRequestHandler):
         """Nothing."""
 
 
+def encrypted(folder, server, monkeypatch):
+    """Serve https with a certificate of this host, which aiohttp is made to trust."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    made = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -keyout {key} -out {certificate}"
+    subprocess.run([*made.split(), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    trusting = ssl.create_default_context(cafile=certificate)
+    monkeypatch.setattr(pytest.importorskip("aiohttp.connector"), "_SSL_CONTEXT_VERIFIED", trusting)
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of aiohttp's sessions
-def test_a_web_server_is_read(tmp_path, monkeypatch):
-    pytest.importorskip("fsspec")
+@pytest.mark.parametrize("protocol", ["http", "https"])
+def test_a_web_server_is_read(protocol, tmp_path, tmp_path_factory, monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
     pytest.importorskip("aiohttp")
     monkeypatch.setattr(remote_files, "PAUSE", 0.001)
+    monkeypatch.setattr(Pages, "refused", 0)
+    fsspec.get_filesystem_class(protocol).clear_instance_cache()  # a session has its connections
     for k in range(2):
         pq.write_table(table(400 + k, k), tmp_path / f"{k}.parquet", row_group_size=100)
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Pages, directory=str(tmp_path))) as server:
+        if protocol == "https":
+            encrypted(tmp_path_factory.mktemp("keys"), server, monkeypatch)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            base = f"http://127.0.0.1:{server.server_port}"
+            base = f"{protocol}://127.0.0.1:{server.server_port}"
             data = tb.read(f"{base}/1.parquet", "y ~ x", progress=False)
             np.testing.assert_array_equal(data.y, table(401, 1)["y"].to_numpy())
             parts = Partitions.open([f"{base}/{k}.parquet" for k in range(2)], "y ~ x")

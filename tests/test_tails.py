@@ -61,7 +61,8 @@ def test_of_rows_in_partitions_the_excess_is_one_pass_unless_the_bound_excludes_
     assert [f[0] for f in found] == pytest.approx(exact, abs=1e-6) and rows.passes == before + 1
     spared = list(tail_excesses(setup, points, enough=2.0))
     read = np.array([error == 0.0 for _, error in spared])
-    assert rows.passes == before + (2 if read.any() else 1) and read.tolist() == [False, size > 2.0, size > 2.0]
+    assert rows.passes == before + 2 and read.tolist() == [False, True, size > 2.0]
+    assert len(list(tail_excesses(setup, points[:1], enough=2.0))) == 1 and rows.passes == before + 2
     assert all(
         abs(ratio - e) <= error + 1e-6 and (error == 0.0 or e <= 2.0) for (ratio, error), e in zip(spared, exact, strict=True)
     )

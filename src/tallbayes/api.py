@@ -140,7 +140,7 @@ def sample(
     parameter reaches this bulk effective sample size. `max_seconds` limits the time of the whole run, including the search for
     the mode, pilots and warm-up; compilation does not count, and chains get at least half of the time. `guarantee="exact"`
     refuses weaker methods. `checkpoint` is a folder from which `tallbayes.resume` continues an interrupted run. Ctrl-C returns
-    the draws so far. `model` may be `tallbayes.shards.Partitions`, for "exact-minibatch" and "sgld": its rows stay where they are.
+    the draws so far. `model` may be `tallbayes.shards.Partitions`, for samplers that read streams of rows: they stay where they are.
 
     `keep` says which draws of levels to keep: "all", "summary" (running statistics and a thinned set), a list of terms such as ["1|shop"],
     or a number of bytes, by default 512 MB, up to which all draws are kept and beyond which a summary is.
