@@ -8,6 +8,7 @@ import shutil
 import socket
 import sqlite3
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -226,7 +227,7 @@ def test_an_s3_server_is_read(s3, tmp_path):
 
 
 class BadLine:
-    """A connection to a server: every piece is late, and every third time it breaks after the first bytes."""
+    """A connection to a server: every piece is late, and every third time it is reset after the first bytes."""
 
     def __init__(self, port, pause):
         self.server, self.pause, self.made, self.broken = ("127.0.0.1", port), pause, 0, 0
@@ -251,8 +252,9 @@ class BadLine:
                 time.sleep(self.pause)
                 sink.sendall(piece[:most])
                 if most is not None:
-                    for side in (source, sink):
-                        side.shutdown(socket.SHUT_RDWR)
+                    sink.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    sink.shutdown(socket.SHUT_RD)
+                    source.shutdown(socket.SHUT_RDWR)
                     return
 
 

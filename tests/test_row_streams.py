@@ -19,6 +19,7 @@ from test_exact_minibatch import PROPOSALS, enumerated, first_ratio, pair_rates
 from test_shards import cluster
 
 import tallbayes as tb
+from tallbayes.api import PARTITION_TOLERANCE
 from tallbayes.auto import choose
 from tallbayes.bounds.catalogue import certify
 from tallbayes.bounds.streamed import StreamedClasses, StreamedSeparable
@@ -668,16 +669,16 @@ def test_the_mode_takes_two_passes_from_a_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(mode_start, "BYTES", 2000 * 7 * 8)
     rows = Partitions.open(str(tmp_path / "rows"), formula)
     assert rows.passes == 1 and rows.sample.shape == (round(55_000 * 667 / 30_000), 7)
-    mode = rows.find_mode(1e-3, progress=False)
+    mode = rows.find_mode(PARTITION_TOLERANCE, progress=False)
     assert mode.passes == 2 and rows.passes == 3
     local = tb.models.logistic(tb.read(str(tmp_path / "rows"), formula, progress=False))
     exact = tb.find_mode(local, progress=False, tolerance=1e-9)
     distance = np.linalg.norm(np.linalg.solve(exact.factor, mode.reference - exact.reference))
-    assert distance < 1e-3
+    assert distance < PARTITION_TOLERANCE
     monkeypatch.setattr(
         mode_start, "_corrected", lambda model, few, centre, *rest: centre
     )  # Newton's steps from the sample's mode
-    assert rows.find_mode(1e-3, progress=False).passes > 2
+    assert rows.find_mode(PARTITION_TOLERANCE, progress=False).passes > 2
     monkeypatch.setattr(mode_start, "mode_of_part", refuse)
     assert rows.find_mode(1e-3, progress=False).reference == pytest.approx(mode.reference, abs=1e-4)
 

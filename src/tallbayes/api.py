@@ -43,6 +43,7 @@ from tallbayes.validation import (
 )
 
 REFERENCE_TOLERANCE = 1e-3  # posterior sds between reference and mode: exactness needs a frozen reference, not the mode
+PARTITION_TOLERANCE = 0.03  # the same where each step is a pass over partitions: a hundredth of the proposals is lost
 
 
 def fit(
@@ -172,7 +173,8 @@ def sample(
     entropy = streams.entropy(seed)
     if mode is None:
         with limited(limit):
-            mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
+            tolerance = REFERENCE_TOLERANCE if model.partitions is None else PARTITION_TOLERANCE
+            mode = find_mode(model, progress=progress, cores=cores, tolerance=tolerance)
     elif not _same(mode.model, model):
         raise OptionError("mode= belongs to another model; pass tallbayes.find_mode(model), or omit it.")
     predictions: list[auto.Prediction] = []
