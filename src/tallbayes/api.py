@@ -43,7 +43,7 @@ from tallbayes.validation import (
 )
 
 REFERENCE_TOLERANCE = 1e-3  # posterior sds between reference and mode: exactness needs a frozen reference, not the mode
-PARTITION_TOLERANCE = 0.03  # the same where each step is a pass over partitions: a hundredth of the proposals is lost
+PARTITION_TOLERANCE = 0.05  # the same where each step is a pass over partitions: a few proposals in a hundred are lost
 
 
 def fit(
