@@ -200,8 +200,8 @@ def scripted(monkeypatch, script, mutate=None):
     monkeypatch.setattr(level_moves, "heavy_tails", lambda rng: script.heavy)
     for module in (level_moves, level_vectors):
         monkeypatch.setattr(module, "chi_square", lambda rng: 5.0)
-    monkeypatch.setattr(coefficient_moves, "prefetch_row", lambda records, row: None)
     for module in (coefficient_moves, level_moves):
+        monkeypatch.setattr(module, "prefetch_row", lambda records, row: None)
         monkeypatch.setattr(module, "find_level", lambda cumulative, level: script.owner)
     if mutate is not None:
         mutate(monkeypatch, script)

@@ -20,6 +20,7 @@ import numpy as np
 from tallbayes.bounds.level_rates import effect_factors
 from tallbayes.compile import declared, generic, inlinable
 from tallbayes.engine.grouped_rows import row_of
+from tallbayes.engine.rows import prefetch_row
 from tallbayes.priors import prior_value
 from tallbayes.scale_priors import scale_log_density
 from tallbayes.schemes.level_rows import (
@@ -369,12 +370,15 @@ def map_residuals(
                 read += size
         previous = cumulative[g]
     candidates = draw_count(rng, inflation * total) if total > 0.0 else 0
-    for _ in range(candidates):
+    owner, drawn, bounds = np.empty(candidates, np.int64), np.empty(candidates, np.int64), np.empty(candidates)
+    for c in range(candidates):
         g = find_level(cumulative, rng.random() * total)
-        before, after = levels[g] - centres[g], ends[g]
-        factors = level_factors(form, shares, surrogate.stretch, g, radius, before, after)
-        position, bound = draw_position(rng, shares, g, offsets[g], offsets[g + 1] - offsets[g], factors)
-        i = row_of(rows, position)
-        gap = effect_gap(rows, records[i], reference, centres[g], shift, before, after)
-        ratio += kept_ratio(rng, target.counters, i, shares.loads[position], gap, inflation * bound)
+        factors = level_factors(form, shares, surrogate.stretch, g, radius, levels[g] - centres[g], ends[g])
+        owner[c] = g
+        drawn[c], bounds[c] = draw_position(rng, shares, g, offsets[g], offsets[g + 1] - offsets[g], factors)
+        prefetch_row(records, row_of(rows, drawn[c]))
+    for c in range(candidates):
+        g, i = owner[c], row_of(rows, drawn[c])
+        gap = effect_gap(rows, records[i], reference, centres[g], shift, levels[g] - centres[g], ends[g])
+        ratio += kept_ratio(rng, target.counters, i, shares.loads[drawn[c]], gap, inflation * bounds[c])
     return ratio, read + candidates
