@@ -262,9 +262,9 @@ class GibbsPolicy(Policy):
         if self.surrogate.free.size and fresh.any():
             rate = float(info["accepted"][fresh].mean())
             values["independent"] = 0.8 * state.independent + 0.2 * min(0.9, max(0.2, 1.2 * rate))
-            rows, budget = float(info["coefficient_rows"].mean()), map_budget(self.surrogate.centres.shape[0])
-            if self.inflation is None and rate < 0.9 and rows < max(budget, 0.5 * float(info["level_rows"].mean())):
-                values["inflation"] = min(MAP_INFLATION, 1.5 * state.inflation)
+            rows = float(info["coefficient_rows"].mean())
+            if self.inflation is None and rate < 0.9 and rows < 0.5 * float(info["level_rows"].mean()) + 20.0:
+                values["inflation"] = min(10.0, 1.5 * state.inflation)
         if self.inflation is None and float(info["map_rows"].mean()) < map_budget(self.surrogate.centres.shape[0]):
             values["map_inflation"] = min(MAP_INFLATION, 2.0 * state.map_inflation)
         self._learn(values, info, self._hyperparameters(draws), end, warmup)
@@ -290,7 +290,7 @@ class GibbsPolicy(Policy):
         tried = info["joint_tried"] > 0
         if tried.any():
             accepted = float(info["joint_accepted"][tried].mean())
-            values["walks"] = 0.8 * values["walks"] + 0.2 * min(1.0, max(0.1, 1.2 - 1.5 * accepted))
+            values["walks"] = 0.5 * values["walks"] + 0.5 * min(1.0, max(0.05, 1.2 - 1.6 * accepted))
         if begun < 0.5 * warmup <= end or end == warmup:
             centre, root = fitted_proposal(values["seen"])
             if centre.size:
