@@ -10,6 +10,7 @@ import warnings
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,11 @@ from tallbayes.models.expressions.certificate import (
     Pieces,
     Responses,
     Tables,
-    certify,
+    certified,
     is_location,
     survey_responses,
 )
+from tallbayes.models.expressions.fourth_order import fourth_concordant, fourth_ratio
 from tallbayes.models.expressions.grammar import ETA, LOG_SCALE, Y, as_text, parse
 from tallbayes.models.expressions.location_scale import ScaleCertificate, certify_scale
 from tallbayes.models.expressions.simulate import family_normaliser, family_simulator
@@ -129,7 +131,7 @@ def _with_one_index(
     kind = member_type(generate.source(stable), (*generate.fields(tuple(numbers)), *OWN_FIELDS))
     responses = survey_responses(data.y)
     _check_defined(data, stable, numbers, responses)
-    tables, certificate = certify(stable, original, numbers, responses)
+    tables, certificate, proofs = certified(stable, original, numbers, responses)
     window = _window(Pieces(stable, numbers), tables, responses)
     member = kind(
         *numbers.values(),
@@ -138,6 +140,7 @@ def _with_one_index(
         *(np.ascontiguousarray(getattr(tables, k), float) for k in OWN_FIELDS[2:]),
     )
     _warn_of_overflow(member, tables)
+    ratio = cache(lambda: fourth_ratio(original, proofs, tables))
     family = replace(
         family,
         self_concordant=certificate.self_concordant,
@@ -148,6 +151,8 @@ def _with_one_index(
         link=lambda average: _best_predictor(member, tables, average),
         bound="T10",
         certificate=certificate,
+        fourth_ratio=lambda member: ratio(),
+        fourth_concordant=cache(lambda: certificate.log_concave and fourth_concordant(proofs)),
     )
     return Model(data, family, member, prior, options=options)
 
