@@ -26,7 +26,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 import tallbayes as tb
-from benchmarks.hierarchical_peers import answer_of, said, write_task
+from benchmarks.hierarchical_peers import answer_of, said, why_not, workspace, write_task
 from benchmarks.problems import claims, data_folder, flights
 from benchmarks.report import show
 from tallbayes.results.cost import effective_sizes, r_hats
@@ -109,7 +109,7 @@ def parameter(fit: tb.Fit, name: str) -> np.ndarray:
 
 
 def estimates(
-    real: Real, fit: tb.Fit, seconds: float, interpreter: str, limit: float, tools: list[str]
+    name: str, real: Real, fit: tb.Fit, seconds: float, options: argparse.Namespace
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Standard deviations of factors: the posterior beside the estimates of other tools."""
     names = [f"1|{factor}_sigma" for factor in real.factors]
@@ -123,13 +123,15 @@ def estimates(
     named = {**columns, "y": real.y, **numbered, **({} if real.offset is None else {"offset": real.offset})}
     terms = [c for c in real.columns if c != "Intercept"] + [f"(1 | {factor})" for factor in real.factors]
     formula = "y ~ " + " + ".join(terms) + ("" if real.offset is None else " + offset(offset)")
-    with tempfile.TemporaryDirectory() as where:
-        folder = Path(where)
+    with workspace(options.keep, name) as folder:
         write_task(folder, named, real.family, formula, list(real.columns), list(real.factors))
-        for tool in tools:
-            answer = answer_of(tool, folder, interpreter, limit)
-            if reason := answer.get("missing") or answer.get("failed"):
-                absent.append(f"{tool} ({reason.strip().splitlines()[-1]})")
+        for tool in ("lme4", "gpboost"):
+            answer = answer_of(tool, folder, options.peer_python, options.seconds)
+            if "cut off" in answer:
+                table.append({"tool": tool, "seconds": f"> {answer['cut off']:.0f}"})
+                continue
+            if reason := why_not(answer):
+                absent.append(f"{tool} ({reason})")
                 continue
             sds = dict(zip(names, answer["sds"], strict=True))
             if labels := answer.get("labels"):  # lme4 orders factors by their numbers of levels
@@ -200,6 +202,7 @@ def main() -> None:
     parser.add_argument("--peer-python", default=os.environ.get("TALLBAYES_PEER_PYTHON", sys.executable), metavar="PATH")
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=300.0, help="for each of the other tools")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep the answers of other tools, and take those that are there")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     table, beside, absent = [], [], []
@@ -208,9 +211,7 @@ def main() -> None:
         row, fit = measure(name, real, options.draws)
         table.append(row)
         print(row, flush=True)
-        lines, missing = estimates(
-            real, fit, row["mode, s"] + row["whole run, s"], options.peer_python, options.seconds, ["lme4", "gpboost"]
-        )
+        lines, missing = estimates(name, real, fit, row["mode, s"] + row["whole run, s"], options)
         beside += [{"data": name, **line} for line in lines]
         absent += [f"{name}: {what}" for what in missing]
     if table:
