@@ -97,7 +97,7 @@ def measure(name: str, real: Real, draws: int) -> tuple[dict[str, Any], tb.Fit]:
         "min ESS": smallest,
         "min ESS/s": smallest / seconds,
         "largest R-hat": float(r_hats(whole).max()),
-        "audit": "passed" if fit.audit(model, progress=False).passed else "failed",
+        "audit": "passed" if fit.audit(model).passed else "failed",
     }
     return row, fit
 
