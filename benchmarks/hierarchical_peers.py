@@ -93,26 +93,32 @@ def workspace(keep: str | None, name: str) -> Iterator[Path]:
 
 
 def answer_of(tool: str, folder: Path, interpreter: str, limit: float) -> dict[str, Any]:
-    """What a tool answered, or why it did not; an answer that is there already is taken."""
+    """What a tool answered within some seconds of the processor, or why it did not; an answer that is there already is taken."""
     answer = folder / f"{tool}.json"
     if answer.exists():
         return json.loads(answer.read_text())
     script = Path(__file__).with_name("mixed_peers.py")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    command = [interpreter, str(script), tool, str(folder)]
-    process = subprocess.Popen(
-        command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
-    )
-    try:
-        _, errors = process.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # with what it started, such as R
-        process.wait()
-        answer.write_text(json.dumps({"cut off": limit}))
-    else:
-        if process.returncode:
-            return {"failed": errors.decode()[-300:]}
-    return json.loads(answer.read_text())
+    command, log = [interpreter, str(script), tool, str(folder)], folder / f"{tool}.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(command, env=environment, stderr=errors, stdout=subprocess.DEVNULL, start_new_session=True)
+        while process.poll() is None:
+            time.sleep(0.2)
+            if processor_seconds(process.pid) > limit:
+                os.killpg(process.pid, signal.SIGKILL)  # with what it started, such as R
+                process.wait()
+                answer.write_text(json.dumps({"cut off": limit}))
+    return json.loads(answer.read_text()) if answer.exists() else {"failed": log.read_text()[-300:]}
+
+
+def processor_seconds(session: int) -> float:
+    """Seconds of the processor that the living processes of a session have used."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # of processes that have just ended
+            fields = stat.read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12]) if int(fields[3]) == session else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def why_not(answer: dict[str, Any]) -> str:
@@ -213,7 +219,7 @@ def compare(
         known[:, COLUMNS] = np.log(known[:, COLUMNS])
         np.savez(folder / "handed.npz", mean=known.mean(0), variance=known.var(0))
         for tool in tools:
-            answer = answer_of(tool, folder, interpreter, 2.0 * seconds + 120.0 if tool in EXACT else seconds)
+            answer = answer_of(tool, folder, interpreter, 2.0 * seconds + 60.0 if tool in EXACT else seconds)
             label = LABELS[tool] + (f" ({answer['version']})" if "version" in answer else "")
             if "cut off" in answer:
                 table.append({"tool": label, "answer": "cut off", "setup, s": f"> {answer['cut off']:.0f}"})

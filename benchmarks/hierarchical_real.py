@@ -51,9 +51,12 @@ class Real:
         self.offset = records[:, d + 1] if model.data.has_offset else None
         self.factors = factors
 
-    def model(self) -> tb.models.Model:
-        """The hierarchical model, normal(5) for coefficients."""
-        data = tb.Dataset.from_arrays(self.X, self.y, self.offset, columns=self.columns, groups=self.factors)
+    def model(self, most: int | None = None) -> tb.models.Model:
+        """The hierarchical model of all rows or of the first few, normal(5) for coefficients."""
+        part = slice(most)
+        offset = None if self.offset is None else self.offset[part]
+        factors = {name: values[part] for name, values in self.factors.items()}
+        data = tb.Dataset.from_arrays(self.X[part], self.y[part], offset, columns=self.columns, groups=factors)
         return getattr(tb.models, self.family)(data, tb.priors.normal(100.0 if self.family == "gaussian" else 5.0))
 
 
@@ -76,6 +79,7 @@ def case(name: str) -> Real:
 
 def measure(name: str, real: Real, draws: int) -> tuple[dict[str, Any], tb.Fit]:
     """What the search for the mode, setup and draws cost, and how well all parameters and levels mixed."""
+    tb.sample(real.model(20_000), "minibatch-gibbs", 50, 50, 1, 1, progress=False)  # compiles
     model = real.model()
     begun = time.process_time()
     mode = tb.find_mode(model, progress=False)
