@@ -209,24 +209,23 @@ def main() -> None:
     parser.add_argument("--keep", metavar="FOLDER", help="keep the answers of other tools, and take those that are there")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    table, beside, absent = [], [], []
+    table, beside, absent, fits = [], [], [], {}
     for name in [c for c in options.cases if c != "examples"]:
         real = case(name)
         row, fit = measure(name, real, options.draws)
         table.append(row)
-        print(row, flush=True)
-        lines, missing = estimates(name, real, fit, row["mode, s"] + row["whole run, s"], options)
-        beside += [{"data": name, **line} for line in lines]
-        absent += [f"{name}: {what}" for what in missing]
-    if table:
+        fits[name] = real, fit, row["mode, s"] + row["whole run, s"]
         note = (
             f"{CHAINS} chains of {options.draws:,} sweeps after 500 of warm-up, seconds of the processor; ESS is the smallest of all "
             "parameters and levels."
         )
         show("Real data with group effects", table, note, "hierarchical-real" if options.write else None)
-        show(
-            "Standard deviations", beside, "± posterior sd." + said(absent), "hierarchical-real-sds" if options.write else None
-        )
+    for name, (real, fit, seconds) in fits.items():
+        lines, missing = estimates(name, real, fit, seconds, options)
+        beside += [{"data": name, **line} for line in lines]
+        absent += [f"{name}: {what}" for what in missing]
+        note = f"± posterior sd. Every other tool had {options.seconds:,.0f} s of the processor.{said(absent)}"
+        show("Standard deviations", beside, note, "hierarchical-real-sds" if options.write else None)
     if "examples" in options.cases:
         rows = [row for name in EXAMPLES for row in example(name, options.peer_python)]
         note = "Coefficients have a normal(1000) prior, standard deviations the default one; 4 chains of 5,000 draws."
