@@ -179,7 +179,7 @@ def line(label: str, draws: np.ndarray, answer: dict[str, Any], gradients: float
         rate, how = 1.0 / (gradients * answer["per gradient"]), f"{BEST}, and took {gradients:.0f} gradients"
     else:
         return {**row, TOTAL: f"> {answer['spent']:.0f}", "how": "no draw"}
-    sigma, slope = (f"{v.mean():.4f} ± {v.std():.4f}" if len(draws) >= FEWEST else "" for v in (draws[:, COLUMNS], draws[:, 1]))
+    sigma, slope = (f"{v.mean():.4f} ± {v.std():.4f}" for v in draws[:, [COLUMNS, 1]].T) if len(draws) >= FEWEST else ("", "")
     return {**row, RATE: rate, TOTAL: answer["setup"] + WANTED / rate, "how": how, "1|g_sigma": sigma, "x1": slope}
 
 
