@@ -2,7 +2,7 @@
 
     python benchmarks/mixed_peers.py TOOL FOLDER
 
-Meant to be started by `benchmarks.hierarchical`, with an interpreter that has the tool:
+Meant to be started by `benchmarks.hierarchical_peers`, with an interpreter that has the tool:
 
     python -m venv peers && peers/bin/pip install numpyro bambi nutpie gpboost statsmodels pandas pyarrow "matplotlib<3.10"
 
@@ -31,9 +31,14 @@ rows <- as.data.frame(matrix(readBin(arguments[1], "double", size), ncol = lengt
 names(rows) <- columns
 for (name in strsplit(arguments[4], ",")[[1]]) rows[[name]] <- factor(rows[[name]])
 family <- arguments[5]
+tall <- nrow(rows) >= 50000  # lme4's own advice for large data: this optimiser, and no derivatives to check convergence
 begun <- proc.time()
-fit <- if (family == "gaussian") lmer(as.formula(arguments[2]), rows) else
-    glmer(as.formula(arguments[2]), rows, family = family, nAGQ = as.integer(arguments[6]))
+fit <- if (family == "gaussian") {
+    lmer(as.formula(arguments[2]), rows, control = lmerControl(calc.derivs = !tall))
+} else {
+    control <- if (tall) glmerControl(optimizer = "nloptwrap", calc.derivs = FALSE) else glmerControl()
+    glmer(as.formula(arguments[2]), rows, family = family, nAGQ = as.integer(arguments[6]), control = control)
+}
 spent <- proc.time() - begun
 sds <- as.data.frame(VarCorr(fit))
 cat(spent[["user.self"]] + spent[["sys.self"]], "\\n")
@@ -53,8 +58,12 @@ def rows_of(folder: Path) -> tuple[Any, dict[str, Any]]:
     return pd.read_parquet(folder / "rows.parquet"), json.loads((folder / "task.json").read_text())
 
 
-def numpyro(folder: Path, centred: bool = False) -> dict[str, Any]:
-    """NUTS of NumPyro, iteration by iteration until the processor time is spent."""
+def numpyro(folder: Path, centred: bool = False, handed: bool = False) -> dict[str, Any]:
+    """NUTS of NumPyro, iteration by iteration until the processor time is spent.
+
+    With `handed` it starts from the posterior means and has the posterior variances as its mass matrix (`handed.npz`); what is left of the
+    warm-up adapts the step size.
+    """
     import jax
     import jax.numpy as jnp
     import numpyro as library
@@ -75,35 +84,53 @@ def numpyro(folder: Path, centred: bool = False) -> dict[str, Any]:
         law = dist.Poisson(jnp.exp(score)) if task["family"] == "poisson" else dist.Bernoulli(logits=score)
         library.sample("y", law.to_event(1), obs=response)
 
-    kernel = library.infer.NUTS(program)
-    state = kernel.init(jax.random.key(1), task["warmup"], None, (), {})
+    known = np.load(folder / "handed.npz") if handed else None  # of beta, log tau and the levels, in this order
+    warmup = task["handed_warmup"] if handed else task["warmup"]
+    if known is None:
+        kernel = library.infer.NUTS(program)
+    else:
+        mean = known["mean"]
+        values = {"beta": mean[:d], "tau": np.exp(mean[d]), "z": mean[d + 1 :]}
+        start = library.infer.init_to_value(values=values)
+        kernel = library.infer.NUTS(
+            program, inverse_mass_matrix=jnp.asarray(known["variance"]), adapt_mass_matrix=False, init_strategy=start
+        )
+    state = kernel.init(jax.random.key(1), warmup, None, (), {})
     step = jax.jit(lambda at: kernel.sample(at, (), {}))
     step(state).potential_energy.block_until_ready()
     compiled = time.process_time()
-    for _ in range(task["warmup"]):
+    left, warm_gradients = warmup, 0
+    while left and time.process_time() - compiled < task["seconds"]:
         state = step(state)
-    state.potential_energy.block_until_ready()
+        warm_gradients += int(state.num_steps)
+        left -= 1
     warm = time.process_time()
     draws, gradients = [], 0
-    while len(draws) < task["draws"] and (time.process_time() - compiled < task["seconds"] or len(draws) < task["fewest"]):
+    while not left and len(draws) < task["draws"] and time.process_time() - compiled < task["seconds"]:
         state = step(state)
         z = {k: np.asarray(v) for k, v in state.z.items()}
         gradients += int(state.num_steps)
         tau = np.exp(z["tau"])
         draws.append(np.concatenate([z["beta"], [tau], z["z"] if centred else tau * z["z"]]))
     done = time.process_time()
-    np.savez(folder / f"numpyro{'-centred' * centred}.npz", draws=np.array(draws))
-    return {
+    return saved(folder, "numpyro" + "-centred" * centred + "-handed" * handed, draws, warmup - left, done - compiled) | {
         "version": library.__version__,
         "compilation": compiled - begun,
         "setup": warm - compiled,
         "drawing": done - warm,
         "gradients": gradients / max(1, len(draws)),
+        "per gradient": (done - compiled) / max(1, gradients + warm_gradients),
     }
 
 
-def nutpie(folder: Path) -> dict[str, Any]:
-    """NUTS of nutpie on a model of bambi, non-centred as bambi's default is; stopped when the time is spent."""
+def saved(folder: Path, name: str, draws: Any, iterations: int, spent: float) -> dict[str, Any]:
+    """Save the draws; how far the warm-up came, and the time that was spent in all."""
+    np.savez(folder / f"{name}.npz", draws=np.asarray(draws))
+    return {"warm-up": iterations, "spent": spent}
+
+
+def nutpie(folder: Path, centred: bool = False) -> dict[str, Any]:
+    """NUTS of nutpie on a model of bambi, non-centred unless told otherwise, as in bambi; stopped when the time is spent."""
     import bambi
     import nutpie as library
 
@@ -114,7 +141,8 @@ def nutpie(folder: Path) -> dict[str, Any]:
     levels = bambi.Prior("Normal", mu=0.0, sigma=bambi.Prior("HalfNormal", sigma=2.5))
     priors = {"Intercept": wide, **dict.fromkeys(names, wide), "1|g": levels}
     family = {"logistic": "bernoulli"}.get(task["family"], task["family"])
-    model = bambi.Model(f"y ~ {' + '.join(names)} + (1|g)", rows, family=family, priors=priors, center_predictors=False)
+    formula = f"y ~ {' + '.join(names)} + (1|g)"
+    model = bambi.Model(formula, rows, family=family, priors=priors, center_predictors=False, noncentered=not centred)
     model.build()
     compiled_model = library.compile_pymc_model(model.backend.model)
     compiled = time.process_time()
@@ -134,19 +162,20 @@ def nutpie(folder: Path) -> dict[str, Any]:
     steps, warm_steps = (
         np.asarray(part["n_steps"])[0].astype(float) for part in (trace.sample_stats, trace.warmup_sample_stats)
     )
-    warm = spent * np.nansum(warm_steps) / (np.nansum(steps) + np.nansum(warm_steps))
+    gradients, warm_gradients = np.nansum(steps), np.nansum(warm_steps)
+    warm = spent * warm_gradients / max(1.0, gradients + warm_gradients)
     posterior = trace.posterior
     parts = [np.asarray(posterior[name])[0] for name in [*task["columns"], "1|g_sigma"]]
     effects = np.asarray(posterior["1|g"])[0]
     values = np.concatenate([np.stack(parts, axis=1), effects], axis=1)
     values = values[np.isfinite(values).all(1)]
-    np.savez(folder / "nutpie.npz", draws=values)
-    return {
+    return saved(folder, "nutpie" + "-centred" * centred, values, int(np.isfinite(warm_steps).sum()), spent) | {
         "version": f"{library.__version__}, bambi {bambi.__version__}",
         "compilation": compiled - begun,
         "setup": warm,
         "drawing": spent - warm,
         "gradients": float(np.nanmean(steps)) if len(values) else 0.0,
+        "per gradient": spent / max(1.0, gradients + warm_gradients),
     }
 
 
@@ -173,7 +202,7 @@ def lme4(folder: Path, points: int = 1) -> dict[str, Any]:
 
 
 def gpboost(folder: Path) -> dict[str, Any]:
-    """Laplace's approximation, default optimiser."""
+    """Laplace's approximation, default optimiser; with crossed factors its default tolerance stops close to where it started."""
     import gpboost as library
 
     rows, task = rows_of(folder)
@@ -182,7 +211,8 @@ def gpboost(folder: Path) -> dict[str, Any]:
     model = library.GPModel(group_data=rows[task["factors"]].to_numpy(), likelihood=likelihood)
     offset = {"offset": rows["offset"].to_numpy()} if "offset" in rows else {}
     design = rows[task["columns"]].to_numpy(dtype=float)
-    model.fit(y=rows["y"].to_numpy(dtype=float), X=design, **offset)
+    tolerance = {"delta_rel_conv": 1e-10} if len(task["factors"]) > 1 else {}
+    model.fit(y=rows["y"].to_numpy(dtype=float), X=design, params=tolerance, **offset)
     seconds = time.process_time() - begun
     beta, variances = np.asarray(model.get_coef()), np.asarray(model.get_cov_pars())
     sds = np.sqrt(variances.ravel())
@@ -209,7 +239,11 @@ def statsmodels(folder: Path) -> dict[str, Any]:
         codes = rows["g"].to_numpy()
         levels = sparse.csr_matrix((np.ones(len(codes)), (np.arange(len(codes)), codes)), shape=(len(codes), task["levels"]))
         law = PoissonBayesMixedGLM if task["family"] == "poisson" else BinomialBayesMixedGLM
-        fit = law(y, design, levels, np.zeros(task["levels"], int), vcp_p=2.0, fe_p=5.0).fit_vb()
+        model = law(y, design, levels, np.zeros(task["levels"], int), vcp_p=2.0, fe_p=5.0)
+        np.random.seed(0)  # noqa: NPY002  (statsmodels starts at a random point)
+        # the default, BFGS, keeps a dense matrix of all parameters and takes minutes where this takes a second
+        tight = {"ftol": 1e-14, "gtol": 1e-3, "maxiter": 5000, "maxfun": 100_000}
+        fit = model.fit_vb(fit_method="L-BFGS-B", minim_opts=tight)
         sds, beta = np.exp(fit.vcp_mean), fit.fe_mean
     seconds = time.process_time() - begun
     return {
@@ -223,7 +257,9 @@ def statsmodels(folder: Path) -> dict[str, Any]:
 TOOLS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "numpyro": numpyro,
     "numpyro-centred": lambda folder: numpyro(folder, centred=True),
+    "numpyro-centred-handed": lambda folder: numpyro(folder, centred=True, handed=True),
     "nutpie": nutpie,
+    "nutpie-centred": lambda folder: nutpie(folder, centred=True),
     "lme4": lme4,
     "lme4-quadrature": lambda folder: lme4(folder, 25),
     "gpboost": gpboost,

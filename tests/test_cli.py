@@ -81,6 +81,18 @@ def test_an_expression_takes_the_place_of_a_family(rows, tmp_path):
     assert ends == {0.0, 1.0}
 
 
+@pytest.mark.slow
+def test_fit_with_group_effects_keeps_what_is_asked_for(rows, tmp_path):
+    formula, length = "x ~ (1 | t)", ("--draws", 40, "--warmup", 30, "--chains", 2, "--seed", 3, "--quiet")
+    fixed = ("fit", rows, "-f", formula, "--family", "gaussian", *length, "-o", tmp_path / "fit", "--plots", tmp_path / "plots")
+    result = invoke(*fixed, "--keep", "summary")
+    assert result.exit_code == 0 and "1|t_sigma" in result.stdout
+    assert "levels.png" in os.listdir(tmp_path / "plots")
+    assert tb.load(tmp_path / "fit.nc").levels["1|t"].values.shape[2] == 3
+    with pytest.raises(tb.OptionError, match=r"unknown term in keep= '1\|u'"):
+        invoke(*fixed, "--keep", "1|u")
+
+
 def test_fit_prints_a_table_and_saves_plots(rows, tmp_path):
     result = invoke("fit", rows, "-f", "y ~ x", *SMALL, "-o", tmp_path / "fit", "--plots", tmp_path / "plots")
     assert "logistic model of 300 rows, prior weakly_informative (the default)" in result.stdout

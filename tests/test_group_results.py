@@ -242,6 +242,17 @@ def test_summaries_of_levels(fit, slopes):
         fit.summary("1|sho")
 
 
+def test_long_tables_of_levels_print_their_ends(fit):
+    rng, own = np.random.default_rng(0), fit.levels["1|shop"]
+    many = replace(own, labels=np.arange(300), values=rng.standard_normal((CHAINS, DRAWS, 300)))
+    table = replace(fit, levels={"1|shop": many}).summary("1|shop")
+    text = repr(table).splitlines()
+    assert len(text) == 1 + 1 + 21 + 1 and text[-1] == "20 of 300 rows"  # header, columns, rows with dots between, count
+    head = repr(table.sort_values("mean").head(3)).splitlines()
+    assert len(head) == 4 and "mcse_mean" in head[0] and "..." not in head[0]
+    assert len(repr(fit.summary("1|shop")).splitlines()) == 2 + 7 and "<table" in table._repr_html_()
+
+
 def test_many_levels_are_summarised_from_batches(fit, monkeypatch):
     rng = np.random.default_rng(0)
     own = replace(fit.levels["1|shop"], values=rng.standard_normal((CHAINS, 400, LEVELS)))
@@ -276,6 +287,8 @@ def test_plots_of_levels(fit, slopes):
     labels = [t.get_text() for t in figure.axes[0].get_yticklabels()]
     order = np.argsort(fit.draws("1|shop").mean((0, 1)))
     assert labels == ["abcdefg"[k] for k in order]
+    heights = slopes[3].plot("levels").axes[0].get_gridspec().get_height_ratios()
+    assert heights[0] == heights[1] == pytest.approx(1.0 + 0.2 * LEVELS)
     assert len(slopes[3].plot("levels").axes) == 2 and len(slopes[3].plot("levels", names="x|shop").axes) == 1
     own = fit.levels["1|shop"]
     rng = np.random.default_rng(0)

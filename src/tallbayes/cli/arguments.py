@@ -103,3 +103,19 @@ def prior_of(text: str) -> Any:
         return makers[name](*numbers)
     except (ValueError, TypeError):
         raise OptionError(f"cannot read the prior {text!r}; write it like normal:10 or student_t:4,2.5.") from None
+
+
+def keep_of(texts: list[str] | None) -> str | float | list[str] | None:
+    """What `--keep` says of the draws of levels: a word, a number of bytes, or terms.
+
+    >>> keep_of(["summary"]), keep_of(["2e9"]), keep_of(["1|shop", "x|shop"]), keep_of(None)
+    ('summary', 2000000000.0, ['1|shop', 'x|shop'], None)
+    """
+    if not texts:
+        return None
+    if len(texts) > 1 or "|" in texts[0]:
+        return texts
+    try:
+        return float(texts[0])
+    except ValueError:
+        return texts[0]

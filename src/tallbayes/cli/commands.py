@@ -20,6 +20,7 @@ from tallbayes.cli.arguments import (
     Support,
     Zeros,
     family_of,
+    keep_of,
     prior_of,
 )
 from tallbayes.cli.output import continuation, end_run, show
@@ -83,6 +84,10 @@ def fit(
     chains: Annotated[int, typer.Option(help="Number of chains.")] = 4,
     seed: Annotated[int | None, typer.Option(help="Random seed; the same seed gives the same draws.")] = None,
     thin: Annotated[int, typer.Option(help="Keep every Nth iteration.")] = 1,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="Draws of levels: all, summary, a term such as '1|shop' (can be repeated), or bytes."),
+    ] = None,
     cores: Annotated[int | None, typer.Option(help="Number of threads; default: all cores.")] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Stop sampling after this many seconds.")] = None,
     until_ess: Annotated[
@@ -117,6 +122,7 @@ def fit(
         chains=chains,
         seed=seed,
         thin=thin,
+        keep=keep_of(keep),
         cores=cores,
         max_seconds=max_seconds,
         until_ess=until_ess,

@@ -25,7 +25,7 @@ def show(result: Any, out: Path | None, plots: Path | None, as_json: bool) -> No
             print(result.why)
     if plots is not None:
         plots.mkdir(parents=True, exist_ok=True)
-        for kind in ("forest", "trace", "marginals", "cost"):
+        for kind in ("forest", "trace", "marginals", "cost", *(["levels"] if result.levels else [])):
             result.plot(kind, plots / f"{kind}.png")
     if out is not None:
         saved = result.save(out)

@@ -30,9 +30,10 @@ def caterpillar(fit: Fit, names: str | Sequence[str] | None, data: Any, prob: fl
         if name not in fit.levels:
             raise unknown("term with levels", name, list(fit.levels))
     tables = {name: level_table(fit.levels[name], prob).sort_values("mean", kind="stable") for name in terms}
-    lines = max(min(len(t), NAMED) if len(t) <= NAMED else 2 * ENDS + 1 for t in tables.values())
+    lines = [len(t) if len(t) <= NAMED else 2 * ENDS + 1 for t in tables.values()]
     wide = any(len(t) > NAMED for t in tables.values())
-    figure, axes = new_figure(len(terms), 2 if wide else 1, 9.0 if wide else 6.0, (1.0 + 0.2 * lines) * len(terms))
+    figure, axes = new_figure(len(terms), 2 if wide else 1, 9.0 if wide else 6.0, sum(1.0 + 0.2 * k for k in lines))
+    axes[0, 0].get_gridspec().set_height_ratios([1.0 + 0.2 * k for k in lines])
     for row, (name, table) in zip(axes, tables.items(), strict=True):
         if len(table) <= NAMED:
             _named(row[0], table, list(range(len(table))), name)
@@ -62,7 +63,7 @@ def _named(axis: Any, table: Any, places: list[int], name: str) -> None:
     axis.set_yticks(height, [_short(str(label)) for label in part.index])
     if len(places) < len(table):
         axis.text(0.5, ENDS, f"{len(table) - len(places):,} more", transform=axis.get_yaxis_transform(), fontsize=7, color=GREY,
-                  ha="center", va="center")  # fmt: skip
+                  ha="center", va="center", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5})  # fmt: skip
     axis.set_ylim(-0.7, height[-1] + 0.7)
     axis.set_xlabel(name, fontsize=8)
     small_ticks(axis)

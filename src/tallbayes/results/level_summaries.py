@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
 MANY = 2000  # levels from which R-hat and effective sizes come from batch means: ArviZ takes a millisecond for each
+_PRINTED = 60  # levels that a table prints without leaving some out
 _FEWEST = 4 * FIRST  # draws of a chain for that
 
 
@@ -88,7 +89,7 @@ def _table(
     table = Summary({"mean": mean, "sd": sd, low: ends[0], high: ends[1]}, index=labels)
     table["ess_bulk"], table["r_hat"] = ess, r_hat
     table["mcse_mean"] = table["sd"] / np.sqrt(np.maximum(table["ess_bulk"], 1e-300))
-    table.header = []
+    table.most = _PRINTED
     return table
 
 

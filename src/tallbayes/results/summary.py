@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -15,22 +16,32 @@ from tallbayes.results.cost import effective_sizes, quantiles, r_hats, tail_size
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
+_FOLDED = 20  # rows shown of a table that is longer than its `most`
+
 
 class Summary(pd.DataFrame):
-    """A data frame that states model, prior, guarantee and cost above its rows when printed."""
+    """A data frame that states model, prior, guarantee and cost above its rows when printed; its parts print alike, without these lines.
 
-    _metadata = ["header"]  # noqa: RUF012
+    With `most`, longer tables print their first and last rows only.
+    """
+
+    _metadata = ["most"]  # noqa: RUF012
+    header: Sequence[str] = ()
+    most: int | None = None
 
     @property
     def _constructor(self) -> type[pd.DataFrame]:
-        return pd.DataFrame
+        return Summary
 
     def __repr__(self) -> str:
-        return "\n".join([*self.header, self.to_string(float_format=lambda v: f"{v:.4g}")])
+        shown = None if self.most is None else min(self.most, _FOLDED)
+        rows = self.to_string(float_format=lambda v: f"{v:.4g}", max_rows=self.most, min_rows=shown)
+        cut = self.most is not None and len(self) > self.most
+        return "\n".join([*self.header, rows, *([f"{shown} of {len(self):,} rows"] if cut else [])])
 
     def _repr_html_(self) -> str:
         lines = "<br>".join(escape(line) for line in self.header)
-        return f"<p>{lines}</p>" + self.to_html(float_format=lambda v: f"{v:.4g}")
+        return (f"<p>{lines}</p>" if lines else "") + self.to_html(float_format=lambda v: f"{v:.4g}", max_rows=self.most)
 
 
 def check_probability(prob: float) -> None:
