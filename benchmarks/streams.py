@@ -144,11 +144,12 @@ def streams(folder: Path, rows: int, count: int, kill: bool, write: bool) -> Non
     for line in lines:
         line["off"] = distance(line.pop("fit"), exact)
     lines.pop()
+    cores = "one core" if len(os.sched_getaffinity(0)) == 1 else "two cores"
     note = (
         f"Logistic regression, n = {rows:,}, d = {D}, float32, {count} Parquet files; `LocalCluster(processes=True, n_workers=2)` of one "
-        f"thread each; {RUN['chains']} chains of {RUN['warmup']} + {RUN['draws']} iterations; seconds from the call to the fit, on two "
-        "cores that were shared with other work, compiled code in its cache. `off`: largest difference of a mean (in posterior standard "
-        "deviations) or of a log standard deviation from a packed run of four times the draws; for exact draws of this number "
+        f"thread each; {RUN['chains']} chains of {RUN['warmup']} + {RUN['draws']} iterations; seconds from the call to the fit, all "
+        f"processes on {cores} shared with other work, compiled code in its cache. `off`: largest difference of a mean (in posterior "
+        "standard deviations) or of a log standard deviation from a packed run of four times the draws; for exact draws of this number "
         f"{4.0 / np.sqrt(np.nanmin(local.ess)):.2f} would be much. Memory: largest resident size, in which files that are mapped count "
         "as long as they are cached. The draws of the stream runs with the same blocks are the same, bit for bit."
     )
