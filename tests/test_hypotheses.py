@@ -111,7 +111,7 @@ def test_ratios(fit):
     assert table.loc["x", "upper"] == pytest.approx(np.exp(np.quantile(of(fit, "x"), 0.75)))
     data = tb.Dataset.from_arrays(np.column_stack([np.ones(9), np.arange(9.0)]), np.arange(9.0))
     assert known_fit(data, "poisson").odds_ratios().columns[0] == "rate_ratio"
-    with pytest.raises(tb.ModelError, match="is no ratio"):
+    with pytest.raises(tb.ModelError, match="is not a ratio"):
         known_fit(data, "gaussian").odds_ratios()
 
 

@@ -167,7 +167,7 @@ BAD = np.array([[1.0, 0.0], [1.0, np.nan]])
         ({"x": [1.0, np.nan]}, {}, "row 1, column 'x' is nan"),
         ({"x": ["a"]}, {}, "column 'x' has type"),
         ({"x": [1.0, 2.0], "Intercept": [1.0]}, {}, "do not make a table"),
-        (np.ones((3, 1)), {}, "Put the column of ones in"),
+        (np.ones((3, 1)), {}, "Include the column of ones"),
         (np.ones((3, 4)), {}, "must have 2 columns (Intercept, x)"),
         (np.ones((0, 2)), {}, "no rows"),
         (BAD, {}, "row 1, column 'x' is nan"),

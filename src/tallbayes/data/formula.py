@@ -183,7 +183,7 @@ def _check_groups(formula: str, groups: list[GroupTerm], available: tuple[str, .
             text = ":".join(f.text for f in term) or "1"
             if (text, group.name) in seen:
                 raise DataError(
-                    f"the effect {text!r} of {group.name!r} is twice in the formula {formula!r}. (x | g) has an intercept, too: write "
+                    f"the effect {text!r} of {group.name!r} appears twice in the formula {formula!r}. (x | g) has an intercept, too: write "
                     "(0 + x | g) for the slope alone."
                 )
             seen.add((text, group.name))

@@ -62,7 +62,7 @@ def effects_of(fit: Fit) -> Effects | None:
 
 
 def sentences(fit: Fit, table: Effects) -> list[str]:
-    """One sentence for each of the strongest effects whose interval does not hold zero."""
+    """One sentence for each of the strongest effects whose interval does not contain zero."""
     sure = table[(table["lower"] > 0) | (table["upper"] < 0)]
     order = np.argsort(-sure["mean"].abs().to_numpy(), kind="stable")
     return [_sentence(fit, sure.iloc[k]) for k in order[:MOST_SENTENCES]]
@@ -75,13 +75,13 @@ def _sentence(fit: Fit, row: Any) -> str:
     ends = sorted(abs(factor * row[c]) for c in ("lower", "upper"))
     size = abs(factor * row["mean"])
     direction = "higher" if row["mean"] > 0 else "lower"
-    what = f"a probability of {response} = 1" if binary else f"an average {response}"
+    what = f"the probability of {response} = 1" if binary else f"the average {response}"
     contrast = str(row["contrast"])
     if contrast.startswith("+sd"):
-        subject = f"One standard deviation more of {row['variable']} {contrast.removeprefix('+sd ')}"
+        subject = f"{row['variable']} higher by one standard deviation {contrast.removeprefix('+sd ')}"
     else:
         subject = f"{row['variable']} = {contrast.replace(' vs ', ' instead of ')}"
     return (
-        f"{subject} goes with {what} that is {size:.3g}{unit} {direction} "
-        f"(89 % interval {ends[0]:.3g} to {ends[1]:.3g}), everything else as it is."
+        f"With {subject}, {what} is {size:.3g}{unit} {direction} "
+        f"(89 % interval {ends[0]:.3g} to {ends[1]:.3g}), other things being equal."
     )

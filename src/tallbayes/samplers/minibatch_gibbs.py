@@ -352,7 +352,7 @@ class MinibatchGibbs(Sampler):
     )
     name: ClassVar[str] = "minibatch-gibbs"
     Info: ClassVar[type] = Info
-    cost: ClassVar[str] = "a few rows per group, whatever n"
+    cost: ClassVar[str] = "a few rows per group, independent of n"
     needs_groups: ClassVar[bool] = True
 
     def check(self) -> None:
