@@ -67,9 +67,9 @@ def fit(
     """Read rows, build a model and draw from its posterior; further options are passed to `sample` and to the family.
 
     The rows, or `data=`, are what `tallbayes.read` reads. Options of the family, such as `sigma=1.0` or `expression="..."`, can also be
-    passed as a dictionary in `family_options`. Zero-inflated and hurdle families have a second predictor, `zi="~ z"`; `sigma="~ x"` makes
-    log sigma of a gaussian or Student-t model one. `client`, a `dask.distributed.Client`, leaves the rows where they are: every file is a
-    partition that workers read. `memory="partitions"` does so without a cluster, one file at a time.
+    passed as a dictionary in `family_options`. Zero-inflated and hurdle families have a second predictor, `zi="~ z"`; `sigma="~ x"` adds
+    one for log sigma of a gaussian or Student-t model. `client`, a `dask.distributed.Client`, leaves the rows where they are: every file
+    is a partition that workers read. `memory="partitions"` does so without a cluster, one file at a time.
 
     >>> import pyarrow as pa, numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -112,7 +112,8 @@ def fit(
     if is_store(source) and not any(name in described for name in second):
         second = {}  # the store has its own
     rows = read(source, formula, offset=offset, weights=weights, **where, **second)
-    return _sample(models.build(family, rows, prior, **described), sampler, begun, limit, progress=progress, **settings)
+    model = models.build(models.family_for(family, rows), rows, prior, **described)
+    return _sample(model, sampler, begun, limit, progress=progress, **settings)
 
 
 def sample(

@@ -132,7 +132,7 @@ def _parsed(statement: str, known: dict[str, np.ndarray]) -> tuple[ast.Compare, 
 
     names = sorted(known, key=len, reverse=True)
     choices = "|".join(rf"`{re.escape(n)}`|(?<![\w.]){re.escape(n)}(?![\w\[(.:])" for n in names)
-    source = re.sub(choices, placed, statement)
+    source = re.sub(r"(?<![<>=!])=(?!=)", "==", re.sub(choices, placed, statement))  # as in brms; refused with a reason below
     try:
         tree = ast.parse(source.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -187,7 +187,7 @@ def _image(fit: Fit, kind: str, caption: str) -> str:
     fit.plot(kind, most=_MOST).savefig(data, format="png", dpi=130)
     image = base64.b64encode(data.getvalue()).decode("ascii")
     return (
-        f'<figure><figcaption>{caption}</figcaption><div class="wide"><img alt="{kind} plot" '
+        f'<figure><figcaption>{caption}</figcaption><div class="wide"><img class="{kind}" alt="{kind} plot" '
         f'src="data:image/png;base64,{image}"></div></figure>'
     )
 

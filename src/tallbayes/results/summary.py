@@ -11,6 +11,7 @@ import pandas as pd
 from tallbayes.errors import OptionError
 from tallbayes.results.convergence import sentences
 from tallbayes.results.cost import effective_sizes, quantiles, r_hats, tail_sizes
+from tallbayes.results.table_text import as_text
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -26,11 +27,14 @@ class Summary(pd.DataFrame):
         return pd.DataFrame
 
     def __repr__(self) -> str:
-        return "\n".join([*self.header, self.to_string(float_format=lambda v: f"{v:.4g}")])
+        return "\n".join([*self.header, self._text().to_string()])
+
+    def _text(self) -> pd.DataFrame:
+        return as_text(self, [str(c) for c in self.columns[:4]])
 
     def _repr_html_(self) -> str:
         lines = "<br>".join(escape(line) for line in self.header)
-        return f"<p>{lines}</p>" + self.to_html(float_format=lambda v: f"{v:.4g}")
+        return f"<p>{lines}</p>" + self._text().to_html()
 
 
 def check_probability(prob: float) -> None:
