@@ -44,7 +44,13 @@ def test_a_browser_shows_a_page(site, tmp_path, page, width, dark):
     frame, picture = tmp_path / "frame.html", tmp_path / "page.png"
     frame.write_text(FRAME.format(page=(site / page / "index.html").as_uri(), width=width))
     off = ("gpu", "quic", "background-networking", "component-update", "sync", "dev-shm-usage")
-    flags = ["--headless", "--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in off), "--virtual-time-budget=5000"]
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--no-first-run",
+        *(f"--disable-{name}" for name in off),
+        "--virtual-time-budget=5000",
+    ]
     flags += ["--force-dark-mode"] if dark else []
     common = [CHROMIUM, *flags, f"--user-data-dir={tmp_path / 'user'}", f"--window-size={max(width, 500)},1200"]
     dumped = subprocess.run([*common, "--dump-dom", frame.as_uri()], capture_output=True, text=True, timeout=120, check=True)

@@ -163,9 +163,25 @@ def sample(
     check_options(
         sampler, progress, draws, warmup, chains, seed, init, thin, cores, max_seconds, until_ess, guarantee, checkpoint, mode
     )
-    run = {"init": init, "thin": thin, "cores": cores, "until_ess": until_ess, "guarantee": guarantee, "checkpoint": checkpoint}
-    limit = _limit(max_seconds)
-    return _sample(model, sampler, begun, limit, draws, warmup, chains, seed, mode=mode, keep=keep, progress=progress, **run)
+    return _sample(
+        model,
+        sampler,
+        begun,
+        _limit(max_seconds),
+        draws,
+        warmup,
+        chains,
+        seed,
+        init=init,
+        thin=thin,
+        cores=cores,
+        until_ess=until_ess,
+        guarantee=guarantee,
+        checkpoint=checkpoint,
+        mode=mode,
+        keep=keep,
+        progress=progress,
+    )
 
 
 def _limit(max_seconds: float | None) -> Deadline | None:

@@ -242,7 +242,7 @@ def _warn(model: HierarchicalModel, mode: HierarchicalMode, search: _Search) -> 
                 f" and {silent.size - 5:,} more" if silent.size > 5 else ""
             )
             warn(
-                f"the rows say nothing about {silent.size:,} of {factor.levels:,} levels of factor {factor.name!r} ({shown}): "
+                f"the rows carry no information about {silent.size:,} of {factor.levels:,} levels of factor {factor.name!r} ({shown}): "
                 "their effects follow the population distribution. Drop unused levels unless this is intentional."
             )
     information = -mode.hessian[: model.data.d, : model.data.d]

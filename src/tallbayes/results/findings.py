@@ -19,6 +19,7 @@ MOST_ROWS = 2_000_000  # beyond, a report would read for minutes; fit.comparison
 MOST_VARIABLES = 20
 MOST_SENTENCES = 5
 _MOST_LEVELS = 20
+_MOST_CURVED_ROWS = 200_000
 
 
 def formula_of(fit: Fit) -> str:
@@ -59,6 +60,17 @@ def effects_of(fit: Fit) -> Effects | None:
         return fit.comparisons(wanted, draws=400) if wanted else None
     except TallbayesError:  # rows that are gone, or that do not tell a column: the rest of the report stands
         return None
+
+
+def curved_variables(fit: Fit) -> list[str]:
+    """Variables inside splines, smooths and polynomials, whose coefficients say little: at most three, and none of very many rows."""
+    from tallbayes.results.raw_columns import RawColumns
+
+    if fit.meta["rows"] > _MOST_CURVED_ROWS:
+        return []
+    design = RawColumns(fit).design
+    curved = {"bs", "cr", "poly", "s"}
+    return [name for name in design.variables if name not in design.levels and curved & design.transforms(name)][:3]
 
 
 def sentences(fit: Fit, table: Effects) -> list[str]:

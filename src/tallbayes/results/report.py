@@ -17,7 +17,7 @@ from tallbayes.errors import ModelError, OptionError, StoreError
 from tallbayes.models import family_of
 from tallbayes.results import convergence
 from tallbayes.results.convergence import APART, FEW, measure
-from tallbayes.results.findings import effects_of, formula_of, sentences
+from tallbayes.results.findings import curved_variables, effects_of, formula_of, sentences
 from tallbayes.results.page_style import STYLE
 
 if TYPE_CHECKING:
@@ -114,6 +114,8 @@ def _findings(fit: Fit, plots: bool) -> str:
             parts.append("<p>No effect is clearly different from zero: every 89 % interval contains zero.</p>")
     if plots:
         parts.append(_image(fit, "forest", "Coefficients: medians with 50 % and 89 % intervals; the line is zero."))
+        if table is not None and (curved := curved_variables(fit)):
+            parts.append(_image(fit, "effect", "Average prediction as a variable changes, with 89 % intervals.", curved))
     if table is not None:
         rows = [
             [str(r["variable"]), str(r["contrast"]), *(_fixed(r[c], _places(r["sd"], 3)) for c in ("mean", "lower", "upper"))]
@@ -176,15 +178,15 @@ def _trust(fit: Fit, problems: list[str]) -> str:
     sizes = fit.summary()[["ess_bulk", "ess_tail"]].min(axis=None)
     facts = {
         "Largest R-hat": _figure(float(np.nanmax(fit.r_hat, initial=-np.inf)), 4),
-        "Smallest effective size": _figure(float(sizes)),
+        "Smallest effective size": f"{sizes:,.0f}",
         "Audit": "fit.audit(model) repeats decisions of the run on all rows",
     }
     return alert + _guarantee(fit, facts)
 
 
-def _image(fit: Fit, kind: str, caption: str) -> str:
+def _image(fit: Fit, kind: str, caption: str, names: list[str] | None = None) -> str:
     data = io.BytesIO()
-    fit.plot(kind, most=_MOST).savefig(data, format="png", dpi=130)
+    fit.plot(kind, most=_MOST, names=names).savefig(data, format="png", dpi=130)
     image = base64.b64encode(data.getvalue()).decode("ascii")
     return (
         f'<figure><figcaption>{caption}</figcaption><div class="wide"><img class="{kind}" alt="{kind} plot" '

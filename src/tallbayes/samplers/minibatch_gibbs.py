@@ -1,4 +1,4 @@
-"""Minibatch Gibbs: hierarchical models drawn exactly at a few rows per sweep, whatever n.
+"""Minibatch Gibbs: hierarchical models drawn exactly at a few rows per sweep, independent of n.
 
 eta_i = o_i + x_i . beta + z_i . b_g(i), b_g ~ N(0, Sigma). A sweep moves, in turn,
 
