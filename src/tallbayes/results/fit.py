@@ -21,7 +21,12 @@ from tallbayes.results.posterior_variables import Variable, variables
 
 @dataclass(eq=False)
 class Fit(Answers):
-    """Draws from a posterior. Made by `tallbayes.sample`, `tallbayes.fit`, `tallbayes.resume` and `tallbayes.load`."""
+    """Draws from a posterior. Made by `tallbayes.sample`, `tallbayes.fit`, `tallbayes.resume` and `tallbayes.load`.
+
+    `theta` holds the draws, (chains, draws, parameters), and `names` the names of the parameters. `stats` has what the sampler reports of
+    each draw, `guarantee` how far the draws can be trusted, `why` the reason for the sampler, and `status` how the run ended. `meta`
+    describes model, sampler, seed, versions and rows; `levels` has the draws of group effects by term, such as "1|shop".
+    """
 
     theta: np.ndarray  # (chains, draws, dim)
     stats: dict[str, np.ndarray]  # each (chains, draws)
