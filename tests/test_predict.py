@@ -267,7 +267,7 @@ def test_predictions_keep_the_index_and_the_id_columns(tmp_path):
     "new, name, message",
     [
         ({"x": [0.0], "id": [1]}, "ident", "new has no column 'ident' for id=.*did you mean 'id'"),
-        ({"x": [0.0], "mean": [1]}, "mean", "a column of the predictions is called 'mean'"),
+        ({"x": [0.0], "mean": [1]}, "mean", "the predictions have a column 'mean'"),
         (X, "id", "id= names columns of new"),
         (pa.RecordBatchReader.from_batches(pa.schema({"x": pa.float64()}), []), "x", "can be read twice"),
     ],
