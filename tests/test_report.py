@@ -119,7 +119,7 @@ def test_findings_come_first_then_trust_then_the_appendix(good):
                                             "Appendix", "Posterior", "Cost", "Where it comes from")]  # fmt: skip
     assert places == sorted(places)
     effect = good.comparisons({NASTY: "sd"})
-    assert f"that is {100 * effect['mean'][0]:.3g} percentage points higher" in text
+    assert f" is {100 * effect['mean'][0]:.3g} percentage points higher" in text
 
 
 def test_long_tables_fold_and_quiet_data_are_said_to_be_quiet():
