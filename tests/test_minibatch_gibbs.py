@@ -76,7 +76,7 @@ def empty_levels_are_meant(recwarn):
 
 
 def case_of(model, spread=0.8, seed=0):
-    with pytest.warns(tb.TallbayesWarning, match="the rows say nothing about 1 of 3 levels"):
+    with pytest.warns(tb.TallbayesWarning, match="the rows carry no information about 1 of 3 levels"):
         mode = tb.find_mode(model, progress=False)
     setup = MinibatchGibbs().setup(model, mode, 0, False)
     target, rng = setup.target(), np.random.default_rng(seed)

@@ -240,7 +240,7 @@ def _parse_plan(plan: dict[str, Any]) -> Formula:
     available = (*(str(c) for c in plan["columns"]), str(plan["response"]))
     text = described["formula"]
     if not isinstance(text, str) or "~" in text:
-        raise StoreError("the description of the columns is damaged: its formula is no text.")
+        raise StoreError("the description of the columns is damaged: its formula is not text.")
     return parse(f"`{plan['response']}` ~ {text}", available, [str(c) for c in described["text"]])
 
 

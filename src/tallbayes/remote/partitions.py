@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,7 @@ from tallbayes.data.plan import plan_names
 from tallbayes.data.split import exchangeability_doubts, merge_moments
 from tallbayes.diagnostics.subsample_pilot import Population
 from tallbayes.engine import ledger
-from tallbayes.errors import DataError, ModelError, TallbayesWarning
+from tallbayes.errors import DataError, ModelError, warn
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import TOLERANCE, announce, collinear_sentences, converge
 from tallbayes.model import Model
@@ -154,7 +153,7 @@ class Partitions:
         made = cls(groups, spec, prior, parts, prints, client, held, most_bytes, proportional(sample, sizes))
         if spec.responses:
             for sentence in made.model.doubts:
-                warnings.warn(sentence, TallbayesWarning, stacklevel=2)
+                warn(sentence)
         return made
 
     def __post_init__(self) -> None:

@@ -163,7 +163,7 @@ def bound_of(model: Model, name: str) -> str:
     """The bound that streams use for a model, or a refusal."""
     family = model.family
     if not model.linear or model.grouped:
-        raise ModelError("streams of rows serve models with linear predictors; read the rows on one machine for others.")
+        raise ModelError("row streams support only models with linear predictors; read the rows on one machine for others.")
     if family.centred_third is None and model.several_indices:
         raise ModelError(
             f"there is no certified bound for this {family.name} model in partitions; use 'hmc-ecs', which needs none, or read its rows "

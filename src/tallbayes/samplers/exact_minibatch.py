@@ -1,4 +1,4 @@
-"""Exact minibatch Metropolis-Hastings: posterior draws that read a few rows per iteration, whatever n.
+"""Exact minibatch Metropolis-Hastings: posterior draws that read a few rows per iteration, independent of n.
 
 With residual energies U_i = -(l_i - q_i), dU_i = U_i(theta') - U_i(theta) and |dU_i| <= lambda_i(theta, theta') symmetric,
 draw independent s_i ~ Poisson(phi_i(theta, theta')) for any phi_i >= 0 with phi_i(theta, theta') - phi_i(theta', theta) = dU_i.

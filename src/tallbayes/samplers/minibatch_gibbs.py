@@ -1,4 +1,4 @@
-"""Minibatch Gibbs: hierarchical models drawn exactly at a few rows per sweep, whatever n.
+"""Minibatch Gibbs: hierarchical models drawn exactly at a few rows per sweep, independent of n.
 
 eta_i = o_i + x_i . beta + z_i . b_g(i), b_g ~ N(0, Sigma). A sweep moves, in turn,
 
@@ -103,7 +103,7 @@ class MinibatchGibbs(Sampler):
     )
     name: ClassVar[str] = "minibatch-gibbs"
     Info: ClassVar[type] = Info
-    cost: ClassVar[str] = "a few rows per group, whatever n"
+    cost: ClassVar[str] = "a few rows per group, independent of n"
     needs_groups: ClassVar[bool] = True
 
     def check(self) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import math
 import sys
 import types
-import warnings
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.engine import arithmetic
 from tallbayes.engine.family_functions import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
 from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
-from tallbayes.errors import DataError, ModelError, TallbayesWarning, unknown
+from tallbayes.errors import DataError, ModelError, unknown, warn
 from tallbayes.model import Family, Model
 from tallbayes.models.expressions import balls, generate, normalisation, primitives
 from tallbayes.models.expressions.arrays import mean_function
@@ -119,7 +118,7 @@ def build(
         model = _with_one_index(stable, original, data, prior, options, family)
     model.doubts = tuple(normalisation.doubts(options, data.y))
     for sentence in model.doubts:
-        warnings.warn(sentence, TallbayesWarning, stacklevel=4)
+        warn(sentence)
     return model
 
 
@@ -316,10 +315,8 @@ def _warn_of_overflow(member: Any, tables: Tables) -> None:
             with np.errstate(all="ignore"):
                 jets = [*jet2(member, eta, y), third(member, eta, y)]
             if not np.isfinite(jets).all():
-                warnings.warn(
+                warn(
                     f"the expression or a derivative overflows or cancels at eta = {eta:.4g}, y = {y:g}; a proposal there is "
-                    "rejected. Write it with softplus, expit, log1p, expm1, logaddexp or log_ndtr, which do not overflow.",
-                    TallbayesWarning,
-                    stacklevel=6,
+                    "rejected. Write it with softplus, expit, log1p, expm1, logaddexp or log_ndtr, which do not overflow."
                 )
                 return
