@@ -1,10 +1,11 @@
 """Bardenet, Doucet and Holmes (2014), Figs 5 to 7, and Proposition 3.3 beside measured numbers of rows.
 
-python -m experiments.mhsublhd_scaling [--quick] [--write]
+python -m experiments.mhsublhd_scaling [--part budgets|equilibrium|proposition] [--classes N] [--seconds S] [--quick] [--write]
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 import tallbayes as tb
 from benchmarks.report import show
-from experiments.acceptance_tools import arguments, covtype_columns, percent, save, standardised
+from experiments.acceptance_tools import covtype_columns, percent, save, standardised
 from experiments.block_walk import adapted
 from experiments.confidence_scaling import two_classes
 from tallbayes.engine import passes
@@ -162,15 +163,12 @@ def proposition(model: tb.models.Model, distances: list[float], pairs: int) -> l
     return table
 
 
-def main() -> None:
-    rows_of_classes = ("--classes", 2_000_000, "rows of the two Gaussian classes; the paper has 10,000,000")
-    options = arguments(__doc__, rows_of_classes, ("--seconds", 12, "of each chain"))
-    quick = options.quick
+def budgets(quick: bool, write: bool, classes: int, seconds: float) -> None:
+    """Figs 5, 6 and 7(a)."""
     x, y, _ = covtype_columns()
-    train, chains, seconds = (400_000, 4, float(options.seconds)) if not quick else (20_000, 1, 1.0)
-    rng = np.random.default_rng(0)
+    train, chains, length = (400_000, 4, seconds) if not quick else (20_000, 1, 1.0)
     rows, figures = [], {}
-    synthetic = two_classes(options.classes + CHECKED if not quick else 20_000 + CHECKED)
+    synthetic = two_classes(classes + CHECKED if not quick else 20_000 + CHECKED)
     design, labels = passes.block(synthetic.rows, 0, synthetic.data.n)[:2]
     tasks = {
         "covtype, 2 columns (Fig. 5; up to 3 times)": (standardised(x[:, :2]), y, train, 0.25),
@@ -178,40 +176,56 @@ def main() -> None:
         "two Gaussian classes (Fig. 6; up to 5 times)": (design, labels, design.shape[0] - CHECKED, 0.5),
     }
     for title, (features, response, size, acceptance) in tasks.items():
-        row, figures[title] = against_time(title, features, response, size, seconds, chains, acceptance)
+        row, figures[title] = against_time(title, features, response, size, length, chains, acceptance)
         rows.append(row)
         print(row, flush=True)
-    sizes = [10.0**k for k in (5, 7, 9, 11, 13, 15)]
-    curves = {n: shares_at_equilibrium(n, 2000 if not quick else 50, rng) for n in sizes}
-    rows += [
-        {
-            "task": "Gaussian mean at equilibrium (Fig. 7b; 25 % for large n)",
-            "n": f"{n:.0e}",
-            "rows read, second half": percent(float(used.mean())),
-        }
-        for n, used in curves.items()
-    ]
     note = (
-        f"{chains} chains of {seconds:g} s each from starts with normal errors of 0.5 in each coordinate; proposals with the shape of the "
+        f"{chains} chains of {length:g} s each from starts with normal errors of 0.5 in each coordinate; proposals with the shape of the "
         "Laplace fit, a tenth of the distance to the mode long at first and adapted along the trajectory to the paper's rates, 25 % with "
         "more than two parameters and 50 % with two. A row read costs MHSubLhd two evaluations, one where that of the current state is "
-        "known. The paper used n = 1e7 for the Gaussian classes. Gaussian means by exact simulation of batch sums, over all of 2,000 "
-        "iterations."
+        "known. The paper used n = 1e7 for the Gaussian classes."
     )
-    show("MHSubLhd", rows, note, "mhsublhd-scaling" if options.write else None)
-    table = proposition(
-        two_classes(100_000 if not quick else 5000), [0.0, 100.0, 300.0, 1000.0, 2000.0, 4000.0], 200 if not quick else 5
-    )
-    show(
-        "Proposition 3.3",
-        table,
-        f"Hoeffding-Serfling, delta = 0.01, p = gamma = 2; {200 if not quick else 5} pairs each, a proposal of "
-        "the random walk from each point.",
-        "mhsublhd-proposition" if options.write else None,
-    )
-    if options.write:
+    show("MHSubLhd", rows, note, "mhsublhd-scaling" if write else None)
+    if write:
         draw(figures)
+
+
+def equilibrium(quick: bool, write: bool) -> None:
+    """Fig. 7(b)."""
+    rng, iterations = np.random.default_rng(0), 2000 if not quick else 50
+    curves = {10.0**k: shares_at_equilibrium(10.0**k, iterations, rng) for k in (5, 7, 9, 11, 13, 15)}
+    rows = [{"n": f"{n:.0e}", "rows read / n": percent(float(used.mean()))} for n, used in curves.items()]
+    rows[-1]["the paper"] = "25 % for large n"
+    note = f"Mean of a normal sample, {iterations:,} iterations at equilibrium, batch sums drawn from their exact laws."
+    show("MHSubLhd at equilibrium", rows, note, "mhsublhd-equilibrium" if write else None)
+    if write:
         draw_running(curves)
+
+
+def rows_needed(quick: bool, write: bool) -> None:
+    """Proposition 3.3."""
+    n, pairs = (100_000, 100) if not quick else (5000, 5)
+    table = proposition(two_classes(n), [0.0, 100.0, 300.0, 1000.0, 2000.0, 4000.0], pairs)
+    note = f"n = {n:,}; Hoeffding-Serfling, delta = 0.01, p = gamma = 2; {pairs} pairs each, a proposal of the random walk from each point."
+    show("Proposition 3.3", table, note, "mhsublhd-proposition" if write else None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", choices=("budgets", "equilibrium", "proposition"), default=None, help="one part alone")
+    parser.add_argument(
+        "--classes", type=int, default=2_000_000, help="rows of the two Gaussian classes; the paper has 10,000,000"
+    )
+    parser.add_argument("--seconds", type=float, default=12.0, help="of each chain")
+    parser.add_argument("--quick", action="store_true", help="a smoke run of seconds on few rows")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/results and the figures beside it")
+    options = parser.parse_args()
+    if options.part in (None, "equilibrium"):
+        equilibrium(options.quick, options.write)
+    if options.part in (None, "proposition"):
+        rows_needed(options.quick, options.write)
+    if options.part in (None, "budgets"):
+        budgets(options.quick, options.write, options.classes, options.seconds)
 
 
 def draw_running(curves: dict[float, np.ndarray]) -> None:
