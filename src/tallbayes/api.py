@@ -43,6 +43,7 @@ from tallbayes.validation import (
 )
 
 REFERENCE_TOLERANCE = 1e-3  # posterior sds between reference and mode: exactness needs a frozen reference, not the mode
+PARTITION_TOLERANCE = 0.05  # the same where each step is a pass over partitions: a few proposals in a hundred are lost
 
 
 def fit(
@@ -144,7 +145,7 @@ def sample(
     the mode, pilots and warm-up, and reading if `tallbayes.fit` reads the rows; compilation does not count, and chains get at
     least half of the time. `guarantee="exact"`
     refuses weaker methods. `checkpoint` is a folder from which `tallbayes.resume` continues an interrupted run. Ctrl-C returns
-    the draws so far. `model` may be `tallbayes.shards.Partitions`, for "exact-minibatch" and "sgld": its rows stay where they are.
+    the draws so far. `model` may be `tallbayes.shards.Partitions`, for samplers that read streams of rows: they stay where they are.
 
     `keep` says which draws of levels to keep: "all", "summary" (running statistics and a thinned set), a list of terms such as ["1|shop"],
     or a number of bytes, by default 512 MB, up to which all draws are kept and beyond which a summary is.
@@ -223,7 +224,8 @@ def _sample(
     entropy = streams.entropy(seed)
     if mode is None:
         with limited(limit):
-            mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
+            tolerance = REFERENCE_TOLERANCE if model.partitions is None else PARTITION_TOLERANCE
+            mode = find_mode(model, progress=progress, cores=cores, tolerance=tolerance)
     elif not _same(mode.model, model):
         raise OptionError("mode= belongs to another model; pass tallbayes.find_mode(model), or omit it.")
     predictions: list[auto.Prediction] = []
