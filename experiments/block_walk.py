@@ -12,6 +12,7 @@ import numpy as np
 
 import tallbayes as tb
 from tallbayes.moves.move import Move, Point, log_density, move, start
+from tallbayes.moves.proposals import Mixture
 from tallbayes.run.chain import Chain
 
 
@@ -84,6 +85,8 @@ class Path:
 
 def scaled(kernel: Any, factor: float) -> Any:
     """A random-walk kernel whose steps are `factor` times as long."""
+    if isinstance(kernel, Mixture):  # of independent proposals, of which a random walk has none, and steps
+        return kernel._replace(second=scaled(kernel.second, factor))
     if hasattr(kernel, "step"):
         return kernel._replace(step=kernel.step * factor)
     return kernel._replace(factor=kernel.factor * factor)
