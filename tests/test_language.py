@@ -38,7 +38,6 @@ HABITS = {
     r"\binterval holds (?:it|zero)\b": "the interval contains zero",
     r"\beverything else as it is\b": "other things being equal",
     r"\btoo seldom\b": "too rarely",
-    r"\bwhatever n\b": "independent of n, or 'however large n is'",
     r"\bsays? nothing about\b": "nothing can be learned about",
 }
 PATTERNS = {re.compile(pattern.replace(" ", r"\s+")): better for pattern, better in HABITS.items()}
