@@ -14,7 +14,7 @@ BIN := $(VENV)/$(SCRIPTS)
 # Tests that compile little or nothing, without the few of them that do, or that read millions of rows.
 QUICK := $(addprefix tests/test_,package.py formula.py data.py sources.py progress.py combine.py)
 
-.PHONY: demo test quick slow bench docs lint dist clean
+.PHONY: demo test quick slow bench docs look publish lint dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tallbayes demo --folder demo
@@ -39,6 +39,15 @@ bench: $(VENV)/.bench
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
+
+# Pages in chromium or google-chrome, which must be on PATH.
+look: $(VENV)/.test $(VENV)/.docs
+	$(BIN)/python -m pytest -m slow tests/test_site.py
+
+# The site of this version beside those of others, on the branch gh-pages; nothing is pushed.
+publish: $(VENV)/.docs
+	PATH="$(abspath $(BIN)):$$PATH" mike deploy --update-aliases "$$($(BIN)/python -c 'from tallbayes.version import __version__ as v; print(v)')" latest
+	PATH="$(abspath $(BIN)):$$PATH" mike set-default latest
 
 # The wheel is installed and imported in an environment of its own, away from the sources.
 dist: $(VENV)/.release

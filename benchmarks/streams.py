@@ -1,9 +1,10 @@
 """Rows that live elsewhere, and rows that arrive later: streams on a Dask cluster beside a packed store and consensus shards.
 
-    python -m benchmarks.streams [--rows 10000000] [--partitions 20] [--batches 100] [--folder DIR] [--write] [streams update]
+    python -m benchmarks.streams [--rows 10000000] [--partitions 20] [--batches 100] [--folder DIR] [--write] [streams large update]
 
 The cluster is `LocalCluster(processes=True, n_workers=2)` on this machine. Partitions are Parquet files of float32, generated one by
 one and kept for the next run. Workers are killed in a pass, in the one that draws rows and in a refill; the draws must be the same.
+`large` is `streams` without killed workers.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def arrays(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def make_partitions(folder: Path, rows: int, count: int) -> Path:
     """Parquet files of equal size."""
-    folder = folder / f"rows-{rows}-{count}"
+    folder /= f"rows-{rows}-{count}"
     folder.mkdir(parents=True, exist_ok=True)
     for k in range(count):
         path = folder / f"{k:04d}.parquet"
@@ -64,6 +65,11 @@ def peak(reset: bool = False) -> float:
     return most
 
 
+def processor(client: Any) -> dict[Any, float]:
+    """Processor time of this process and of every worker."""
+    return {"driver": time.process_time(), **({} if client is None else client.run(time.process_time))}
+
+
 def distance(fit: Any, exact: Any) -> float:
     """Largest difference of means, in posterior standard deviations, and of log standard deviations."""
     sd = exact.theta.std((0, 1))
@@ -76,9 +82,9 @@ def measured(name: str, run: Any, client: Any, lines: list[dict[str, Any]]) -> A
     peak(reset=True)
     if client is not None:
         client.run(peak, reset=True)
-    begun = time.perf_counter()
+    begun, spent = time.perf_counter(), processor(client)
     fit, facts = run()
-    seconds = time.perf_counter() - begun
+    seconds, later = time.perf_counter() - begun, processor(client)
     chains, ess = fit.seconds["total"] - fit.setup["seconds"], float(np.nanmin(fit.ess))
     if fit.guarantee.kind == "HEURISTIC":
         chains = 0.0  # of shards on workers: nearly all of the time goes to reading rows, and does not depend on the draws
@@ -92,6 +98,7 @@ def measured(name: str, run: Any, client: Any, lines: list[dict[str, Any]]) -> A
             "driver GB": peak(),
             "worker GB": "" if client is None else max(client.run(peak).values()),
             "seconds": seconds,
+            "processor seconds": sum(later.values()) - sum(spent.values()) if later.keys() == spent.keys() else "",
             "ESS": ess,
             "seconds to 1,000 effective draws": seconds - chains + chains * 1000.0 / ess,
             "fit": fit,
@@ -101,48 +108,52 @@ def measured(name: str, run: Any, client: Any, lines: list[dict[str, Any]]) -> A
     return fit
 
 
-def streams(folder: Path, rows: int, count: int, write: bool) -> None:
+def streams(folder: Path, rows: int, count: int, kill: bool, write: bool) -> None:
     """Streams with and without a cluster, killed workers, the packed store and consensus shards."""
     lines: list[dict[str, Any]] = []
-    stores = folder / "stores"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         small = make_partitions(folder, 4000, 2)  # what is compiled is not measured
         with workers() as client:
             _streamed(small, client, None)
             sharded(small, client)
-        packed(small, stores)
+        with tempfile.TemporaryDirectory(dir=folder) as store:
+            packed(small, Path(store))
         parts = make_partitions(folder, rows, count)
         with workers() as client:
-            plain = measured("streams, 2 workers", lambda: _streamed(parts, client, None), client, lines)
-            with killing(client, partition_passes.hessian, partition_passes.requested_rows) as killed:
-                name = "the same, workers killed in a pass of the mode and in the one that draws rows"
-                again = measured(name, lambda: _streamed(parts, client, None), client, lines)
-            same = len(killed) == 2 and bool((again.theta == plain.theta).all())
-        with workers() as client:
-            with killing(client, partition_passes.requested_rows, calls=2) as killed:  # a refill
-                name = "streams in smaller blocks, a worker killed in a refill"
-                measured(name, lambda: _streamed(parts, client, 0.25), client, lines)
-            same &= len(killed) == 1
+            plain, same = measured("streams, 2 workers", lambda: _streamed(parts, client, None), client, lines), True
+            if kill:
+                with killing(client, partition_passes.hessian, partition_passes.requested_rows) as killed:
+                    name = "the same, workers killed in a pass of the mode and in the one that draws rows"
+                    again = measured(name, lambda: _streamed(parts, client, None), client, lines)
+                same = len(killed) == 2 and bool((again.theta == plain.theta).all())
+        if kill:
+            with workers() as client:
+                with killing(client, partition_passes.requested_rows, calls=2) as killed:  # a refill
+                    name = "streams in smaller blocks, a worker killed in a refill"
+                    measured(name, lambda: _streamed(parts, client, 0.25), client, lines)
+                same &= len(killed) == 1
         with workers() as client:
             measured(f"consensus of {count} shards, 2 workers", lambda: sharded(parts, client), client, lines)
         alone = measured("streams, one partition at a time here", lambda: _streamed(parts, None, None), None, lines)
         same &= bool((alone.theta == plain.theta).all())
-        local = measured("packed store here", lambda: packed(parts, stores), None, lines)
-        exact = measured("packed store, four times the draws", lambda: packed(parts, stores, 4), None, lines)
+        with tempfile.TemporaryDirectory(dir=folder) as store:
+            local = measured("packed store here", lambda: packed(parts, Path(store)), None, lines)
+            exact = measured("the same store, four times the draws", lambda: packed(parts, Path(store), 4), None, lines)
     assert same, "the draws depend on the workers"
     for line in lines:
         line["off"] = distance(line.pop("fit"), exact)
     lines.pop()
+    cores = "one core" if len(os.sched_getaffinity(0)) == 1 else "two cores"
     note = (
         f"Logistic regression, n = {rows:,}, d = {D}, float32, {count} Parquet files; `LocalCluster(processes=True, n_workers=2)` of one "
-        f"thread each; {RUN['chains']} chains of {RUN['warmup']} + {RUN['draws']} iterations; seconds from the call to the fit, on two "
-        "cores that were shared with other work, compiled code in its cache. `off`: largest difference of a mean (in posterior standard "
-        "deviations) or of a log standard deviation from a packed run of four times the draws; for exact draws of this number "
+        f"thread each; {RUN['chains']} chains of {RUN['warmup']} + {RUN['draws']} iterations; seconds from the call to the fit, all "
+        f"processes on {cores} shared with other work, compiled code in its cache. `off`: largest difference of a mean (in posterior "
+        "standard deviations) or of a log standard deviation from a packed run of four times the draws; for exact draws of this number "
         f"{4.0 / np.sqrt(np.nanmin(local.ess)):.2f} would be much. Memory: largest resident size, in which files that are mapped count "
         "as long as they are cached. The draws of the stream runs with the same blocks are the same, bit for bit."
     )
-    show("Rows that live elsewhere", lines, note, "streams" if write else None)
+    show("Rows that live elsewhere", lines, note, ("streams" if kill else "streams-large") if write else None)
 
 
 @contextmanager
@@ -196,16 +207,16 @@ def _streamed(parts: Path, client: Any, share: float | None) -> tuple[Any, dict[
         fit = tb.sample(rows, "exact-minibatch", **RUN)
     finally:
         supply.predict = predicted
-    facts = {**fit.meta["notes"]["streams"], "passes": rows.passes + 1}
+    facts = {**fit.meta["notes"]["streams"], "passes": rows.passes}
+    facts["rows"], facts["bytes"] = facts["rows"] + len(rows.sample), facts["bytes"] + rows.sample.nbytes
     rows.close()
     return fit, facts
 
 
-def packed(parts: Path, stores: Path, times: int = 1) -> tuple[Any, dict[str, Any]]:
-    """Exact minibatch on a store packed on this machine, in a new folder each time."""
+def packed(parts: Path, folder: Path, times: int = 1) -> tuple[Any, dict[str, Any]]:
+    """Exact minibatch on a store packed on this machine, or left there by a run before."""
     options = {**RUN, "draws": times * RUN["draws"], "sampler": "exact-minibatch", "memory": "disk", "dtype": "float32"}
-    with tempfile.TemporaryDirectory(dir=stores.parent) as folder:
-        return tb.fit(FORMULA, str(parts), prior=PRIOR, store=Path(folder) / "store", **options), {}
+    return tb.fit(FORMULA, str(parts), prior=PRIOR, store=folder / "store", **options), {}
 
 
 def sharded(parts: Path, client: Any) -> tuple[Any, dict[str, Any]]:
@@ -266,8 +277,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "tallbayes-streams")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
-    if "streams" in given.parts:
-        streams(given.folder, given.rows, given.partitions, given.write)
+    for part in {"streams", "large"} & set(given.parts):
+        streams(given.folder, given.rows, given.partitions, part == "streams", given.write)
     if "update" in given.parts:
         update(given.batches, given.size, given.write)
 

@@ -162,7 +162,7 @@ def reference() -> str:
         ("Models written by users", "tb.models", _named(tb.models, WRITTEN)),
         ("Model", "model", _members(tb.models.Model)),
         ("Mode", "mode", [*_members(laplace.Mode), *((f"laplace().{k}", v) for k, v in _members(laplace.Laplace))]),
-        ("Priors", "tb.priors", _named(tb.priors, _made_here(tb.priors, tb.priors.Prior))),
+        ("Priors", "tb.priors", _named(tb.priors, _priors())),
         ("Samplers", "tb.samplers", _named(tb.samplers, sorted(tb.samplers.CLASSES))),
         (
             "Moves",
@@ -201,7 +201,7 @@ def api_pages() -> dict[Path, str]:
         "fitting": ("Fitting", "tb", [n for n in FITTING if n not in ("Dataset", "Fit")]),
         "data": ("Data", "tb", ["Dataset", "store.folder", "store.list", "store.clear"]),
         "models": ("Models", "tb.models", [*tb.models.FAMILIES, *WRITTEN, "build", "Model", "Family"]),
-        "priors": ("Priors", "tb.priors", _made_here(tb.priors, tb.priors.Prior)),
+        "priors": ("Priors", "tb.priors", _priors()),
         "samplers": ("Samplers", "tb.samplers", sorted(CLASSES)),
         "moves": ("Moves", "tb.moves", [*tb.moves.MOVES, *(k for k in tb.moves.PROPOSALS if k in tb.moves.__all__)]),
         "fit": ("The fit", "tb", ["Fit"]),
@@ -281,10 +281,11 @@ def _members(kind: type) -> list[tuple[str, Any]]:
     ]
 
 
-def _made_here(module: Any, result: type) -> list[str]:
-    """Functions of a module that are declared to return a class of it."""
-    functions = inspect.getmembers(module, inspect.isfunction)
-    return [k for k, f in functions if f.__annotations__.get("return") == result.__name__ and k != "from_dict"]
+def _priors() -> list[str]:
+    """Functions of `tallbayes.priors` that make a prior: of coefficients, of positive parameters, of correlations, with unknown scales."""
+    kinds = {"Prior", "ScalePrior", "CorrelationPrior", "UnknownScale"}
+    functions = inspect.getmembers(tb.priors, inspect.isfunction)
+    return [k for k, f in functions if f.__annotations__.get("return") in kinds and "from_dict" not in k]
 
 
 def _first_line(thing: Any) -> str:

@@ -142,7 +142,8 @@ def run(shape: str, n: int, draws: int, full: int, folder: Path | None, write: b
     rows = [{"quantity (perturbed / signed)": k, "paper": PAPER[shape].get(k, ""), "ours": v} for k, v in ours.items()]
     note = (
         f"n = {n:,}, d = {model.dim} (paper: {SHAPES[shape][2]:,} real rows), 2 x {draws:,} draws; full-data HMC for {full} draws, "
-        f"its warm-up not counted; exact run: {reference.meta['sampler_name']}, smallest effective size {reference.ess.min():,.0f}."
+        f"its warm-up not counted; exact run: {reference.meta['sampler_name']}, smallest effective size {reference.ess.min():,.0f}. "
+        "IF by spectrum0.ar of coda."
     )
     if shape == "higgs":
         note += " Areas are of the exact run, perturbed, signed and full-data HMC; differences of the last three from the exact run."

@@ -240,7 +240,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2,000 rows and a few hundred iterations")
     parser.add_argument("--part", choices=("all", "chains", "rivals"), default="all")
     args = parser.parse_args()
-    n, draws, few, warmup = (2_000, 400, 200, 100) if args.quick else (100_000, 10_000, 20_000, 500)
+    n, draws, few, warmup = (2_000, 400, 200, 100) if args.quick else (100_000, 10_000, 10_000, 500)
     data = {kind: sample_data(kind, n) for kind in DATA}
     if args.part != "rivals":
         chains(data, draws, 2 * warmup, args.write)

@@ -196,7 +196,7 @@ def test_formulas_choose_columns(formula, columns, intercept):
         ("z ~ a", "unknown response column 'z'"),
         ("y ~ aa", "unknown column 'aa'; did you mean 'a'"),
         ("y ~ `b`", "unknown column 'b'"),
-        ("y ~ a ^ t", r"'\^' in the formula .* Understood are"),
+        ("y ~ a ^ t", r"'\^' in the formula .* inside I\(\), such as"),
         ("y ~ a + 2", "'2' in the formula"),
         ("y ~ `a", "'`' in the formula"),
         ("y ~ a t", "no \\+ or - before 't'"),

@@ -66,6 +66,8 @@ def test_the_reference_names_everything_public():
     text = (ROOT / "docs" / "reference.md").read_text()
     for name in set(tb.__all__) - {"__version__"}:
         assert f"`tb.{name}" in text
+    for name in ("normal", "half_normal", "gamma", "lkj", "ridge", "horseshoe"):
+        assert f"`tb.priors.{name}`" in text
 
 
 def test_the_table_of_samplers_lists_all_of_them():

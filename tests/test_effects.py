@@ -230,7 +230,7 @@ def test_tables_of_levels_give_the_design_of_formulaic(rows, right):
 def test_a_column_without_a_term_of_its_own_needs_the_data(rows, tmp_path):
     table = pa.table(rows)
     fit = known_fit(tb.read(table, "y ~ I(x**2) + g", progress=False))
-    with pytest.raises(tb.DataError, match="x cannot be told"):
+    with pytest.raises(tb.DataError, match="x cannot be recovered"):
         fit.slopes("x")
     given = fit.slopes("x", data=table).posterior
     pq.write_table(table, tmp_path / "rows.parquet")

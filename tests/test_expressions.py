@@ -289,7 +289,7 @@ SCALED = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:the expression is no log density")  # derivatives alone are looked at
+@pytest.mark.filterwarnings("ignore:the expression is not a log density")  # derivatives alone are looked at
 @pytest.mark.parametrize("name", SCALED)
 def test_derivatives_in_two_indices_are_those_of_sympy(name):
     text, constants = SCALED[name]
@@ -483,7 +483,7 @@ def test_a_model_without_a_mean_cannot_predict():
     assert constant.family.mean(np.zeros((3, 2))).shape == (3, 2)
 
 
-@pytest.mark.filterwarnings("ignore:the expression is no log density")
+@pytest.mark.filterwarnings("ignore:the expression is not a log density")
 def test_the_user_is_told_where_an_expression_overflows():
     with pytest.warns(tb.TallbayesWarning, match="overflows or cancels at eta"):
         tb.models.family("y*eta - exp(40*eta)", COUNTS)

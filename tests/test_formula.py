@@ -234,7 +234,7 @@ def test_quantiles_come_from_a_sample_when_there_are_many_rows(monkeypatch):
         ("I(lambda: x)", "unknown column|cannot be read|in the formula"),
         ("__import__(x)", "unknown transform '__import__'"),
         ("eval(x)", "unknown transform 'eval'"),
-        ("np.log(x)", "unknown transform 'np.log'|not allowed"),
+        ("np.sin(x)", "not allowed"),
         ("log(*x)", "Starred|cannot be read"),
         ("log(**x)", "log takes one argument|cannot be read"),
         ("{x}", r"'\{' in the formula"),

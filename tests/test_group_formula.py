@@ -111,8 +111,8 @@ def test_group_terms_are_read_as_lme4_brms_and_bambi_read_them(right, population
         ("(q | g)", "unknown column 'q'"),
         ("(1 | y)", "the response 'y' is also a grouping factor"),
         ("(y | g)", "the response 'y' is also a predictor"),
-        ("(1 | g) + (1 | g)", r"'1' of 'g' is twice.*\(0 \+ x \| g\)"),
-        ("(1 | g) + (x | g)", "'1' of 'g' is twice"),
+        ("(1 | g) + (1 | g)", r"'1' of 'g' appears twice.*\(0 \+ x \| g\)"),
+        ("(1 | g) + (x | g)", "'1' of 'g' appears twice"),
     ],
 )
 def test_group_terms_that_mean_nothing_are_refused_with_the_reason(right, message):

@@ -148,7 +148,7 @@ def test_levels_of_numbers_are_known_by_their_value():
         ("X", {"groups": {"shop": ["a"] * 90}, "new_levels": "drop"}, tb.OptionError, "unknown new_levels 'drop'"),
         ("table", {}, tb.DataError, "no column 'shop' with the levels"),
         ("table", {"groups": {"shop": []}}, tb.DataError, "columns by name hold them"),
-        ("data", {}, tb.DataError, "which the Dataset has not"),
+        ("data", {}, tb.DataError, "but the Dataset does not"),
     ],
 )
 def test_levels_that_are_missing_are_refused(fit, rows, new, options, error, message):

@@ -32,6 +32,13 @@ HABITS = {
     r"\bwritten aside\b": "written to a temporary file",
     r"\bso that rows are\b": "so rows are",
     r"\bgo(?:es)? by its own name\b": "is available by name",
+    r"\bis no (?:usable|parameter|density|log density|ratio|text|whole)\b": "is not a",
+    r"\bare no random\b": "are not random",
+    r"\bserved? (?:all|by|models|priors|such)\b": "support, or 'is supported by'",
+    r"\binterval holds (?:it|zero)\b": "the interval contains zero",
+    r"\beverything else as it is\b": "other things being equal",
+    r"\btoo seldom\b": "too rarely",
+    r"\bsays? nothing about\b": "nothing can be learned about",
 }
 PATTERNS = {re.compile(pattern.replace(" ", r"\s+")): better for pattern, better in HABITS.items()}
 

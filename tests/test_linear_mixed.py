@@ -81,7 +81,7 @@ def exact_moments(model, shift):
     return (weight / weight.sum()) @ np.array(means), (weight / weight.sum()) @ np.array(squares)
 
 
-@pytest.mark.filterwarnings("ignore:the rows say nothing")
+@pytest.mark.filterwarnings("ignore:the rows carry no information")
 def test_draws_agree_with_a_grid_and_read_no_rows():
     prior = tb.priors.normal([1e6, 2.0])
     model = model_of(prior, shift=1000.0)
@@ -110,7 +110,7 @@ def kernel_moments(model, mutate=None):
     return np.array(draws)
 
 
-@pytest.mark.filterwarnings("ignore:the rows say nothing")
+@pytest.mark.filterwarnings("ignore:the rows carry no information")
 def test_a_prior_that_is_not_gaussian_enters_by_its_ratio():
     """A narrow Laplace prior pulls the coefficient; without its ratio it would not."""
     model = model_of({"default": tb.priors.flat(), "x1": tb.priors.laplace(0.02, location=0.0)})

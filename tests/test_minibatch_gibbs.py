@@ -8,17 +8,18 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import multivariate_normal
 
 import tallbayes as tb
 from tallbayes.bounds import level_rates
-from tallbayes.bounds.level_rates import fourth_ratio, product
+from tallbayes.bounds.level_rates import product
 from tallbayes.contract import Setup
 from tallbayes.engine.covariances import correlation_factor
 from tallbayes.engine.family_functions import third, third_supremum, value
 from tallbayes.engine.grouped_rows import level_sums
 from tallbayes.priors import prior_value
 from tallbayes.samplers import MinibatchGibbs
-from tallbayes.schemes import coefficient_moves, level_moves, level_rows, level_vectors
+from tallbayes.schemes import coefficient_moves, level_moves, level_rows, level_vectors, map_proposals
 from tallbayes.schemes.coefficient_moves import CoefficientMove, draw_carried, free_shift, move_coefficients, widened
 from tallbayes.schemes.covariance_slice import draw_covariance
 from tallbayes.schemes.level_moves import OneEffect, RestOfLevels, level_surrogates, map_move, move_levels, whitened_radius
@@ -75,7 +76,7 @@ def empty_levels_are_meant(recwarn):
 
 
 def case_of(model, spread=0.8, seed=0):
-    with pytest.warns(tb.TallbayesWarning, match="the rows say nothing about 1 of 3 levels"):
+    with pytest.warns(tb.TallbayesWarning, match="the rows carry no information about 1 of 3 levels"):
         mode = tb.find_mode(model, progress=False)
     setup = MinibatchGibbs().setup(model, mode, 0, False)
     target, rng = setup.target(), np.random.default_rng(seed)
@@ -158,7 +159,7 @@ class Script:
 
     def __init__(self, candidates=()):
         self.normals, self.candidates = [], list(candidates)
-        self.tests, self.kept, self.bounds, self.rate = [], [], [], None
+        self.tests, self.kept, self.bounds, self.rate, self.heavy = [], [], [], None, True
 
     def random(self):
         return Uniform(self)
@@ -173,6 +174,10 @@ class Script:
     def draw_count(self, rng, rate):
         self.rate = rate
         return len(self.candidates)
+
+    def draw_events(self, rng, left, rate):
+        self.rate = rate
+        return len(self.candidates), left
 
     def draw_position(self, rng, shares, g, first, size, factors):
         position = self.candidates.pop(0)
@@ -190,10 +195,13 @@ def scripted(monkeypatch, script, mutate=None):
     for module in MODULES:
         for name in ("accepts", "draw_count", "draw_position"):
             monkeypatch.setattr(module, name, getattr(script, name))
+    monkeypatch.setattr(level_moves, "draw_events", script.draw_events)
+    monkeypatch.setattr(level_moves, "waiting_time", lambda rng: 0.0)
+    monkeypatch.setattr(level_moves, "heavy_tails", lambda rng: script.heavy)
     for module in (level_moves, level_vectors):
         monkeypatch.setattr(module, "chi_square", lambda rng: 5.0)
-    monkeypatch.setattr(coefficient_moves, "prefetch_row", lambda records, row: None)
     for module in (coefficient_moves, level_moves):
+        monkeypatch.setattr(module, "prefetch_row", lambda records, row: None)
         monkeypatch.setattr(module, "find_level", lambda cumulative, level: script.owner)
     if mutate is not None:
         mutate(monkeypatch, script)
@@ -259,12 +267,14 @@ def level_positions(case, g):
 # Levels given the rest
 
 
-def level_error(monkeypatch, case, mutate=None, spread=1.2, whole=False):
+def level_error(monkeypatch, case, mutate=None, spread=1.2, whole=False, heavy=True):
     """Invariance error of the moves of levels on a grid of values of the first level; the others stay where they are."""
     surrogate, given = case.target.proxy.surrogate, given_of(case)
     if whole:
         monkeypatch.setattr(level_moves, "SKEWED", 0.0)
         monkeypatch.setattr(level_vectors, "SKEWED", 0.0)
+    if not heavy:
+        monkeypatch.setattr(level_moves, "SYMMETRIC", math.inf)
     q = case.log_sd.size
     rng = np.random.default_rng(1)
     grid = surrogate.centres[0] + spread * rng.standard_normal((4, q))
@@ -291,6 +301,9 @@ def level_error(monkeypatch, case, mutate=None, spread=1.2, whole=False):
         slope = np.atleast_1d(given.slope[0])
         mean = np.linalg.solve(factor @ factor.T, slope - precision @ (surrogate.centres[0] - mean0))
         white = [factor.T @ (c - surrogate.centres[0] - mean) for c in grid]
+        if not heavy:
+            assert math.isclose(factor[0, 0] ** 2, given.curvature[0] + precision[0, 0])
+            return np.array([-0.5 * w @ w for w in white]), white
         log_density = [-0.5 * (5 + q) * np.log1p(w @ w / (5 * 1.21)) for w in white]
         return np.array(log_density), [w / 1.1 for w in white]  # the chi-square number is 5
 
@@ -300,7 +313,7 @@ def level_error(monkeypatch, case, mutate=None, spread=1.2, whole=False):
 
     def accept(i, j):
         def run(script):
-            script.normals = list(normals[j])
+            script.normals, script.heavy = list(normals[j]), heavy
             levels = states[i][:1].copy()
             move_levels(case.form, script, target, case.beta, case.log_sd, case.partial, levels, given)
             assert script.tests and (len(script.tests) == 1 or np.allclose(levels[0], grid[j], atol=1e-12))
@@ -322,6 +335,12 @@ def test_moves_of_levels_leave_the_posterior_invariant(monkeypatch, family, slop
     case = case_of(tiny(family, slopes))
     assert level_error(monkeypatch, case, whole=whole) < 1e-12
     case.target.counters[:] = 0
+
+
+@pytest.mark.parametrize("family", ["logistic", "poisson"])
+@pytest.mark.parametrize("whole", [False, True], ids=["some rows", "all rows"])
+def test_gaussian_proposals_of_levels_leave_the_posterior_invariant(monkeypatch, family, whole):
+    assert level_error(monkeypatch, case_of(tiny(family)), whole=whole, heavy=False) < 1e-12
 
 
 def asymmetric_bound(patch, script):
@@ -356,6 +375,16 @@ def no_proposal_ratio(patch, script):
 def test_wrong_moves_of_levels_are_caught(monkeypatch, mutate):
     least = 1e-7 if mutate is asymmetric_bound else 1e-4  # another rate is another acceptance, by a little
     assert level_error(monkeypatch, case_of(tiny(idle=200)), mutate, spread=1.8) > least
+
+
+def no_cubic_proposal(patch, script):
+    patch.setattr(level_moves, "_fit_gap", lambda *a: 0.0)
+
+
+@pytest.mark.parametrize("mutate", [asymmetric_bound, asymmetric_threshold, no_cubic_term, no_cubic_proposal])
+def test_wrong_gaussian_proposals_are_caught(monkeypatch, mutate):
+    least = 1e-7 if mutate is asymmetric_bound else 1e-4
+    assert level_error(monkeypatch, case_of(tiny(idle=200)), mutate, spread=1.8, heavy=False) > least
 
 
 # Coefficients given the levels
@@ -437,7 +466,8 @@ def orbit(case, other_of):
     return states, weights
 
 
-def map_error(monkeypatch, case, kind, mutate=None, inflation=1.0):
+def map_error(monkeypatch, case, kind, mutate=None, inflation=1.0, density=(0.0, 0.0, 0.0, 0.0), corrected=True):
+    """Invariance error on an orbit; states are proposed with log densities `density`, which the ratio corrects for."""
     carried = case.target.proxy.surrogate.carried
 
     def other_of(k):
@@ -451,19 +481,20 @@ def map_error(monkeypatch, case, kind, mutate=None, inflation=1.0):
 
     states, weights = orbit(case, other_of)
     given = given_of(case)._replace(inflation=inflation)
-    uniform = [[0.25] * 4] * 4
+    proposals = [(np.exp(density) / np.exp(density).sum()).tolist()] * 4
 
     def accept(i, j):
         def run(script):
             at = [a.copy() for a in states[i]]
-            map_move(case.form, script, case.target, *at, given, *states[j][:3])
+            own = given._replace(correction=density[i] - density[j] if corrected else 0.0)
+            map_move(case.form, script, case.target, *at, own, *states[j][:3])
             assert len(script.tests) == 1 and all(np.allclose(a, b, atol=1e-9) for a, b in zip(at, states[j], strict=True))
 
         offsets = case.target.rows.offsets
         owners = [g for g in range(3) for _ in range(offsets[g], offsets[g + 1])]
         return acceptance(monkeypatch, run, list(range(case.model.data.n)), owners, mutate, inflation)
 
-    return kernel_error(weights, uniform, accept)
+    return kernel_error(weights, proposals, accept)
 
 
 @every_form
@@ -474,6 +505,37 @@ def test_map_moves_leave_the_posterior_invariant(monkeypatch, family, slopes, ki
 
 def test_inflated_rates_of_map_moves_leave_the_posterior_invariant(monkeypatch):
     assert map_error(monkeypatch, case_of(tiny()), "scale", inflation=1.6) < 1e-10
+
+
+@pytest.mark.parametrize("slopes", [False, True])
+def test_independent_proposals_of_map_moves_leave_the_posterior_invariant(monkeypatch, slopes):
+    case, density = case_of(tiny(slopes=slopes)), (0.3, -0.6, 0.9, -1.2)
+    assert map_error(monkeypatch, case, "scale", density=density) < 1e-10
+    assert map_error(monkeypatch, case, "scale", density=density, corrected=False) > 1e-4
+
+
+@pytest.mark.parametrize("carried", [0, 1])
+def test_independent_proposals_are_normal_and_know_their_density(carried):
+    rng = np.random.default_rng(3)
+    size = carried + 3
+    seen = rng.standard_normal((200, size)) @ rng.standard_normal((size, size)) + 1.0
+    halves = map_proposals.collect(map_proposals.collect(map_proposals.nothing_seen(size), seen[:60]), seen[60:])
+    np.testing.assert_allclose(halves.mean, seen.mean(0))
+    np.testing.assert_allclose(halves.products / 199.0, np.cov(seen.T))
+    centre, root = map_proposals.fitted_proposal(halves)
+    np.testing.assert_allclose(np.diag(root @ root.T), 1.44 * seen.var(0, ddof=1))
+    assert not map_proposals.fitted_proposal(map_proposals.collect(map_proposals.nothing_seen(size), seen[:30]))[0].size
+    maps = map_proposals.MapMoves(1.0, 0.0, 1.0, 0.1, np.eye(carried), centre, root, np.linalg.inv(root))
+    law, drawn, columns = multivariate_normal(centre, root @ root.T), [], np.arange(1, 1 + carried)
+    for _ in range(4000):
+        beta, log_sd, partial = np.zeros(3), np.zeros(2), np.zeros(1)
+        before = np.concatenate([beta[columns], log_sd, partial])
+        correction = map_proposals.propose_map(rng, maps, map_proposals.JOINT, columns, beta, log_sd, partial)
+        after = np.concatenate([beta[columns], log_sd, partial])
+        assert math.isclose(correction, law.logpdf(before) - law.logpdf(after), rel_tol=1e-6, abs_tol=1e-9)
+        drawn.append(np.linalg.solve(root, after - centre))
+    assert np.abs(np.mean(drawn, 0)).max() < THRESHOLD / math.sqrt(4000)
+    assert np.abs(np.cov(np.array(drawn).T) - np.eye(size)).max() < THRESHOLD * math.sqrt(2.0 / 4000)
 
 
 def no_jacobian(patch, script):
@@ -562,6 +624,34 @@ def test_counts_are_poisson():
         assert (np.abs(counts - expected) < THRESHOLD * np.sqrt(expected) + 3).all()
 
 
+def test_events_of_stretches_are_poisson():
+    """Counts in stretches of several lengths that share one process: as `test_counts_are_poisson`, and uncorrelated."""
+    rng = np.random.default_rng(0)
+    left, rates, drawn = level_rows.waiting_time(rng), (0.05, 0.7, 3.0), []
+    for _ in range(20_000):
+        counts = []
+        for rate in rates:
+            count, left = level_rows.draw_events(rng, left, rate)
+            counts.append(count)
+        drawn.append(counts)
+    drawn = np.array(drawn)
+    for k, rate in enumerate(rates):
+        found = np.bincount(drawn[:, k], minlength=6)[:6]
+        expected = 20_000 * np.array([math.exp(-rate) * rate**c / math.factorial(c) for c in range(6)])
+        assert (np.abs(found - expected) < THRESHOLD * np.sqrt(expected) + 3).all()
+    assert np.abs(np.corrcoef(drawn.T)[np.triu_indices(3, 1)]).max() < THRESHOLD / math.sqrt(20_000)
+
+
+def test_acceptance_tests_are_those_of_the_exponential():
+    for ratio in (-3.0, -0.7, -0.01, -1e-12, 0.0, 0.5):
+        rng = np.random.default_rng(1)
+        mean = np.mean([level_rows.accepts(rng, ratio) for _ in range(20_000)])
+        p = min(1.0, math.exp(ratio))
+        assert abs(mean - p) <= THRESHOLD * math.sqrt(p * (1.0 - p) / 20_000) + 1e-12
+    assert not level_rows.accepts(np.random.default_rng(1), -math.inf)
+    assert not level_rows.accepts(np.random.default_rng(1), math.nan)
+
+
 def test_t_proposals_have_five_degrees_of_freedom():
     rng = np.random.default_rng(0)
     chi = np.array([level_moves.chi_square(rng) for _ in range(20_000)])
@@ -631,7 +721,7 @@ def test_suprema_of_fourth_derivatives(family):
     for y in (0.0, 1.0):
         eta = np.linspace(-8.0, 8.0, 4001)
         slope = np.array([(third(member, e + 1e-4, y) - third(member, e - 1e-4, y)) / 2e-4 for e in eta])
-        bound = fourth_ratio(family, member) * third_supremum(member, y)
+        bound = family.fourth_ratio(member) * third_supremum(member, y)
         assert np.abs(slope).max() <= bound * (1 + 1e-6)
         assert np.abs(slope).max() > 0.99 * bound
 

@@ -167,7 +167,7 @@ BAD = np.array([[1.0, 0.0], [1.0, np.nan]])
         ({"x": [1.0, np.nan]}, {}, "row 1, column 'x' is nan"),
         ({"x": ["a"]}, {}, "column 'x' has type"),
         ({"x": [1.0, 2.0], "Intercept": [1.0]}, {}, "do not make a table"),
-        (np.ones((3, 1)), {}, "Put the column of ones in"),
+        (np.ones((3, 1)), {}, "Include the column of ones"),
         (np.ones((3, 4)), {}, "must have 2 columns (Intercept, x)"),
         (np.ones((0, 2)), {}, "no rows"),
         (BAD, {}, "row 1, column 'x' is nan"),
@@ -267,7 +267,7 @@ def test_predictions_keep_the_index_and_the_id_columns(tmp_path):
     "new, name, message",
     [
         ({"x": [0.0], "id": [1]}, "ident", "new has no column 'ident' for id=.*did you mean 'id'"),
-        ({"x": [0.0], "mean": [1]}, "mean", "a column of the predictions is called 'mean'"),
+        ({"x": [0.0], "mean": [1]}, "mean", "the predictions have a column 'mean'"),
         (X, "id", "id= names columns of new"),
         (pa.RecordBatchReader.from_batches(pa.schema({"x": pa.float64()}), []), "x", "can be read twice"),
     ],

@@ -7,6 +7,8 @@ import re
 import shutil
 import socket
 import sqlite3
+import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -136,18 +138,37 @@ class Pages(SimpleHTTPRequestHandler):
         """Nothing."""
 
 
+def encrypted(folder, server, monkeypatch):
+    """Serve https with a certificate of this host, which aiohttp is made to trust."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    made = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -keyout {key} -out {certificate}"
+    subprocess.run([*made.split(), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    trusting = ssl.create_default_context(cafile=certificate)
+    monkeypatch.setattr(pytest.importorskip("aiohttp.connector"), "_SSL_CONTEXT_VERIFIED", trusting)
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of aiohttp's sessions
-def test_a_web_server_is_read(tmp_path, monkeypatch):
-    pytest.importorskip("fsspec")
+@pytest.mark.parametrize("protocol", ["http", "https"])
+def test_a_web_server_is_read(protocol, tmp_path, tmp_path_factory, monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
     pytest.importorskip("aiohttp")
     monkeypatch.setattr(remote_files, "PAUSE", 0.001)
+    monkeypatch.setattr(Pages, "refused", 0)
+    fsspec.get_filesystem_class(protocol).clear_instance_cache()  # a session has its connections
     for k in range(2):
         pq.write_table(table(400 + k, k), tmp_path / f"{k}.parquet", row_group_size=100)
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Pages, directory=str(tmp_path))) as server:
+        if protocol == "https":
+            encrypted(tmp_path_factory.mktemp("keys"), server, monkeypatch)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            base = f"http://127.0.0.1:{server.server_port}"
+            base = f"{protocol}://127.0.0.1:{server.server_port}"
             data = tb.read(f"{base}/1.parquet", "y ~ x", progress=False)
             np.testing.assert_array_equal(data.y, table(401, 1)["y"].to_numpy())
             parts = Partitions.open([f"{base}/{k}.parquet" for k in range(2)], "y ~ x")
@@ -203,6 +224,56 @@ def test_an_s3_server_is_read(s3, tmp_path):
     assert parts.n == 801 and parts.fingerprints == Partitions.open(str(tmp_path), "y ~ x").fingerprints
     with pytest.raises(DataError, match="does not exist"):
         tb.read(f"s3://rows/day/7.parquet{s3}", "y ~ x", progress=False)
+
+
+class BadLine:
+    """A connection to a server: every piece is late, and every third time it is reset after the first bytes."""
+
+    def __init__(self, port, pause):
+        self.server, self.pause, self.made, self.broken = ("127.0.0.1", port), pause, 0, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        with contextlib.suppress(OSError):  # until it is closed
+            while True:
+                client, _ = self.listener.accept()
+                self.made += 1
+                far = socket.create_connection(self.server)
+                breaks = self.made % 3 == 2
+                self.broken += breaks
+                threading.Thread(target=self.forward, args=(client, far, None), daemon=True).start()
+                threading.Thread(target=self.forward, args=(far, client, 100 if breaks else None), daemon=True).start()
+
+    def forward(self, source, sink, most):
+        with contextlib.suppress(OSError), source, sink:
+            while piece := source.recv(1 << 14):
+                time.sleep(self.pause)
+                sink.sendall(piece[:most])
+                if most is not None:
+                    sink.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    sink.shutdown(socket.SHUT_RD)
+                    source.shutdown(socket.SHUT_RDWR)
+                    return
+
+
+def test_an_s3_server_behind_a_slow_and_failing_connection_is_read(s3, tmp_path, monkeypatch):
+    monkeypatch.setattr(remote_files, "PAUSE", 0.01)
+    port = int(re.search(r"127\.0\.0\.1:(\d+)", s3)[1])
+    line = BadLine(port, 0.005)
+    try:
+        there = Partitions.open(f"s3://rows/day/*.parquet{s3.replace(str(port), str(line.port))}", "y ~ x")
+        fit = tb.sample(there, "exact-minibatch", draws=100, warmup=50, chains=2, seed=1, progress=False)
+    finally:
+        line.listener.close()
+    for k in range(2):
+        pq.write_table(table(400 + k, k), tmp_path / f"{k}.parquet")
+    here = tb.sample(
+        Partitions.open(str(tmp_path), "y ~ x"), "exact-minibatch", draws=100, warmup=50, chains=2, seed=1, progress=False
+    )
+    assert line.broken > 0
+    np.testing.assert_array_equal(fit.theta, here.theta)
 
 
 def connect_sqlite(path):

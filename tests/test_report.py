@@ -108,18 +108,18 @@ def test_one_chain_of_few_draws_has_no_r_hat(small):
 
 def test_a_loaded_fit_has_the_same_page(good, tmp_path):
     loaded = tb.load(good.save(tmp_path / "fit.nc"))
-    assert "goes with" not in page(loaded, plots=False)  # its rows were only in memory
+    assert "other things being equal" not in page(loaded, plots=False)  # its rows were only in memory
     loaded.data = good.data
     assert page(loaded, plots=False) == page(good, plots=False)
 
 
 def test_findings_come_first_then_trust_then_the_appendix(good):
     _, text = parsed(page(good, plots=False))
-    places = [text.index(part) for part in ("Findings", "y ~ ", "One standard deviation more of", "odds ratios", "How far to trust it",
+    places = [text.index(part) for part in ("Findings", "y ~ ", "higher by one standard deviation", "odds ratios", "How far to trust it",
                                             "Appendix", "Posterior", "Cost", "Where it comes from")]  # fmt: skip
     assert places == sorted(places)
     effect = good.comparisons({NASTY: "sd"})
-    assert f"that is {100 * effect['mean'][0]:.3g} percentage points higher" in text
+    assert f" is {100 * effect['mean'][0]:.3g} percentage points higher" in text
 
 
 def test_long_tables_fold_and_quiet_data_are_said_to_be_quiet():

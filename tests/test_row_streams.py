@@ -19,15 +19,18 @@ from test_exact_minibatch import PROPOSALS, enumerated, first_ratio, pair_rates
 from test_shards import cluster
 
 import tallbayes as tb
+from tallbayes.api import PARTITION_TOLERANCE
 from tallbayes.auto import choose
 from tallbayes.bounds.catalogue import certify
 from tallbayes.bounds.streamed import StreamedClasses, StreamedSeparable
 from tallbayes.bounds.tables import rate_count, total_rate
+from tallbayes.data.file_partitions import packed_again, packed_source, plan_of_source
+from tallbayes.data.sources import open_source
 from tallbayes.diagnostics.subsample_pilot import SubsamplePilot
 from tallbayes.engine import passes
 from tallbayes.engine.random_rows import UniformRows
 from tallbayes.errors import DataError, ModelError, OptionError, StoreError
-from tallbayes.remote import partition_cache, partition_passes, partitions, pilot_rows, pool, supply
+from tallbayes.remote import mode_start, partition_cache, partition_passes, partitions, pilot_rows, pool, supply
 from tallbayes.remote.response_values import join_values, response_values
 from tallbayes.remote.row_weights import Request, Weighting, partition_model, weigh
 from tallbayes.remote.supply import StreamSupply, open_streams
@@ -211,14 +214,20 @@ def test_rows_of_a_block_depend_on_its_numbers_alone(parts):
 
 
 @pytest.mark.parametrize("name", ["T6", "T9"])
-def test_bounds_of_partitions_are_those_of_the_rows_in_memory(parts, small, name):
-    bound, given = parts.certify(small.mode, name)
+def test_bounds_of_partitions_are_those_of_the_rows_in_memory(parts, small, name, monkeypatch):
+    coarse, given = parts.certify(small.mode, name)
+    largest = float(small.mode.norms.max())
+    limit = partitions.norm_limit(parts.data.moments, small.mode.factor)
+    assert largest <= limit < 3.0 * largest  # where classes begin
+    monkeypatch.setattr(partitions, "norm_limit", lambda *given: largest)  # as in memory
+    bound = parts.certify(small.mode, name)[0]
     assert given == name and isinstance(bound, StreamedClasses if name == "T9" else StreamedSeparable)
     local, rng = certify(small.mode, name)[0], np.random.default_rng(0)
     for scale in (0.1, 1.0, 3.0, 30.0):
         pair = scale * rng.standard_normal((2, 2))
         expected = total_rate(local, *pair, np.zeros(rate_count(local)))
         assert total_rate(bound, *pair, np.zeros(rate_count(bound))) == pytest.approx(expected, rel=1e-9)
+        assert total_rate(coarse, *pair, np.zeros(rate_count(coarse))) == pytest.approx(expected, rel=0.3)
 
 
 @pytest.mark.parametrize(
@@ -572,6 +581,17 @@ def test_workers_do_not_change_the_draws(client, folder, streamed_fit):
     np.testing.assert_array_equal(fit.theta, streamed_fit.theta)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the chains disagree")  # SGLD mixes slowly
+@pytest.mark.parametrize("sampler", ["auto", "zigzag", HMCECS(), SGLD(subsample=20)], ids=str)
+def test_workers_do_not_change_the_draws_of_other_samplers(client, folder, sampler):
+    here, there = (
+        tb.fit("y ~ x1 + x2", str(folder), sampler=sampler, **where, **RUN)
+        for where in ({"memory": "partitions"}, {"client": client})
+    )
+    np.testing.assert_array_equal(here.theta, there.theta)
+
+
 def test_a_worker_killed_during_a_pass_and_a_refill_costs_a_retry(client, folder, monkeypatch):
     killed, seen, plain = [], Counter(), pool.run
     moments = {
@@ -614,6 +634,65 @@ def test_dask_collections_are_partitions(client, folder):
         assert rows.n > 3000
         if rows.n == files.n:
             assert rows.total_value(theta) == pytest.approx(files.total_value(theta), rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "formula, offset", [("y ~ a + b + c", "e"), ("y ~ 0 + a + b + e", "log(e)"), ("y ~ a + C(g) + log(e)", None)]
+)
+def test_rows_that_are_read_again_have_the_same_bits(formula, offset, dtype):
+    rng = np.random.default_rng(0)
+    columns = {"a": rng.integers(0, 1 << 40, 300), "b": rng.random(300) < 0.5, "c": rng.standard_normal(300).astype(np.float32)}
+    columns |= {
+        "e": rng.random(300) + 1.0,
+        "g": rng.choice(["u", "v"], 300),
+        "w": rng.integers(0, 3, 300),
+        "y": rng.random(300),
+    }
+    table, other = pa.table(columns), pa.table({**columns, "c": columns["c"] + 1, "e": columns["e"] + 1})
+    plan, _ = plan_of_source(open_source(table), formula, offset=offset, weights="w")
+    first = packed_source(open_source(table), plan, dtype)
+    again = packed_again(open_source(table), plan, dtype, first.moments)
+    np.testing.assert_array_equal(again.records, first.records)
+    assert again.fingerprint == first.fingerprint != packed_again(open_source(other), plan, dtype, first.moments).fingerprint
+    for rows in (table.slice(0, 299), pa.concat_tables([table, table.slice(0, 1)])):
+        with pytest.raises(DataError, match="it changed"):
+            packed_again(open_source(rows), plan, dtype, first.moments)
+
+
+# The search for the mode.
+
+
+def test_the_mode_takes_two_passes_from_a_sample(tmp_path, monkeypatch):
+    write(tmp_path / "rows", (30_000, 20_000, 5_000), effects=(-0.5, 1.0, 0.3, 0.8))
+    formula = "y ~ x1 + x2 + x3"
+    monkeypatch.setattr(mode_start, "BYTES", 8000 * 7 * 8)
+    rows = Partitions.open(str(tmp_path / "rows"), formula)
+    assert rows.passes == 1 and rows.sample.shape == (4890, 7)
+    mode = rows.find_mode(PARTITION_TOLERANCE, progress=False)
+    assert mode.passes == 2 and rows.passes == 3
+    local = tb.models.logistic(tb.read(str(tmp_path / "rows"), formula, progress=False))
+    exact = tb.find_mode(local, progress=False, tolerance=1e-9)
+    distance = np.linalg.norm(np.linalg.solve(exact.factor, mode.reference - exact.reference))
+    assert distance < PARTITION_TOLERANCE
+    monkeypatch.setattr(
+        mode_start, "_corrected", lambda model, few, centre, *rest: centre
+    )  # Newton's steps from the sample's mode
+    assert rows.find_mode(PARTITION_TOLERANCE, progress=False).passes > 2
+    monkeypatch.setattr(mode_start, "mode_of_part", refuse)
+    assert rows.find_mode(1e-3, progress=False).reference == pytest.approx(mode.reference, abs=1e-4)
+
+
+def refuse(*given):
+    """A search that finds nothing."""
+    raise ModelError("separable")
+
+
+def test_a_run_takes_five_passes(folder, monkeypatch):
+    monkeypatch.setattr(mode_start, "BYTES", 8000 * 6 * 8)
+    rows = Partitions.open(str(folder), "y ~ x1 + x2")
+    fit = tb.sample(rows, "exact-minibatch", **RUN)
+    assert rows.passes == 5 and fit.setup["passes"] == 2  # opened, twice for the mode, the bounds, and the rows that are drawn
 
 
 # What is refused.
@@ -695,7 +774,7 @@ def test_auto_takes_a_sampler_without_bounds_where_there_is_no_bound(parts, monk
     assert choice.sampler.name == "exact-minibatch" and "the 60 rows are in partitions" in choice.why
     monkeypatch.setattr(partitions, "bound_of", none)
     choice = choose(parts.model, mode, None, 0, False)
-    assert choice.sampler.name == "hmc-ecs" and "exact-minibatch is out: there is no certified bound" in choice.why
+    assert choice.sampler.name == "hmc-ecs" and "exact-minibatch was skipped: there is no certified bound" in choice.why
     with pytest.raises(ModelError, match="there is no certified bound"):
         choose(parts.model, mode, "EXACT", 0, False)
 
@@ -707,7 +786,7 @@ def test_a_family_without_a_bound_is_sampled_from_streams():
     y = X @ [0.5, -1.0] + rng.standard_t(5.0, 3000)
     rows = Partitions.open(tables(X, y, (2000, 0, 900, 100)), "y ~ x1", "student_t", PRIOR, family_options={"nu": 5.0})
     there = tb.sample(rows, "auto", draws=1500, warmup=500, chains=2, seed=1, progress=False)
-    assert there.meta["sampler_name"] == "hmc-ecs" and "exact-minibatch is out: there is no certified bound" in there.why
+    assert there.meta["sampler_name"] == "hmc-ecs" and "exact-minibatch was skipped: there is no certified bound" in there.why
     local = tb.models.student_t(tb.Dataset.from_arrays(X, y, columns=["Intercept", "x1"]), PRIOR, nu=5.0)
     here = tb.sample(local, "nuts", draws=1500, warmup=500, chains=2, seed=1, progress=False)
     assert np.abs(two_samples(there, here)).max() < THRESHOLD

@@ -335,7 +335,7 @@ def test_times_and_trials_are_checked():
         tb.data.censored([1.0, 2.0], [1, 2])
     with pytest.raises(tb.DataError, match="row 0: 3 successes in 2 trials"):
         tb.data.proportion([3], [2])
-    with pytest.raises(tb.DataError, match=r"row 1: a proportion of 0.3 in 5 trials is no whole number"):
+    with pytest.raises(tb.DataError, match=r"row 1: a proportion of 0.3 in 5 trials is not a whole number"):
         tb.models.binomial(tb.Dataset.from_arrays(np.ones((2, 1)), [0.2, 0.3], weights=[5, 5]))
     with pytest.raises(tb.DataError, match="weibull needs a time"):
         tb.models.weibull(tb.Dataset.from_arrays(np.ones((2, 1)), [0.0, 0.3]))

@@ -1,13 +1,15 @@
 """Tails that normal proposals rarely reach: seen in the draws, where R-hat and effective sizes see nothing."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import tallbayes as tb
 from tallbayes.diagnostics.tails import heavy_tails
 from tallbayes.engine.ledger import counting
 from tallbayes.proxies.taylor import Whitening
-from tallbayes.schemes.poisson_minibatch import tail_excess
+from tallbayes.schemes.poisson_minibatch import tail_excess, tail_excesses
+from tallbayes.shards import Partitions
 from tallbayes.testing import THRESHOLD
 
 
@@ -45,13 +47,36 @@ def test_the_excess_is_estimated_without_bias_and_counted(rows):
     assert (error > 0.0) == (rows == 400)
 
 
+@pytest.mark.parametrize("size", [1e3, 2.0])
+def test_of_rows_in_partitions_the_excess_is_one_pass_unless_the_bound_excludes_it(size):
+    model = leverage_model(size)
+    table = pa.table({"y": model.data.y, "x": model.data.records[:, 1]})
+    rows = Partitions.open([table.slice(0, 200), table.slice(200)], "y ~ x", prior=tb.priors.normal(2.0))
+    mode = rows.find_mode(progress=False)
+    setup = tb.samplers.ExactMinibatch().setup(rows.model, mode, 0, False)
+    points = np.array([[0.0, 0.1], [0.5, 4.0], [1.0, 3.0]])
+    thetas, before = mode.reference + points @ mode.factor.T, rows.passes
+    exact = [model.log_posterior(t) - model.log_posterior(mode.reference) for t in thetas] + 0.5 * (points**2).sum(1)
+    found = list(tail_excesses(setup, points))
+    assert [f[0] for f in found] == pytest.approx(exact, abs=1e-6) and rows.passes == before + 1
+    spared = list(tail_excesses(setup, points, enough=2.0))
+    read = np.array([error == 0.0 for _, error in spared])
+    assert rows.passes == before + 2 and read.tolist() == [False, True, size > 2.0]
+    assert len(list(tail_excesses(setup, points[:1], enough=2.0))) == 1 and rows.passes == before + 2
+    assert all(
+        abs(ratio - e) <= error + 1e-6 and (error == 0.0 or e <= 2.0) for (ratio, error), e in zip(spared, exact, strict=True)
+    )
+
+
 def test_the_share_of_tails_is_that_of_the_normal_law():
     rng = np.random.default_rng(2)
     whitening = Whitening(np.array([1.0, -1.0]), np.array([[2.0, 0.0], [1.0, 0.5]]))
     white = rng.standard_normal((2, 5000, 2))
 
     def said(part):
-        return heavy_tails(whitening, whitening.reference + part @ whitening.factor.T, lambda w: (excess, 0.1), "Rest.")
+        return heavy_tails(
+            whitening, whitening.reference + part @ whitening.factor.T, lambda points: [(excess, 0.1)] * len(points), "Rest."
+        )
 
     excess = 3.6
     assert said(white) == []

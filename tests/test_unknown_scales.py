@@ -309,7 +309,7 @@ def test_a_smooth_is_a_penalised_spline():
     np.testing.assert_allclose(X @ mode.reference, fitted, atol=1e-6)
     again = part.columns(x[::7])
     np.testing.assert_array_equal(again, part.columns(x)[::7])
-    with pytest.raises(tb.DataError, match="is known from"):
+    with pytest.raises(tb.DataError, match="is defined from"):
         part.columns(np.array([9.0]))
     with pytest.raises(tb.OptionError, match="at least 4"):
         tb.data.smooth(x, k=3)

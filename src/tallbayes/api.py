@@ -43,6 +43,7 @@ from tallbayes.validation import (
 )
 
 REFERENCE_TOLERANCE = 1e-3  # posterior sds between reference and mode: exactness needs a frozen reference, not the mode
+PARTITION_TOLERANCE = 0.05  # the same where each step is a pass over partitions: a few proposals in a hundred are lost
 
 
 def fit(
@@ -67,9 +68,9 @@ def fit(
     """Read rows, build a model and draw from its posterior; further options are passed to `sample` and to the family.
 
     The rows, or `data=`, are what `tallbayes.read` reads. Options of the family, such as `sigma=1.0` or `expression="..."`, can also be
-    passed as a dictionary in `family_options`. Zero-inflated and hurdle families have a second predictor, `zi="~ z"`; `sigma="~ x"` makes
-    log sigma of a gaussian or Student-t model one. `client`, a `dask.distributed.Client`, leaves the rows where they are: every file is a
-    partition that workers read. `memory="partitions"` does so without a cluster, one file at a time.
+    passed as a dictionary in `family_options`. Zero-inflated and hurdle families have a second predictor, `zi="~ z"`; `sigma="~ x"` adds
+    one for log sigma of a gaussian or Student-t model. `client`, a `dask.distributed.Client`, leaves the rows where they are: every file
+    is a partition that workers read. `memory="partitions"` does so without a cluster, one file at a time.
 
     >>> import pyarrow as pa, numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -79,6 +80,7 @@ def fit(
     >>> fit.names
     ('Intercept', 'x')
     """
+    begun = time.perf_counter()
     require_text("formula", formula, "y ~ x1 + C(group)")
     source = only_one(source, data)
     for name, text, example in (("offset", offset, "log(exposure)"), ("weights", weights, "count"), ("memory", memory, "auto")):
@@ -93,6 +95,7 @@ def fit(
         )
     described, settings = _divided(family, family_options, options)
     check_options(sampler=sampler, progress=progress, **settings)
+    limit = _limit(settings.pop("max_seconds", None))
     second: dict[str, Any] = models.second_formula(family, described)
     if client is not None or memory == "partitions":
         if store is not None:
@@ -105,12 +108,13 @@ def fit(
             )
         columns = {"offset": offset, "weights": weights, "dtype": dtype, "client": client, "progress": progress}
         with Partitions.open(source, formula, family, prior, family_options=described, **columns) as partitions:
-            return sample(partitions, sampler, progress=progress, **settings)
+            return _sample(partitions.model, sampler, begun, limit, progress=progress, **settings)
     where: dict[str, Any] = {"store": store, "memory": memory, "dtype": dtype, "na": na, "progress": progress}
     if is_store(source) and not any(name in described for name in second):
         second = {}  # the store has its own
     rows = read(source, formula, offset=offset, weights=weights, **where, **second)
-    return sample(models.build(family, rows, prior, **described), sampler, progress=progress, **settings)
+    model = models.build(models.family_for(family, rows), rows, prior, **described)
+    return _sample(model, sampler, begun, limit, progress=progress, **settings)
 
 
 def sample(
@@ -138,9 +142,10 @@ def sample(
     same draws, regardless of cores, progress bars and interruptions. `init` is "laplace" (dispersed around the mode), "prior",
     or an array of one or `chains` starting points. With `until_ess` the run continues in blocks of `draws` until every
     parameter reaches this bulk effective sample size. `max_seconds` limits the time of the whole run, including the search for
-    the mode, pilots and warm-up; compilation does not count, and chains get at least half of the time. `guarantee="exact"`
+    the mode, pilots and warm-up, and reading if `tallbayes.fit` reads the rows; compilation does not count, and chains get at
+    least half of the time. `guarantee="exact"`
     refuses weaker methods. `checkpoint` is a folder from which `tallbayes.resume` continues an interrupted run. Ctrl-C returns
-    the draws so far. `model` may be `tallbayes.shards.Partitions`, for "exact-minibatch" and "sgld": its rows stay where they are.
+    the draws so far. `model` may be `tallbayes.shards.Partitions`, for samplers that read streams of rows: they stay where they are.
 
     `keep` says which draws of levels to keep: "all", "summary" (running statistics and a thinned set), a list of terms such as ["1|shop"],
     or a number of bytes, by default 512 MB, up to which all draws are kept and beyond which a summary is.
@@ -152,14 +157,61 @@ def sample(
     >>> fit.theta.shape, fit.guarantee.kind, fit.status
     ((2, 50, 2), 'EXACT', 'complete')
     """
+    begun = time.perf_counter()
     model = model.model if isinstance(model, Partitions) else model
     if not isinstance(model, Model):
         raise OptionError(f"sample needs a model such as tallbayes.models.logistic(data); got a {type(model).__name__}.")
     check_options(
         sampler, progress, draws, warmup, chains, seed, init, thin, cores, max_seconds, until_ess, guarantee, checkpoint, mode
     )
+    return _sample(
+        model,
+        sampler,
+        begun,
+        _limit(max_seconds),
+        draws,
+        warmup,
+        chains,
+        seed,
+        init=init,
+        thin=thin,
+        cores=cores,
+        until_ess=until_ess,
+        guarantee=guarantee,
+        checkpoint=checkpoint,
+        mode=mode,
+        keep=keep,
+        progress=progress,
+    )
+
+
+def _limit(max_seconds: float | None) -> Deadline | None:
+    """The clock of a time limit, which starts now."""
+    return None if max_seconds is None else Deadline(max_seconds)
+
+
+def _sample(
+    model: Model,
+    sampler: str | Sampler,
+    begun: float,
+    limit: Deadline | None,
+    draws: int = 1000,
+    warmup: int = 1000,
+    chains: int = 4,
+    seed: int | None = None,
+    *,
+    init: str | np.ndarray = "laplace",
+    thin: int = 1,
+    cores: int | None = None,
+    until_ess: float | None = None,
+    guarantee: str | None = None,
+    checkpoint: str | Path | None = None,
+    mode: Mode | None = None,
+    keep: str | float | list[str] | None = None,
+    progress: bool = True,
+) -> Fit:
+    """`sample` with checked options, for a call that began before: its time counts from there."""
     warn_of_constant_response(model.data)
-    begun, limit = time.perf_counter(), None if max_seconds is None else Deadline(max_seconds)
     draws, warmup, chains, thin = int(draws), int(warmup), int(chains), int(thin)
     kept = read_keep(model, keep, draws, chains)
     init = check_init(model, init, chains)
@@ -172,7 +224,8 @@ def sample(
     entropy = streams.entropy(seed)
     if mode is None:
         with limited(limit):
-            mode = find_mode(model, progress=progress, cores=cores, tolerance=REFERENCE_TOLERANCE)
+            tolerance = REFERENCE_TOLERANCE if model.partitions is None else PARTITION_TOLERANCE
+            mode = find_mode(model, progress=progress, cores=cores, tolerance=tolerance)
     elif not _same(mode.model, model):
         raise OptionError("mode= belongs to another model; pass tallbayes.find_mode(model), or omit it.")
     predictions: list[auto.Prediction] = []
@@ -238,7 +291,7 @@ def resume(
     require_switch("progress", progress)
     if max_seconds is not None:
         require_positive("max_seconds", max_seconds)
-    begun, limit = time.perf_counter(), None if max_seconds is None else Deadline(max_seconds)
+    begun, limit = time.perf_counter(), _limit(max_seconds)
     saver = Checkpoint(folder)
     description = saver.read()
     chosen = recorded_sampler(description["sampler"], description["user_sampler"], sampler, f"the run in {folder}")

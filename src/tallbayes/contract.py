@@ -129,11 +129,13 @@ def advance_pilot(
 class Policy(ABC):
     """How warm-up turns what it saw into options; one object serves all chains, what it knows of a chain is `tuning`."""
 
-    sees_draws: ClassVar[bool] = True  # whether `update` looks at the draws; large ones are not held for it otherwise
-
     @abstractmethod
     def begin(self) -> Any:
         """Tuning numbers before warm-up."""
+
+    def seen(self, theta: np.ndarray) -> np.ndarray:
+        """The part of new draws that `update` looks at; large ones are not held for it otherwise."""
+        return theta
 
     @abstractmethod
     def window_ends(self, warmup: int) -> list[int]:

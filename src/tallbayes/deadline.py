@@ -71,8 +71,8 @@ class Deadline:
         """Refuse to go on when it is over."""
         if self.left <= 0.0:
             raise StoppedError(
-                f"stopped (time limit) during setup, before the first draw; allow more time than max_seconds={self.seconds:g}, "
-                "or fewer rows. There is nothing to resume yet.",
+                f"time limit reached during setup, before the first draw; allow more time than max_seconds={self.seconds:g}, "
+                "or use fewer rows. There is nothing to resume yet.",
                 "time limit",
             )
 
@@ -109,7 +109,7 @@ def require_time() -> None:
     ...     require_time()
     Traceback (most recent call last):
     ...
-    tallbayes.errors.StoppedError: stopped (time limit) during setup, before the first draw; ...
+    tallbayes.errors.StoppedError: time limit reached during setup, before the first draw; ...
     """
     deadline = _OPEN.get()
     if deadline is not None:

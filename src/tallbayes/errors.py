@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable
 
 
@@ -48,6 +50,21 @@ class CertificateError(TallbayesError, ArithmeticError):
 
 class TallbayesWarning(UserWarning):
     """A problem that the user should know about; the result is returned nevertheless."""
+
+
+def warn(sentence: str) -> None:
+    """Issue a `TallbayesWarning` at the line of the user's code that called the package.
+
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn("the columns are collinear.")
+    >>> caught[0].category.__name__, "tallbayes" in caught[0].filename
+    ('TallbayesWarning', False)
+    """
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "tallbayes":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(sentence, TallbayesWarning, stacklevel=level)
 
 
 def unknown(kind: str, name: object, valid: Iterable[str]) -> OptionError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from tallbayes import auto, streams
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup
 from tallbayes.deadline import Deadline, limited
 from tallbayes.engine import ledger
-from tallbayes.errors import StoppedError, TallbayesWarning
+from tallbayes.errors import StoppedError, warn
 from tallbayes.mode import several
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.saved_modes import mode_as_dict
@@ -118,14 +117,17 @@ def _require_draws(chains: list[Chain], status: str, mode: Mode, saver: Checkpoi
     if min(chain.draws for chain in chains) > 0:
         return
     slowest = min(chains, key=lambda chain: chain.iteration)
-    where = f"after {slowest.iteration:,} of {slowest.warmup:,} warm-up iterations" if slowest.warming else "in its first draw"
+    where = (
+        f"during warm-up ({slowest.iteration:,} of {slowest.warmup:,} iterations)" if slowest.warming else "in the first draw"
+    )
+    what = {"interrupted": "interrupted", "time limit": "time limit reached"}.get(status, f"stopped ({status})")
     remedy = (
         "Nothing was saved. Allow more time or fewer warm-up iterations; with checkpoint=, tallbayes.resume would continue the run."
         if saver is None
         else f"Continue the run with tallbayes.resume({str(saver.folder)!r})."
     )
     raise StoppedError(
-        f"stopped ({status}) before every chain had a draw, one of them {where}. {remedy}"
+        f"{what} {where}; at least one chain has no draws yet. {remedy}"
         + "".join(f" Note that {sentence}" for sentence in mode.warnings),
         status,
         None if saver is None else str(saver.folder),
@@ -193,7 +195,7 @@ def _collect(
     except Exception as error:
         failures.append(_failure("convergence could not be judged", error))
     for sentence in [*failures, *sentences]:
-        warnings.warn(sentence, TallbayesWarning, stacklevel=4)
+        warn(sentence)
     meta["warnings"] = [*model.doubts, *mode.warnings, *failures, *sentences]  # model and mode have warned already
     return result
 

@@ -84,8 +84,9 @@ class Family:
     bound: str | None = None  # the certified bound that "auto" takes; None to compare T6 and T9
     published_bound: str = ""  # the bound of the paper on confidence samplers: "T1", or "exponential" for f''' = kappa y e^-eta
     fourth_supremum: float | None = None  # sup of |f''''| over all eta and y, for bound T7
-    fourth_ratio: Callable[[Any], float] | None = None
+    fourth_ratio: Callable[[Any], float | None] = lambda member: None
     """Supremum of the fourth derivative over that of the third, the same for all responses; None where there are none."""
+    fourth_concordant: Callable[[], bool] = lambda: True  # of a self-concordant family: whether |f''''| <= |f''| too
     centred_third: float | None = None  # sup of |D^3 f[v, v, v]| over centred unit vectors v of several predictors
     tangent: Tangent | None = None
     unit_scale_member: Callable[[Any], Any] = lambda member: None

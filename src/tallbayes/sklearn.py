@@ -7,14 +7,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Self
 
 import numpy as np
 
 from tallbayes import api, models
 from tallbayes.data.dataset import Dataset
-from tallbayes.errors import OptionError, TallbayesError, TallbayesWarning, unknown
+from tallbayes.errors import OptionError, TallbayesError, unknown, warn
 from tallbayes.named_priors import PriorLike
 
 try:
@@ -231,11 +230,9 @@ class BayesRegressor(RegressorMixin, _BayesEstimator):
         freedom = y.size - np.linalg.matrix_rank(design)
         if freedom > 0 and np.sqrt((left**2).sum() / freedom) > _INTERPOLATED * spread:
             return None
-        warnings.warn(
+        warn(
             "the columns explain y without error, so its noise cannot be estimated; sigma is set to a thousandth of the spread "
-            "of y. Use fewer columns or more rows.",
-            TallbayesWarning,
-            stacklevel=3,
+            "of y. Use fewer columns or more rows."
         )
         return 1e-3 * spread
 

@@ -136,7 +136,7 @@ def test_compiling_is_not_counted():
 
 
 def test_no_draw_says_how_far_it_came(model):
-    with pytest.raises(tb.OptionError, match=r"of 10,000,000 warm-up iterations.*Allow more time"):
+    with pytest.raises(tb.OptionError, match=r"during warm-up .*of 10,000,000 iterations.*Allow more time"):
         tb.sample(model, "mh", warmup=10_000_000, chains=2, seed=1, max_seconds=0.2, progress=False)
 
 

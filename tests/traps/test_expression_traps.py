@@ -23,12 +23,12 @@ def test_a_density_that_lacks_a_term_with_eta(tmp_path):
     The posterior of the mean e^eta under a flat prior for eta is inverse gamma, so eta is near log(mean of y).
     """
     data = tb.Dataset.from_arrays(ONES, WAITS)
-    with pytest.warns(tb.TallbayesWarning, match="no log density of y: at eta = -0.7 it grows with eta for every y"):
+    with pytest.warns(tb.TallbayesWarning, match="not a log density of y: at eta = -0.7 it grows with eta for every y"):
         model = tb.models.family("-y*exp(-eta)", data, tb.priors.normal(3.0), support="positive")
     fit = short(model)
     truth, sd = np.log(WAITS.mean()), 1.0 / np.sqrt(50.0)
     assert fit.theta.mean() - truth > 5.0 * sd
-    assert warned_everywhere(fit, "no log density of y", tmp_path)
+    assert warned_everywhere(fit, "not a log density of y", tmp_path)
     right = tb.models.family("-y*exp(-eta) - eta", data, tb.priors.normal(3.0), support="positive", mean="exp(eta)")
     fit = short(right)
     assert abs(fit.theta.mean() - truth) < sd and fit.meta["warnings"] == []
@@ -90,8 +90,8 @@ def test_densities_up_to_terms_without_parameters_are_left_alone(expression, sup
 @pytest.mark.parametrize(
     "expression, support, mean, y, told",
     [
-        ("y*eta", "count", None, COUNT, "no log density"),
-        ("y*eta - 2*log(1 + exp(eta))", "binary", None, BINARY, "no log density"),
+        ("y*eta", "count", None, COUNT, "not a log density"),
+        ("y*eta - 2*log(1 + exp(eta))", "binary", None, BINARY, "not a log density"),
         ("y*eta - log(1 + exp(eta))", "binary", "exp(eta)", BINARY, "a mean of 0.33"),
         (Z, "count", "exp(eta)", COUNT, "a mean of 0.3476"),
         (

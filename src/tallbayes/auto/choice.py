@@ -30,7 +30,7 @@ def choose(model: Model, mode: Mode, guarantee: str | None, seed: int, progress:
         return _partitioned(model, mode, guarantee, seed, progress)
     if model.unknown_scales:
         sampler = SurrogateTransition()
-        return Choice(sampler, None, f"auto chose {sampler.name}: it alone serves priors with unknown scales", [])
+        return Choice(sampler, None, f"auto chose {sampler.name}: only it supports priors with unknown scales", [])
     if len(important(mode)) > 1:
         return _several_modes(model, mode, seed, progress)
     return Weighing(model, mode, guarantee, seed, progress).choice()
@@ -46,7 +46,7 @@ def _partitioned(model: Model, mode: Mode, guarantee: str | None, seed: int, pro
         if guarantee is not None and KINDS.index(guarantee.upper()) < KINDS.index(other.guarantee.kind):
             raise
         setup = other.setup(model, mode, seed, progress)
-        return Choice(other, setup, f"auto chose {other.name}: {where}; {exact.name} is out: {error}", [])
+        return Choice(other, setup, f"auto chose {other.name}: {where}; {exact.name} was skipped: {error}", [])
 
 
 def _several_modes(model: Model, mode: Mode, seed: int, progress: bool) -> Choice:

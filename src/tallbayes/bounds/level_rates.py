@@ -21,22 +21,23 @@ from typing import Any
 from tallbayes.compile import inlinable
 from tallbayes.engine.arithmetic import exp, exp_remainder
 from tallbayes.errors import ModelError
-from tallbayes.model import Family
+from tallbayes.model import Model
 
 PRODUCTS = 4  # a^3, a^2 zeta, a zeta^3, zeta^4; the exponential bound uses the last two as a and zeta
 
 
-def fourth_ratio(family: Family, member: Any) -> float | None:
-    """Supremum of the fourth derivative over that of the third, the same for all responses; None where there are none."""
-    return None if family.fourth_ratio is None else family.fourth_ratio(member)
+def proven_bounds(model: Model) -> tuple[float | None, bool]:
+    """Supremum of the fourth derivative over that of the third, None where there are none, and whether the exponential bound holds.
 
-
-def require_bound(family: Family) -> None:
-    """Refuse a family without a proven bound."""
-    if family.fourth_ratio is None and not family.self_concordant:
+    A family with neither is refused.
+    """
+    family = model.family
+    ratio, exponential = family.fourth_ratio(model.member), family.self_concordant and family.fourth_concordant()
+    if ratio is None and not exponential:
         raise ModelError(
-            f"minibatch-gibbs needs a bound on the fourth derivative, which is not known for {family.name}; use 'nuts'."
+            f"minibatch-gibbs needs a bound on the fourth derivative, which is not known for this {family.name} model; use 'nuts'."
         )
+    return ratio, exponential
 
 
 @inlinable

@@ -36,9 +36,9 @@ app = typer.Typer(
 app.add_typer(stores, name="store")
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save the fit as a netCDF file.")]
-Plots = Annotated[Path | None, typer.Option(help="Folder for plots of traces, marginals and cost.")]
+Plots = Annotated[Path | None, typer.Option(help="Folder for plots of coefficients, traces, marginals and cost.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary and the cost as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress bars.")]
 
 
 def _version(asked: bool) -> None:
@@ -65,7 +65,7 @@ def fit(
         typer.Argument(help="A .parquet, .csv or .arrow file, a folder or pattern of them, sqlite:path.db::table, or a store."),
     ],
     formula: Annotated[
-        str, typer.Option("--formula", "-f", help="Such as 'y ~ x1 + C(group)', 'y ~ .' or 'y ~ x1 + (1 | shop)'.")
+        str, typer.Option("--formula", "-f", help="Formula, for example 'y ~ x1 + C(group)', 'y ~ .' or 'y ~ x1 + (1 | shop)'.")
     ],
     family: FamilyName = None,
     expression: Expression = None,
@@ -89,7 +89,7 @@ def fit(
         typer.Option(help="Draws of levels: all, summary, a term such as '1|shop' (can be repeated), or bytes."),
     ] = None,
     cores: Annotated[int | None, typer.Option(help="Number of threads; default: all cores.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Stop sampling after this many seconds.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop after this many seconds, reading included.")] = None,
     until_ess: Annotated[
         float | None, typer.Option(help="Continue until every parameter has this effective sample size.")
     ] = None,

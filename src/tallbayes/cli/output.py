@@ -10,7 +10,7 @@ from typing import Any
 
 
 def show(result: Any, out: Path | None, plots: Path | None, as_json: bool) -> None:
-    """Print the posterior of a fit, as a table or as JSON; save it and its plots where that is wanted."""
+    """Print the posterior of a fit, as a table or as JSON; save it and its plots on request."""
     from tallbayes.results.report import warnings_of
 
     table = result.summary()
@@ -38,7 +38,7 @@ def end_run(result: Any, checkpoint: Path | None) -> None:
     from tallbayes.errors import StoppedError
 
     if result.status == "interrupted":
-        message = "interrupted; the result has the draws up to then."
+        message = "interrupted; the result contains the draws so far."
         raise StoppedError(message, result.status, None if checkpoint is None else str(checkpoint))
     if result.status == "time limit" and checkpoint is not None:
         print(continuation(checkpoint), file=sys.stderr)

@@ -67,6 +67,16 @@ def kind_of(type_: Any) -> str:
 
 def numbers(batch: Any, name: str, first_row: int) -> np.ndarray:
     """A column of a batch as float64; refuses text and missing values, naming row and column."""
+    return _numbers(batch, name, first_row).astype(np.float64, copy=False)
+
+
+def native_numbers(batch: Any, name: str, first_row: int) -> np.ndarray:
+    """The same as float32 where that is the type of the column."""
+    values = _numbers(batch, name, first_row)
+    return values if values.dtype == np.float32 else values.astype(np.float64, copy=False)
+
+
+def _numbers(batch: Any, name: str, first_row: int) -> np.ndarray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -87,7 +97,7 @@ def numbers(batch: Any, name: str, first_row: int) -> np.ndarray:
         raise DataError(f"row {row}, column {name!r} is missing. Drop or impute such rows before fitting.")
     if pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
         column = pc.cast(column, pa.float64())
-    return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    return column.to_numpy(zero_copy_only=False)
 
 
 def dense_columns(source: Any, y: Any, columns: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:

@@ -189,9 +189,12 @@ class Dataset:
 
 
 class Packer:
-    """Checks and packs chunks of rows in order, and keeps their moments."""
+    """Checks and packs chunks of rows in order, and keeps their moments; without `check` it packs and counts them."""
 
-    def __init__(self, columns: tuple[str, ...], response: str, offset: str = "offset", weights: str = "weights") -> None:
+    def __init__(
+        self, columns: tuple[str, ...], response: str, offset: str = "offset", weights: str = "weights", check: bool = True
+    ) -> None:
+        self.check = check
         self.columns = columns
         self.names = (*columns, response, offset, weights)
         self.moments = Moments(self.names)
@@ -203,7 +206,10 @@ class Packer:
         first, k = self.moments.n, len(self.names)
         with np.errstate(over="ignore"):  # float32 overflow is named below
             packed.pack(out, x, y, offset, weights)
-        chunk = np.empty((x.shape[0], k))
+        if not self.check:
+            self.moments.n += x.shape[0]
+            return
+        chunk = np.empty((x.shape[0], k), order="F")  # sums over columns are faster
         chunk[:, :-3] = x
         chunk[:, -3] = y
         chunk[:, -2] = 0.0 if offset is None else offset

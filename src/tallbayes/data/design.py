@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import math
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -72,9 +72,9 @@ def design(plan: dict[str, Any], batch: Any, first_row: int = 0) -> np.ndarray:
     return plain_matrix(plan, batch, first_row)
 
 
-def plain_matrix(plan: dict[str, Any], batch: Any, first_row: int) -> np.ndarray:
+def plain_matrix(plan: dict[str, Any], batch: Any, first_row: int, order: Literal["C", "F"] = "C") -> np.ndarray:
     """The design matrix of a plan without transforms: numeric columns as they are, after a column of ones."""
-    x = np.empty((batch.num_rows, len(plan["columns"]) + bool(plan["intercept"])))
+    x = np.empty((batch.num_rows, len(plan["columns"]) + bool(plan["intercept"])), order=order)
     x[:, : int(plan["intercept"])] = 1.0
     for j, c in enumerate(plan["columns"], start=int(plan["intercept"])):
         x[:, j] = arrow.numbers(batch, c, first_row)
@@ -240,7 +240,7 @@ def _parse_plan(plan: dict[str, Any]) -> Formula:
     available = (*(str(c) for c in plan["columns"]), str(plan["response"]))
     text = described["formula"]
     if not isinstance(text, str) or "~" in text:
-        raise StoreError("the description of the columns is damaged: its formula is no text.")
+        raise StoreError("the description of the columns is damaged: its formula is not text.")
     return parse(f"`{plan['response']}` ~ {text}", available, [str(c) for c in described["text"]])
 
 

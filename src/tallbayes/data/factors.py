@@ -174,7 +174,7 @@ def _number(node: ast.AST, shown: str) -> float:
         sign, node = (-sign if isinstance(node.op, ast.USub) else sign), node.operand
     value = node.value if isinstance(node, ast.Constant) else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e300:
-        raise DataError(f"{shown!r}: a number is needed where {ast.unparse(node)[:40]} stands.")
+        raise DataError(f"{shown!r}: a number is needed instead of {ast.unparse(node)[:40]}.")
     return sign * value
 
 

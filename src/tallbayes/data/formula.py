@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
-from tallbayes.data.factors import is_smooth, number_of, options, parse_factor, placeholder, with_names
+from tallbayes.data.factors import TRANSFORMS, is_smooth, number_of, options, parse_factor, placeholder, with_names
 from tallbayes.data.group_terms import GroupSyntax, Token, cut_group_terms
 from tallbayes.errors import DataError, unknown
 
@@ -38,7 +38,7 @@ _GENERAL = re.compile(
     r"|(?P<text>\"[^\"\\\n]*\"|'[^'\\\n]*')"
     r"|(?P<symbol>\*\*|//|\|\||[-+*/:^%|()\[\],=])|(?P<other>\S))"
 )
-_UNDERSTOOD = "Understood are + - : * ( ) . 0 1, columns, and transforms; arithmetic goes inside I()."
+_UNDERSTOOD = "a formula has columns, transforms and + - : * ( ) . 0 1; arithmetic goes inside I(), such as I(x**2)."
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,8 @@ def _tokens(formula: str, right: str) -> list[Token]:
         kind, token = match.lastgroup or "", match.group().strip()
         if kind == "other":
             _refuse(formula, token, _UNDERSTOOD)
-        out.append((kind, token))
+        module, _, function = token.partition(".")
+        out.append((kind, function if module in ("np", "numpy") and function in TRANSFORMS else token))
     return out
 
 
@@ -183,7 +184,7 @@ def _check_groups(formula: str, groups: list[GroupTerm], available: tuple[str, .
             text = ":".join(f.text for f in term) or "1"
             if (text, group.name) in seen:
                 raise DataError(
-                    f"the effect {text!r} of {group.name!r} is twice in the formula {formula!r}. (x | g) has an intercept, too: write "
+                    f"the effect {text!r} of {group.name!r} appears twice in the formula {formula!r}. (x | g) has an intercept, too: write "
                     "(0 + x | g) for the slope alone."
                 )
             seen.add((text, group.name))

@@ -107,7 +107,7 @@ def _factors(bar: str, right: Sequence[Token], refuse: Refuse) -> list[tuple[str
         if expected and kind == "name":
             name = text.strip("`")
             if name in names:
-                refuse(text, "the column is twice in one grouping factor; name it once.")
+                refuse(text, "the column appears twice in one grouping factor; name it once.")
             names, expected = (*names, name), False
         elif not expected and text == ":":
             expected = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes.data.records import CHUNK
-from tallbayes.errors import DataError, TallbayesWarning
+from tallbayes.errors import DataError, warn
 
 CONSTANT = "1"  # name of the term of a random intercept
 _MANY = 100  # levels from which hardly more rows than levels are worth a warning
@@ -129,11 +128,9 @@ def check_levels(name: str, present: int, n: int) -> None:
             "coarser factor."
         )
     if present >= _MANY and 2 * present > n:
-        warnings.warn(
+        warn(
             f"factor {name!r} has {present:,} levels in {n:,} rows, fewer than two rows per level. If it is a measurement, use it as a "
-            "predictor; if it identifies rows, group by a coarser factor.",
-            TallbayesWarning,
-            stacklevel=3,
+            "predictor; if it identifies rows, group by a coarser factor."
         )
 
 

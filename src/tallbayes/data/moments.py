@@ -57,7 +57,9 @@ class Moments:
         self.mean += gap * (m / total)
         low, high = np.minimum(self.low, chunk.min(0)), np.maximum(self.high, chunk.max(0))
         earlier = self.n == 0 or (((self.low == low) | (self.low == high)) & ((self.high == low) | (self.high == high)))
-        self.two_valued &= earlier & ((chunk == low) | (chunk == high)).all(0)
+        self.two_valued &= earlier
+        for k in np.flatnonzero(self.two_valued):
+            self.two_valued[k] = ((chunk[:, k] == low[k]) | (chunk[:, k] == high[k])).all()
         self.low, self.high, self.n = low, high, total
 
     @property

@@ -39,7 +39,7 @@ def packed_chunks(
             value = {
                 c: arrow.numbers(batch, c, first) for c in (plan["response"], plan["offset"], plan["weights"]) if c is not None
             }
-            x = plain_matrix(plan, batch, first) if matrices is None else matrices.matrix(batch, first)
+            x = plain_matrix(plan, batch, first, "F") if matrices is None else matrices.matrix(batch, first)
             x = x if second is None else np.column_stack([x, second(batch, first)])
             offset = value[plan["offset"]] if plan["offset"] else None
             if offset is not None and plan["log_offset"]:
@@ -61,6 +61,40 @@ def packed_chunks(
         raise DataError(f"the source had {rows.n:,} rows and now has {packer.moments.n:,}; it changed while it was read.")
 
 
-def packer_of(plan: dict[str, Any]) -> Packer:
+def repack(rows: arrow.Source, plan: dict[str, Any], out: np.ndarray) -> None:
+    """Fill `out` with rows that were read and checked before, without checking them again: their fingerprint tells if they changed."""
+    kind, at = out.dtype, 0
+    plain = "design" not in plan and "second" not in plan and not plan["log_offset"]
+    names = len(plan_names(plan))
+    if not plain:
+        for chunk, _ in packed_chunks(rows, plan, kind, packer_of(plan, check=False)):
+            at = _place(out, at, chunk.shape[0])
+            out[at - chunk.shape[0] : at] = chunk
+    else:
+        first = int(plan["intercept"])
+        places = {name: [first + j] for j, name in enumerate(plan["columns"])}
+        for j, role in enumerate(("response", "offset", "weights")):
+            if plan[role] is not None:
+                places.setdefault(plan[role], []).append(names + j)
+        out[:, :first] = 1.0
+        out[:, names + 2] = 1.0
+        for batch in rows.batches(source_columns(plan)):
+            start, at = at, _place(out, at, batch.num_rows)
+            for name, columns in places.items():
+                values = arrow.native_numbers(batch, name, start)
+                for j in columns:
+                    out[start:at, j] = values
+    if at != out.shape[0]:
+        raise DataError(f"the source had {out.shape[0]:,} rows and now has {at:,}; it changed since it was opened.")
+
+
+def _place(out: np.ndarray, at: int, rows: int) -> int:
+    """Where the next rows end."""
+    if at + rows > out.shape[0]:
+        raise DataError(f"the source had {out.shape[0]:,} rows and now has more; it changed since it was opened.")
+    return at + rows
+
+
+def packer_of(plan: dict[str, Any], check: bool = True) -> Packer:
     """The packer of the rows of a plan."""
-    return Packer(plan_names(plan), plan["response"], plan["offset"] or "offset", plan["weights"] or "weights")
+    return Packer(plan_names(plan), plan["response"], plan["offset"] or "offset", plan["weights"] or "weights", check)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
 from tallbayes.data.dataset import Dataset
-from tallbayes.errors import TallbayesWarning
+from tallbayes.errors import warn
 
 
 def warn_of_constant_response(data: Dataset) -> None:
@@ -17,13 +15,11 @@ def warn_of_constant_response(data: Dataset) -> None:
     ...     warnings.simplefilter("always")
     ...     warn_of_constant_response(data)
     >>> print(caught[0].message)
-    the response 'y' is 0 in all 5 rows, so the rows say nothing about the predictors. Check how it was computed.
+    the response 'y' is 0 in all 5 rows, so nothing can be learned about the predictors. Check how it was computed.
     """
     low, high = data.moments.low[data.d], data.moments.high[data.d]
     if low == high and data.n > 1:
-        warnings.warn(
-            f"the response {data.response!r} is {low:g} in all {data.n:,} rows, so the rows say nothing about the predictors. Check how it "
-            "was computed.",
-            TallbayesWarning,
-            stacklevel=3,
+        warn(
+            f"the response {data.response!r} is {low:g} in all {data.n:,} rows, so nothing can be learned about the predictors. Check "
+            "how it was computed."
         )

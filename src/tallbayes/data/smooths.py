@@ -51,7 +51,7 @@ class Smooth:
         if values.ndim != 1 or not np.isfinite(values).all():
             raise DataError(f"the column of {self.term} must be a vector of finite numbers.")
         if (values < self.low).any() or (values > self.high).any():
-            raise DataError(f"{self.term} is known from {self.low:g} to {self.high:g} only; values beyond were given.")
+            raise DataError(f"{self.term} is defined from {self.low:g} to {self.high:g} only; values beyond were given.")
         line = (2.0 * values - self.low - self.high) / (self.high - self.low)
         splines = _splines(values, self.low, self.high, self.transform.shape[0])
         return np.column_stack([line, splines @ self.transform - self.means])

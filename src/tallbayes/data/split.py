@@ -90,7 +90,7 @@ def exchangeability_doubts(parts: list[Moments]) -> list[str]:
         return []
     k, j = where
     return [
-        f"the partitions are no random parts of the rows: the mean of {whole.names[j]!r} in partition {k} is {parts[k].mean[j]:.4g}, in "
+        f"the partitions are not random parts of the rows: the mean of {whole.names[j]!r} in partition {k} is {parts[k].mean[j]:.4g}, in "
         f"all rows {whole.mean[j]:.4g}, {worst:.0f} standard errors apart. Spread the rows at random with tallbayes.shards.repartition, "
         "or do not trust the combination."
     ]

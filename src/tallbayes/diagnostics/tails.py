@@ -9,7 +9,7 @@ draws outside the region that holds 99.99 % of the normal law, and the density a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -28,21 +28,21 @@ EXCESS = 3.5  # log of posterior over normal density, less two standard errors: 
 def heavy_tails(
     whitening: Whitening,
     theta: np.ndarray,
-    excess: Callable[[np.ndarray], tuple[float, float]],
+    excess: Callable[[np.ndarray], Iterable[tuple[float, float]]],
     remedy: str,
     df: float | None = None,
 ) -> list[str]:
     """A sentence if draws (chains, draws, dim) show heavier tails than the normal law, or Student's t with `df`, of the proposals.
 
-    `excess` estimates the log of the posterior over the normal density at a whitened point, both 1 at the mode, with its error.
+    `excess` estimates the log of the posterior over the normal density at whitened points, both 1 at the mode, each with its error.
 
     >>> white = np.random.default_rng(0).standard_t(3, (4, 1000, 2))
     >>> law = Whitening(np.zeros(2), np.eye(2))
-    >>> heavy_tails(law, white, lambda w: (0.0, 0.0), "Use 'nuts'.")[0][:57]
+    >>> heavy_tails(law, white, lambda points: [(0.0, 0.0)] * len(points), "Use 'nuts'.")[0][:57]
     '5 % of the draws are outside the region that holds 99.99 '
-    >>> heavy_tails(law, white / 4, lambda w: (0.0, 0.0), "Use 'nuts'.")
+    >>> heavy_tails(law, white / 4, lambda points: [(0.0, 0.0)] * len(points), "Use 'nuts'.")
     []
-    >>> heavy_tails(law, white / 4, lambda w: (4.0, 0.1), "Use 'nuts'.")[0][:62]
+    >>> heavy_tails(law, white / 4, lambda points: [(4.0, 0.1)] * len(points), "Use 'nuts'.")[0][:62]
     'at a draw 10.9 standard deviations from the mode the posterior'
     """
     d = theta.shape[2]
@@ -58,8 +58,8 @@ def heavy_tails(
     if square.size < JUDGED:
         return []
     _, first = np.unique(square, return_index=True)
-    for place in first[::-1][:EXTREMES]:
-        log_ratio, error = excess(np.ascontiguousarray(white[place]))
+    places = first[::-1][:EXTREMES]
+    for place, (log_ratio, error) in zip(places, excess(white[places]), strict=True):
         if df is not None:
             log_ratio += _normal_over_student(float(square[place]), d, df)
         if log_ratio - 2.0 * error > EXCESS:

@@ -45,6 +45,10 @@ class Elsewhere(ABC):
         """Log-likelihood of all rows."""
 
     @abstractmethod
+    def total_values(self, thetas: np.ndarray) -> np.ndarray:
+        """The same at several points."""
+
+    @abstractmethod
     def total_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """Log-likelihood of all rows and its gradient."""
 
@@ -109,6 +113,13 @@ def total_value(rows: Any, theta: np.ndarray, cores: int | None = None) -> float
         return rows.total_value(theta)
     theta = np.ascontiguousarray(theta, np.float64)
     return float(sum(_over_rows(rows, lambda a, b: _value(rows, a, b, theta), cores)))
+
+
+def total_values(rows: Any, thetas: np.ndarray, cores: int | None = None) -> np.ndarray:
+    """Log-likelihoods of all rows at several points."""
+    if isinstance(rows, Elsewhere):
+        return rows.total_values(thetas)
+    return np.array([total_value(rows, theta, cores) for theta in thetas])
 
 
 def total_gradient(rows: Any, theta: np.ndarray, cores: int | None = None) -> tuple[float, np.ndarray]:

@@ -1,7 +1,7 @@
 """Beta regression with logit link: 0 < y < 1 with mean m = 1 / (1 + e^-eta) and precision p, log p in theta; variance m (1 - m) / (1 + p).
 
 f = log Gamma(p) - log Gamma(m p) - log Gamma((1 - m) p) + m p log y + (1 - m) p log(1 - y). Third derivatives have no certificate: the
-model is served by full-data samplers and HMC-ECS.
+model is supported by full-data samplers and HMC-ECS.
 """
 
 from __future__ import annotations

@@ -71,6 +71,7 @@ def binomial(data: Dataset, prior: PriorLike = None) -> Model:
         if not good.all():
             row = int(np.argmin(good))
             raise DataError(
-                f"row {start + row}: a proportion of {y[row]:g} in {trials[row]:g} trials is no whole number of successes. {FAMILY.remedy}"
+                f"row {start + row}: a proportion of {y[row]:g} in {trials[row]:g} trials is not a whole number of successes. "
+                f"{FAMILY.remedy}"
             )
     return model

@@ -307,8 +307,8 @@ def ordinal(
     """Regression of ordered classes 0, 1, .., K - 1 with unknown cut points, link "logit" (proportional odds) or "probit".
 
     Cut points follow the coefficients in theta, `cut1` and so on, with flat priors unless `prior={"cut2": ...}` gives one. If the columns
-    have an intercept, the first cut point is 0 and the intercept stands for it. Exact minibatch serves the logit link; the probit link has
-    no certificate and is served by 'nuts' and 'hmc-ecs'. `classes` (the number of classes) and `fixed` (1 if the first cut point is 0) are
+    have an intercept, the first cut point is 0 and the intercept stands for it. Exact minibatch takes the logit link; the probit link has
+    no certificate and needs 'nuts' or 'hmc-ecs'. `classes` (the number of classes) and `fixed` (1 if the first cut point is 0) are
     found from the data.
 
     >>> import numpy as np, tallbayes as tb

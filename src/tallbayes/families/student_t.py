@@ -367,7 +367,7 @@ def student_t(
     """Robust regression with Student-t errors. Scale and degrees of freedom that are not given are learned, as logarithms in theta.
 
     An unknown scale has a flat prior of its logarithm; unknown degrees of freedom have a gamma prior with shape 2 and rate 0.1 (Juarez and
-    Steel 2010). There is a certificate for exact minibatch with known `nu`; with unknown `nu` the model is served by 'nuts' and 'hmc-ecs'.
+    Steel 2010). There is a certificate for exact minibatch with known `nu`; with unknown `nu` use 'nuts' or 'hmc-ecs'.
     `sigma="~ x"` makes the logarithm of the scale a linear predictor, as in `tallbayes.models.gaussian`.
 
     >>> import numpy as np, tallbayes as tb

@@ -8,14 +8,13 @@ trade, which reads no rows.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tallbayes.data.groups import CONSTANT
 from tallbayes.engine.grouped_rows import LevelSums, add_effects, level_sums
-from tallbayes.errors import ModelError, TallbayesWarning
+from tallbayes.errors import ModelError, warn
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.pairs import factor_pairs, part_shifts
 from tallbayes.models.group_effects import HierarchicalModel
@@ -242,11 +241,9 @@ def _warn(model: HierarchicalModel, mode: HierarchicalMode, search: _Search) -> 
             shown = ", ".join(repr(str(factor.labels[g])) for g in silent[:5]) + (
                 f" and {silent.size - 5:,} more" if silent.size > 5 else ""
             )
-            warnings.warn(
-                f"the rows say nothing about {silent.size:,} of {factor.levels:,} levels of factor {factor.name!r} ({shown}): "
-                "their effects follow the population distribution. Drop unused levels unless this is intentional.",
-                TallbayesWarning,
-                stacklevel=3,
+            warn(
+                f"the rows carry no information about {silent.size:,} of {factor.levels:,} levels of factor {factor.name!r} ({shown}): "
+                "their effects follow the population distribution. Drop unused levels unless this is intentional."
             )
     information = -mode.hessian[: model.data.d, : model.data.d]
     scale = 1.0 / np.sqrt(np.maximum(np.diag(information), 1e-300))
@@ -254,8 +251,4 @@ def _warn(model: HierarchicalModel, mode: HierarchicalMode, search: _Search) -> 
     if values.size and values[0] < 1e-9:
         direction = np.abs(vectors[:, 0])
         names = ", ".join(repr(model.data.columns[j]) for j in np.flatnonzero(direction > 0.1 * direction.max()))
-        warnings.warn(
-            f"{names} are collinear; only the prior separates them. Drop one of them unless this is intentional.",
-            TallbayesWarning,
-            stacklevel=3,
-        )
+        warn(f"{names} are collinear; only the prior separates them. Drop one of them unless this is intentional.")

@@ -6,7 +6,6 @@ deviations, from where two or three full passes converge.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from tallbayes.engine import ledger, passes
-from tallbayes.errors import ModelError, TallbayesWarning
+from tallbayes.errors import ModelError, warn
 from tallbayes.mode import several
 from tallbayes.mode.centring import Centring, Frame, centring_of
 from tallbayes.mode.kinks import kinks_of
@@ -77,7 +76,7 @@ def announce(mode: Mode, sentences: tuple[str, ...]) -> None:
     """Warn, and keep the sentences with the mode and so with every fit that uses it."""
     mode.warnings += sentences
     for sentence in sentences:
-        warnings.warn(sentence, TallbayesWarning, stacklevel=3)
+        warn(sentence)
 
 
 def mode_of_part(model: Model, cores: int | None, tolerance: float) -> Mode:

@@ -12,8 +12,10 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from tallbayes import families, priors
-from tallbayes.data.dataset import Dataset
+from tallbayes.data.dataset import CHUNK, Dataset
 from tallbayes.errors import OptionError, unknown
 from tallbayes.model import Family, Model, Tangent
 from tallbayes.models import expressions, jax_model
@@ -112,6 +114,23 @@ def build(family: str, data: Dataset, prior: PriorLike = None, **options: Any) -
     return FAMILIES[family_name(family)](data, prior=prior, **options)
 
 
+def family_for(family: str, data: Dataset) -> str:
+    """The family that is meant for these rows: binomial with a single trial in each row, as other packages say it, is logistic.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> rows = {"y": np.array([0.0, 1.0]), "weights": np.array([1.0, 3.0])}
+    >>> [family_for("binomial", tb.Dataset.from_arrays(np.ones((2, 1)), rows["y"], weights=w)) for w in (None, rows["weights"])]
+    ['logistic', 'binomial']
+    """
+    if family_name(family) != "binomial":
+        return family
+    for start in range(0, data.n, CHUNK):
+        y, trials = (np.asarray(data.records[start : start + CHUNK, data.d + k]) for k in (0, 2))
+        if not (np.isin(y, (0.0, 1.0)) & (trials == 1.0)).all():
+            return family
+    return "logistic"
+
+
 def family_of(description: Mapping[str, Any]) -> Family:
     """The family of a model by its description, such as the one in a saved fit: what it says of itself, without any rows.
 
@@ -141,6 +160,7 @@ __all__ = [
     "build",
     "expression",
     "family",
+    "family_for",
     "family_of",
     "from_jax",
     "from_numpyro",

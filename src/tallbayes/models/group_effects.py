@@ -27,7 +27,7 @@ from tallbayes.named_priors import DEFAULT, resolve
 from tallbayes.priors import Prior, PriorTerms, from_dict, prior_gradient, prior_value
 from tallbayes.scale_priors import CorrelationPrior, ScalePrior, half_student_t
 
-SERVED = ("gamma", "gaussian", "logistic", "negbin", "poisson", "probit", "student_t")
+SERVED = ("expression", "gamma", "gaussian", "logistic", "negbin", "poisson", "probit", "student_t")
 _LOG_LINK = ("gamma", "negbin", "poisson")
 
 
@@ -222,6 +222,11 @@ def _hierarchical(constructor: Callable[..., Model], data: Dataset, prior: Any, 
             "factor of few levels."
         )
     if plain.nuisances and plain.unit_scale_member is None:
+        if plain.family.name == "expression":
+            raise ModelError(
+                "log_scale is not learned together with group effects. Write a name of your own for it and give its value in constants=, "
+                "or write C(...) for a factor of few levels."
+            )
         missing = " and ".join(f"{name.removeprefix('log_')}=" for name in plain.nuisances)
         raise ModelError(
             f"a hierarchical {plain.family.name} model needs {missing}, a number: it is not learned together with group effects. Fit the "

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.bounds.crossed_rates import PARTS, effect_products, slope_products
-from tallbayes.bounds.level_rates import fourth_ratio, require_bound
+from tallbayes.bounds.level_rates import proven_bounds
 from tallbayes.compile import SUMS, jit
 from tallbayes.data.groups import CONSTANT
 from tallbayes.engine import ledger
@@ -138,7 +138,7 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
     """Tables at the reference: a pass for each factor and two more."""
     model = mode.model
     assert isinstance(model, HierarchicalModel)
-    require_bound(model.family)
+    ratio, _ = proven_bounds(model)
     K, d, beta = len(model.factors), model.data.d, mode.coefficients
     able = [carrier_columns(model, k) for k in range(K)]  # carriers and columns of each factor
     owner: dict[int, int] = {}
@@ -173,7 +173,6 @@ def crossed_tables(mode: HierarchicalMode, cores: int | None = None) -> tuple[Cr
         for k in range(K)
     ]
     inverses = [np.ascontiguousarray(np.linalg.inv(s)) for s in stretch]
-    ratio = fourth_ratio(model.family, model.member)
     exponential = ratio is None
     shares, curves = _row_shares(rows, reference, free, means, factor, inverses, exponential, cores)
     ones = [f.terms.index(CONSTANT) if CONSTANT in f.terms else -1 for f in model.factors]

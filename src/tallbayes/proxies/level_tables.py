@@ -15,9 +15,8 @@ from tallbayes.bounds.level_rates import (
     PRODUCTS,
     coefficient_factors,
     effects_factors,
-    fourth_ratio,
     product,
-    require_bound,
+    proven_bounds,
 )
 from tallbayes.compile import SUMS, jit
 from tallbayes.data.groups import CONSTANT
@@ -93,7 +92,7 @@ def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTable
     """Tables at the reference: two passes over the rows."""
     model = mode.model
     assert isinstance(model, HierarchicalModel)
-    require_bound(model.family)
+    ratio, exponential = proven_bounds(model)
     rows, beta, effects = model.factor_rows(0), mode.coefficients, mode.effects[0]
     carriers, carried = carrier_columns(model, 0)
     free = np.array([j for j in range(model.data.d) if j not in carried], np.int64)
@@ -111,7 +110,6 @@ def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTable
     factor, inverse = whitening(terms, np.linalg.solve(to_coefficients(constant, means), beta), information, precision, free)
     covariance = np.outer(mode.sigmas[0], mode.sigmas[0]) * mode.correlations[0]
     stretch = _stretch(sums.curvatures, covariance)
-    ratio = fourth_ratio(model.family, model.member)
     surrogate = Surrogate(
         reference,
         free,
@@ -140,7 +138,7 @@ def level_tables(mode: HierarchicalMode, cores: int | None = None) -> LevelTable
         np.array([own.terms() for own in model.scale_priors[0]]),
         float(model.correlation_priors[0].eta),
     )
-    kinds = [kind for kind, proven in ((False, ratio is not None), (True, model.family.self_concordant)) if proven]
+    kinds = [kind for kind, proven in ((False, ratio is not None), (True, exponential)) if proven]
     choices = [row_shares(rows, surrogate, kind, ratio or 0.0, cores) for kind in kinds]
     sizes = np.diff(rows.offsets)
     best = (

@@ -88,10 +88,12 @@ def third_order(mode: Mode) -> ThirdOrder:
     array([-8.33333333])
     """
     model = mode.model
-    if not model.linear or model.predictors != 1 or model.nuisances or not model.family.self_concordant:
+    family = model.family
+    proven = family.self_concordant and family.fourth_concordant()
+    if not model.linear or model.predictors != 1 or model.nuisances or not proven:
         raise ModelError(
             f"order=3 is for logistic, binomial, Poisson, gamma and negative binomial models with known parameters, not for this "
-            f"{model.family.name} model; use order=2."
+            f"{family.name} model; use order=2."
         )
     if model.partitions is not None:
         raise ModelError("order=3 needs the rows on this machine, but they are in partitions; use order=2.")

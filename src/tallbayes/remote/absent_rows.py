@@ -38,6 +38,10 @@ class AbsentRows(Elsewhere):
         """Log-likelihood of all rows: one pass."""
         return self._partitions.total_value(theta)
 
+    def total_values(self, thetas: np.ndarray) -> np.ndarray:
+        """The same at several points: one pass."""
+        return self._partitions.total_values(thetas)
+
     def total_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """Log-likelihood of all rows and its gradient: one pass."""
         return self._partitions.total_gradient(theta)

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tallbayes.data.dataset import Dataset
+from tallbayes.data.moments import Moments
 from tallbayes.errors import DataError
 from tallbayes.remote.partition_sources import is_files, name_of, read_partition
 
@@ -26,17 +27,20 @@ _most = 0
 
 
 @contextmanager
-def partition(handle: Any, plan: dict[str, Any], dtype: str, fingerprint: str | None = None) -> Iterator[Dataset]:
+def partition(
+    handle: Any, plan: dict[str, Any], dtype: str, fingerprint: str | None = None, moments: Moments | None = None
+) -> Iterator[Dataset]:
     """The rows of a partition, while the process works on no other; refused if they are not those of the fingerprint.
 
-    Without a fingerprint they are read anew: the time of a file behind an address is not known, so it may have changed unseen.
+    Without a fingerprint they are read anew: the time of a file behind an address is not known, so it may have changed unseen. With it
+    and their moments they are not checked a second time: they have the same bits, or are refused.
     """
     global _kept, _most
     key = (tuple(map(_stamp, handle)) if is_files(handle) else (), repr(plan), dtype)
     with _lock:
         if _kept is None or not key[0] or _kept[0] != key or _kept[1].fingerprint != fingerprint:
             _kept = None
-            data = read_partition(handle, plan, dtype)
+            data = read_partition(handle, plan, dtype, None if fingerprint is None else moments)
             if fingerprint is not None and data.fingerprint != fingerprint:
                 raise DataError(
                     f"{name_of(handle)} has changed since it was opened, so sums and rows of one run would come from different data. Open "

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tallbayes import models
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.moments import Moments
-from tallbayes.engine import ledger, passes
+from tallbayes.engine import passes
 from tallbayes.engine.rows import SingleIndex
 from tallbayes.errors import ModelError
-from tallbayes.mode.search import mode_of_part
 from tallbayes.model import Model
 from tallbayes.named_priors import PriorLike
 from tallbayes.priors import PriorTerms
@@ -30,6 +28,7 @@ from tallbayes.remote.row_weights import (
     part_totals,
     partition_model,
 )
+from tallbayes.streams import Stream, generator
 
 
 @dataclass(frozen=True)
@@ -80,29 +79,41 @@ def require_exchangeable_rows(model: Model) -> None:
         )
 
 
-def survey_partition(handle: Any, spec: ModelSpec) -> tuple[Moments | None, int, str, np.ndarray | None]:
-    """Moments, fingerprint and, for an expression, responses of a partition, whose responses suit the family and whose rows may be
-    split; no moments if it is empty."""
+class Surveyed(NamedTuple):
+    """What the first pass tells of a partition."""
+
+    moments: Moments | None  # none if it is empty
+    held: int  # partitions that the process held at once, at most
+    fingerprint: str
+    values: np.ndarray | None  # responses, for an expression
+    rows: np.ndarray  # a few records, drawn uniformly without replacement, in random order
+
+
+def survey_partition(handle: Any, spec: ModelSpec, number: int, wanted: int) -> Surveyed:
+    """Check a partition, whose responses must suit the family and whose rows must be such that they may be split."""
     if is_empty(handle):
-        return None, most_held(), "", None
+        return Surveyed(None, most_held(), "", None, np.empty((0, 0)))
     with partition(handle, spec.plan, spec.dtype) as data:
         values = None
         if "expression" in spec.options:
             values = response_values(spec, data)
         else:
             require_exchangeable_rows(partition_model(spec, data))
-        return data.moments, most_held(), data.fingerprint, values
+        order = generator(0, Stream.SUBSAMPLE_MODE, number).choice(data.n, min(wanted, data.n), replace=False)
+        return Surveyed(data.moments, most_held(), data.fingerprint, values, data.records[order, : data.d + 3])
 
 
-def on_partition(task: Callable[..., Any], handle: Any, spec: ModelSpec, fingerprint: str, *arguments: Any) -> tuple[Any, int]:
+def on_partition(
+    task: Callable[..., Any], handle: Any, spec: ModelSpec, fingerprint: str, moments: Moments, *arguments: Any
+) -> tuple[Any, int]:
     """The result of a task on the model of a partition, and the partitions this process held at most."""
-    with partition(handle, spec.plan, spec.dtype, fingerprint) as data:
+    with partition(handle, spec.plan, spec.dtype, fingerprint, moments) as data:
         return task(partition_model(spec, data), *arguments), most_held()
 
 
-def value(model: Model, theta: np.ndarray) -> float:
-    """Log-likelihood of a partition."""
-    return passes.total_value(model.rows, theta, worker_cores())
+def values(model: Model, thetas: np.ndarray) -> np.ndarray:
+    """Log-likelihoods of a partition at several points."""
+    return passes.total_values(model.rows, thetas, worker_cores())
 
 
 def gradient(model: Model, theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -141,18 +152,3 @@ def requested_rows(
 def rows_at(model: Model, index: np.ndarray) -> np.ndarray:
     """Records by their numbers."""
     return np.array(model.data.records[index])
-
-
-def mode_of_partition(
-    handle: Any, spec: ModelSpec, fingerprint: str, prior: PriorLike, terms: PriorTerms
-) -> tuple[np.ndarray | None, int]:
-    """The mode of one partition under the whole prior, None where it has none of its own; and the evaluations of the search."""
-    theta = None
-    with (
-        partition(handle, spec.plan, spec.dtype, fingerprint) as data,
-        ledger.counting() as account,
-        suppress(ModelError),
-    ):
-        model = spec.model(data, models.priors.weakly_informative() if prior is None else prior, terms)
-        theta = mode_of_part(model, worker_cores(), 1e-3).reference
-    return theta, account.rows

@@ -14,7 +14,8 @@ import numpy as np
 
 from tallbayes.data.arrow import Source
 from tallbayes.data.dataset import Dataset
-from tallbayes.data.file_partitions import files_of, join_files, packed_source, plan_of, plan_of_source, read_partition_files
+from tallbayes.data.file_partitions import files_of, join_files, packed_again, packed_source, plan_of, plan_of_source
+from tallbayes.data.moments import Moments
 from tallbayes.data.sources import open_source
 from tallbayes.errors import DataError, OptionError
 
@@ -42,11 +43,10 @@ def is_empty(handle: Any) -> bool:
     return (join_files(handle) if is_files(handle) else open_source(rows_of(handle))).n == 0
 
 
-def read_partition(handle: Any, plan: dict[str, Any], dtype: str) -> Dataset:
-    """The rows of a partition, packed in memory by a plan that all partitions share."""
-    if is_files(handle):
-        return read_partition_files(handle, plan, dtype)
-    return packed_source(open_source(rows_of(handle)), plan, dtype)
+def read_partition(handle: Any, plan: dict[str, Any], dtype: str, moments: Moments | None = None) -> Dataset:
+    """The rows of a partition, packed in memory by a plan that all partitions share; not checked where their moments are known."""
+    rows = join_files(handle) if is_files(handle) else open_source(rows_of(handle))
+    return packed_source(rows, plan, dtype) if moments is None else packed_again(rows, plan, dtype, moments)
 
 
 def name_of(handle: Any) -> str:

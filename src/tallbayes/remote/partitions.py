@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,20 +29,21 @@ from tallbayes.data.plan import plan_names
 from tallbayes.data.split import exchangeability_doubts, merge_moments
 from tallbayes.diagnostics.subsample_pilot import Population
 from tallbayes.engine import ledger
-from tallbayes.errors import DataError, ModelError, TallbayesWarning
+from tallbayes.errors import DataError, ModelError, warn
 from tallbayes.mode.laplace import Mode
-from tallbayes.mode.search import TOLERANCE, announce, collinear_sentences, converge, start
+from tallbayes.mode.search import TOLERANCE, announce, collinear_sentences, converge
 from tallbayes.model import Model
 from tallbayes.named_priors import PriorLike
 from tallbayes.progress import Progress
 from tallbayes.remote import partition_passes as tasks
 from tallbayes.remote.absent_rows import AbsentRecords, AbsentRows, RemoteDataset
+from tallbayes.remote.mode_start import proportional, sample_size, starting_point
 from tallbayes.remote.partition_cache import forget, release
 from tallbayes.remote.partition_passes import ModelSpec
 from tallbayes.remote.partition_sources import handles_of, plan_of_partitions
 from tallbayes.remote.pool import connect, gather
 from tallbayes.remote.response_values import join_values
-from tallbayes.remote.row_weights import PartTotals, Request, Weighting, bound_of, join_totals
+from tallbayes.remote.row_weights import PartTotals, Request, Weighting, bound_of, join_totals, norm_limit
 
 MOST_BYTES = 1 << 30  # of row streams that a run may move
 
@@ -94,7 +94,8 @@ class Partitions:
     client: Any = None
     held: list[int] = field(default_factory=list)  # partitions that each task saw alive in its process, at most
     most_bytes: float = MOST_BYTES
-    passes: int = 0
+    sample: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))  # records for the first search for the mode
+    passes: int = 1  # including the one that opened the partitions
     stream_sums: tuple[Weighting, np.ndarray] | None = (
         None  # of the last bound: total weight of every stream in every partition
     )
@@ -133,24 +134,26 @@ class Partitions:
         named = all(isinstance(g, list) for g in groups)  # files are planned where they can be read
         plan, _ = gather(plan_of_partitions, [asked], client if named else None, label="plan")[0]
         spec = ModelSpec(plan, dtype, family, options)
-        jobs = [(group, spec) for group in groups]
+        wanted = sample_size(len(plan_names(plan)), dtype, len(groups))
+        jobs = [(group, spec, k, wanted) for k, group in enumerate(groups)]
         results = gather(tasks.survey_partition, jobs, client, label="partitions", progress=progress, workers=1)
-        filled = [k for k, f in enumerate(results) if f[0] is not None]
+        filled = [k for k, f in enumerate(results) if f.moments is not None]
         if not filled:
             raise DataError("all partitions are empty: there are no rows.")
         groups, results = [groups[k] for k in filled], [results[k] for k in filled]
-        parts = [f[0] for f in results]
+        parts = [f.moments for f in results]
         largest = float(max(p.high[len(plan_names(plan))] for p in parts))
         for name, value in models.family_of({"family": family, "options": options}).row_options(largest).items():
             if options.get(name) is None:
                 options[name] = value
-        prints, held, values = [f[2] for f in results], [f[1] for f in results], [f[3] for f in results]
+        sizes = [p.n for p in parts]
         if "expression" in options:
-            spec = replace(spec, responses=join_values(values, [p.n for p in parts]))
-        made = cls(groups, spec, prior, parts, prints, client, held, most_bytes)
+            spec = replace(spec, responses=join_values([f.values for f in results], sizes))
+        prints, held, sample = [f.fingerprint for f in results], [f.held for f in results], [f.rows for f in results]
+        made = cls(groups, spec, prior, parts, prints, client, held, most_bytes, proportional(sample, sizes))
         if spec.responses:
             for sentence in made.model.doubts:
-                warnings.warn(sentence, TallbayesWarning, stacklevel=2)
+                warn(sentence)
         return made
 
     def __post_init__(self) -> None:
@@ -201,7 +204,12 @@ class Partitions:
 
     def total_value(self, theta: np.ndarray) -> float:
         """Log-likelihood of all rows: one pass."""
-        return float(sum(self._over(tasks.value, np.asarray(theta, float))))
+        return float(self.total_values(np.asarray(theta, float)[None])[0])
+
+    def total_values(self, thetas: np.ndarray) -> np.ndarray:
+        """Log-likelihoods of all rows at several points: one pass."""
+        thetas = np.asarray(thetas, float)
+        return np.sum(self._over(tasks.values, thetas, times=len(thetas)), axis=0)
 
     def total_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """Log-likelihood of all rows and its gradient: one pass."""
@@ -213,17 +221,20 @@ class Partitions:
         return _sum_hessians(self._over(tasks.hessian, np.asarray(theta, float)))
 
     def find_mode(self, tolerance: float = TOLERANCE, progress: bool = True) -> Mode:
-        """The posterior mode by passes over all partitions, started from the mode of the first."""
+        """The posterior mode by passes over all partitions, two as a rule, started from the mode of a random sample."""
+        known: dict[bytes, Any] = {}
+
+        def likelihood(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+            key = theta.tobytes()
+            if key not in known:
+                known[key] = self.total_hessian(theta)
+            value, gradient, hessian = known[key]
+            return value, gradient.copy(), hessian.copy()
+
         with Progress("finding the mode", None, progress) as bar:
-            first, read = gather(
-                tasks.mode_of_partition,
-                [(self.files[0], self.spec, self.fingerprints[0], self.prior, self.model.prior_terms)],
-                self.client,
-                label="mode",
-            )[0]
-            theta = start(self.model) if first is None else first
-            mode = converge(self.model, self.total_hessian, theta, tolerance, bar)
-        mode.evaluations += read
+            theta, read = starting_point(self, likelihood)
+            mode = converge(self.model, likelihood, theta, tolerance, bar)
+        mode.passes, mode.evaluations = len(known), len(known) * self.n + read
         announce(mode, collinear_sentences(mode))
         return mode
 
@@ -240,10 +251,10 @@ class Partitions:
         return Totals(joined.counts, joined.radius, local, everywhere, bool(joined.finite[1]))
 
     def certify(self, mode: Mode, name: str = "auto") -> tuple[Any, str]:
-        """The bound by which streams of rows are drawn, without rows yet, and its name: one pass, two for T9."""
+        """The bound by which streams of rows are drawn, without rows yet, and its name: one pass."""
         model = self.model
         name = bound_of(model, name)
-        top = self.largest_norm(mode) if name == "T9" else 1.0
+        top = norm_limit(self.data.moments, mode.factor) if name == "T9" else 1.0
         weighting = Weighting(name, mode.reference, np.ascontiguousarray(mode.factor), top)
         parts = self.part_totals(weighting)
         joined = join_totals(parts, weighting.tables)
@@ -321,19 +332,25 @@ class Partitions:
             )
 
     def _over(
-        self, task: Callable[..., Any], *arguments: Any, parts: list[int] | None = None, each: list[Any] | None = None
+        self,
+        task: Callable[..., Any],
+        *arguments: Any,
+        parts: list[int] | None = None,
+        each: list[Any] | None = None,
+        times: int = 1,
     ) -> list[Any]:
-        """Results of a task on every partition, in their order; `parts` are those to visit, `each` their own arguments."""
+        """Results of a task on every partition, in their order; `parts` are those to visit, `each` their own arguments, `times` the
+        evaluations of a row."""
         visited = list(range(len(self.files))) if parts is None else parts
         own = [()] * len(visited) if each is None else each
         jobs = [
-            (task, self.files[k], self.spec, self.fingerprints[k], *arguments, *more)
+            (task, self.files[k], self.spec, self.fingerprints[k], self.parts[k], *arguments, *more)
             for k, more in zip(visited, own, strict=True)
         ]
         results = gather(tasks.on_partition, jobs, self.client, label="partitions", workers=1)
         self.held += [f[1] for f in results]
         self.passes += 1
-        ledger.record(sum(self.parts[k].n for k in visited))
+        ledger.record(times * sum(self.parts[k].n for k in visited))
         return [f[0] for f in results]
 
     def __repr__(self) -> str:

@@ -27,7 +27,7 @@ def draw_population(partitions: Partitions, mode: Mode, order: int, seed: int) -
     """All rows if they are few, otherwise a sample with weights."""
     model, n = partitions.model, partitions.n
     if not model.linear:
-        raise ModelError("streams of rows serve models with linear predictors; read the rows on one machine for others.")
+        raise ModelError("row streams support only models with linear predictors; read the rows on one machine for others.")
     factor = np.ascontiguousarray(mode.factor)
     if n <= TOP + REST:
         rows = model.rows_over(partitions.take(np.arange(n)).records)

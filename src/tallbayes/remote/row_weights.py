@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.bounds.catalogue import centred_weights, half_octave
+from tallbayes.data.moments import Moments
 from tallbayes.diagnostics.subsample_pilot import linear_scores
 from tallbayes.engine import passes
 from tallbayes.engine.random_rows import CHUNK
@@ -147,11 +148,22 @@ def draw_requested(
     return out
 
 
+def norm_limit(moments: Moments, factor: np.ndarray) -> float:
+    """At least |L'x| of every row, from the means and ranges of the columns.
+
+    It is where classes of norms begin, which need not be at the largest norm itself, and spares a pass over the rows.
+    """
+    d = factor.shape[0]
+    mean, low, high = moments.mean[:d], moments.low[:d], moments.high[:d]
+    reach = np.maximum(high - mean, mean - low) @ np.linalg.norm(factor, axis=1)
+    return float((np.linalg.norm(factor.T @ mean) + reach) * (1.0 + 1e-6))
+
+
 def bound_of(model: Model, name: str) -> str:
     """The bound that streams use for a model, or a refusal."""
     family = model.family
     if not model.linear or model.grouped:
-        raise ModelError("streams of rows serve models with linear predictors; read the rows on one machine for others.")
+        raise ModelError("row streams support only models with linear predictors; read the rows on one machine for others.")
     if family.centred_third is None and model.several_indices:
         raise ModelError(
             f"there is no certified bound for this {family.name} model in partitions; use 'hmc-ecs', which needs none, or read its rows "

@@ -279,10 +279,10 @@ class StreamSupply:
         return generator(self.seed, Stream.STREAM_ORDER, chain, stream, block).permutation(int(self.sizes[stream]))
 
     def answered(self, target: Target) -> Target:
-        """The target with the log-likelihood of all rows where it was asked for: one pass each."""
+        """The target with the log-likelihood of all rows where it was asked for: one pass."""
         rows, dim = target.rows, target.rows.known.shape[1] - 1
         asked = rows.asked[1 : 1 + int(rows.asked[0]) * dim].reshape(-1, dim)
-        values = [self.partitions.total_value(theta) for theta in asked]
+        values = self.partitions.total_values(asked)
         self.notes["full_reads"] += len(values)
         self.notes["evals"] += len(values) * self.partitions.n
         known = np.vstack([rows.known[-ANSWERS:], np.column_stack([asked, values])])

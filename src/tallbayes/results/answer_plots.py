@@ -10,6 +10,7 @@ import numpy as np
 from tallbayes.errors import OptionError
 from tallbayes.results.cost import quantiles
 from tallbayes.results.plots import few_ticks, new_figure, small_ticks
+from tallbayes.results.table_text import decimals
 from tallbayes.streams import Stream, generator
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _CALIBRATED = 50_000  # rows of a calibration plot
 def forest(fit: Fit, chosen: list[int], prob: float) -> Any:
     """Medians with 50 % and `prob` intervals of the chosen parameters, and a line at zero."""
     longest = max(len(fit.names[j]) for j in chosen)
-    figure, axes = new_figure(1, 1, 6.0 + min(3.0, 0.06 * longest), 1.0 + 0.28 * len(chosen))
+    figure, axes = new_figure(1, 1, 7.2 + min(3.0, 0.06 * longest), 1.0 + 0.28 * len(chosen))
     axis, weights = axes[0, 0], fit.weights.reshape(-1)
     axis.axvline(0.0, color=RED, lw=0.9)
     for k, j in enumerate(chosen):
@@ -34,7 +35,11 @@ def forest(fit: Fit, chosen: list[int], prob: float) -> Any:
         inner, outer = quantiles(values, weights, (0.25, 0.75))
         axis.plot([low, high], [-k, -k], color=BLUE, lw=1.2, solid_capstyle="butt")
         axis.plot([inner, outer], [-k, -k], color=BLUE, lw=4.0, solid_capstyle="butt")
-        axis.plot(quantiles(values, weights, (0.5, 0.5))[0], -k, "o", color="white", mec=BLUE, ms=4.5)
+        median = quantiles(values, weights, (0.5, 0.5))[0]
+        axis.plot(median, -k, "o", color="white", mec=BLUE, ms=4.5)
+        text = decimals((median, low, high), float(np.sqrt(np.cov(values, aweights=np.abs(weights)))))
+        axis.annotate(f"{text[0]}  [{text[1]}, {text[2]}]", (1.0, -k), xycoords=("axes fraction", "data"), xytext=(6, 0),
+                      textcoords="offset points", va="center", fontsize=7)  # fmt: skip
     axis.set_yticks([-k for k in range(len(chosen))], [fit.names[j] for j in chosen])
     axis.set_ylim(-len(chosen) + 0.4, 0.6)
     small_ticks(axis)
@@ -78,6 +83,10 @@ def effect(fit: Fit, names: str | Sequence[str] | None, data: Any, prob: float) 
         small_ticks(axis)
         axis.grid(color="#e3e7ec", lw=0.6)
         axis.set_axisbelow(True)
+    drawn = [axis for axis in axes.reshape(-1) if axis.axison]
+    low, high = min(axis.get_ylim()[0] for axis in drawn), max(axis.get_ylim()[1] for axis in drawn)
+    for axis in drawn:  # effects of different variables compare
+        axis.set_ylim(low, high)
     axes[0, 0].set_ylabel(f"average {fit.meta.get('response', 'response')}", fontsize=8)
     figure.suptitle(f"Average prediction as a variable changes, {100 * prob:.3g} % intervals", fontsize=11)
     return figure

@@ -142,7 +142,7 @@ def _references(
     facts["draws checked on all rows"] = count
     facts["largest residual / bound over all rows of them"] = ratio
     if max(ratio, facts["largest residual / bound in the run"]) > 1.0 + 1e-9:
-        problems.append("a residual exceeds its bound, so that rows which matter are read too seldom: correct the bound")
+        problems.append("a residual exceeds its bound, so rows that matter are read too rarely: correct the bound")
 
 
 def _minibatch(
@@ -191,7 +191,7 @@ def _minibatch(
         facts["largest z of the estimated ratio against the exact one"] = score
     facts["acceptance lost to subsampling"] = float(np.mean(lost))
     if max(ratio, facts["largest residual / bound in the run"]) > 1.0 + 1e-9:
-        problems.append("a residual exceeds its bound, so that rows which matter are read too seldom: correct the bound")
+        problems.append("a residual exceeds its bound, so rows that matter are read too rarely: correct the bound")
     if score > 6.0:
         problems.append("the minibatch ratio is not unbiased for the full-data ratio")
 

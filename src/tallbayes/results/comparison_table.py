@@ -10,6 +10,12 @@ class ModelComparison(pd.DataFrame):
 
     _metadata = ["elpd"]  # noqa: RUF012
 
+    def __repr__(self) -> str:
+        return self.to_string(float_format=lambda v: f"{v:.4g}")
+
+    def _repr_html_(self) -> str:
+        return self.to_html(float_format=lambda v: f"{v:.4g}")
+
     @property
     def _constructor(self) -> type[pd.DataFrame]:
         return pd.DataFrame

@@ -22,6 +22,7 @@ from tallbayes.results.levels import joint_draws
 from tallbayes.results.links import LINKS, mean_of, require_link, slope_of
 from tallbayes.results.raw_columns import RawBlock, RawColumns
 from tallbayes.results.row_averages import AverageBlock, Averages, Contrast, Function, LevelTerm, Variant, average
+from tallbayes.results.table_text import as_text
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -49,13 +50,16 @@ class Effects(pd.DataFrame):
         return pd.DataFrame
 
     def __repr__(self) -> str:
-        return "\n".join([*self.header, self.to_string(float_format=lambda v: f"{v:.4g}", index=False)])
+        return "\n".join([*self.header, self._text().to_string(index=False)])
+
+    def _text(self) -> pd.DataFrame:
+        return as_text(self, ["mean", "sd", "lower", "upper"])
 
     def _repr_html_(self) -> str:
         from html import escape
 
         lines = "<br>".join(escape(line) for line in self.header)
-        return f"<p>{lines}</p>" + self.to_html(float_format=lambda v: f"{v:.4g}", index=False)
+        return f"<p>{lines}</p>" + self._text().to_html(index=False)
 
 
 @dataclass
@@ -88,7 +92,7 @@ class Request:
         family = require_link(self.fit)
         if self.scale not in SCALES[self.method]:
             raise unknown(f"scale of {self.method}", self.scale, SCALES[self.method])
-        if self.scale == "odds" and family not in ("logistic", "probit"):
+        if self.scale == "odds" and family not in ("logistic", "probit", "binomial"):
             raise OptionError(f"odds need a response of 0 and 1; for {family!r} use scale='ratio'.")
         if self.scale in ("log", "ratio", "elasticity") and LINKS[family] == "identity":
             raise OptionError(f"scale={self.scale!r} needs a positive mean, which {family!r} does not ensure; use 'response'.")

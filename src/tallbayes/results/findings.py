@@ -19,6 +19,7 @@ MOST_ROWS = 2_000_000  # beyond, a report would read for minutes; fit.comparison
 MOST_VARIABLES = 20
 MOST_SENTENCES = 5
 _MOST_LEVELS = 20
+_MOST_CURVED_ROWS = 200_000
 
 
 def formula_of(fit: Fit) -> str:
@@ -61,8 +62,19 @@ def effects_of(fit: Fit) -> Effects | None:
         return None
 
 
+def curved_variables(fit: Fit) -> list[str]:
+    """Variables inside splines, smooths and polynomials, whose coefficients say little: at most three, and none of very many rows."""
+    from tallbayes.results.raw_columns import RawColumns
+
+    if fit.meta["rows"] > _MOST_CURVED_ROWS:
+        return []
+    design = RawColumns(fit).design
+    curved = {"bs", "cr", "poly", "s"}
+    return [name for name in design.variables if name not in design.levels and curved & design.transforms(name)][:3]
+
+
 def sentences(fit: Fit, table: Effects) -> list[str]:
-    """One sentence for each of the strongest effects whose interval does not hold zero."""
+    """One sentence for each of the strongest effects whose interval does not contain zero."""
     sure = table[(table["lower"] > 0) | (table["upper"] < 0)]
     order = np.argsort(-sure["mean"].abs().to_numpy(), kind="stable")
     return [_sentence(fit, sure.iloc[k]) for k in order[:MOST_SENTENCES]]
@@ -75,13 +87,13 @@ def _sentence(fit: Fit, row: Any) -> str:
     ends = sorted(abs(factor * row[c]) for c in ("lower", "upper"))
     size = abs(factor * row["mean"])
     direction = "higher" if row["mean"] > 0 else "lower"
-    what = f"a probability of {response} = 1" if binary else f"an average {response}"
+    what = f"the probability of {response} = 1" if binary else f"the average {response}"
     contrast = str(row["contrast"])
     if contrast.startswith("+sd"):
-        subject = f"One standard deviation more of {row['variable']} {contrast.removeprefix('+sd ')}"
+        subject = f"{row['variable']} higher by one standard deviation {contrast.removeprefix('+sd ')}"
     else:
         subject = f"{row['variable']} = {contrast.replace(' vs ', ' instead of ')}"
     return (
-        f"{subject} goes with {what} that is {size:.3g}{unit} {direction} "
-        f"(89 % interval {ends[0]:.3g} to {ends[1]:.3g}), everything else as it is."
+        f"With {subject}, {what} is {size:.3g}{unit} {direction} "
+        f"(89 % interval {ends[0]:.3g} to {ends[1]:.3g}), other things being equal."
     )

@@ -21,7 +21,12 @@ from tallbayes.results.posterior_variables import Variable, variables
 
 @dataclass(eq=False)
 class Fit(Answers):
-    """Draws from a posterior. Made by `tallbayes.sample`, `tallbayes.fit`, `tallbayes.resume` and `tallbayes.load`."""
+    """Draws from a posterior. Made by `tallbayes.sample`, `tallbayes.fit`, `tallbayes.resume` and `tallbayes.load`.
+
+    `theta` holds the draws, (chains, draws, parameters), and `names` the names of the parameters. `stats` has what the sampler reports of
+    each draw, `guarantee` how far the draws can be trusted, `why` the reason for the sampler, and `status` how the run ended. `meta`
+    describes model, sampler, seed, versions and rows; `levels` has the draws of group effects by term, such as "1|shop".
+    """
 
     theta: np.ndarray  # (chains, draws, dim)
     stats: dict[str, np.ndarray]  # each (chains, draws)
@@ -252,12 +257,13 @@ class Fit(Answers):
         self._require_plain("update")
         return updater()(self, rows, options)
 
-    def loo(self, model: Any = None, rows: int = 1000, seed: int = 0) -> Any:
+    def loo(self, model: Any = None, rows: int = 1000, seed: int = 0, *, pointwise: bool = False) -> Any:
         """Expected log predictive density by leave-one-out on a random few rows, an `ELPDData` of arviz-stats.
 
         The model is built again from the rows, in memory or in the file they came from, unless it is given.
         One pass over the data and `rows` x 2000 numbers of memory at most; `subsampling_se` is the part of `se` that more
         rows would remove. Densities are normalised, so models of different families for the same response compare.
+        `pointwise=True` adds the value of each sampled row, which `arviz_stats.compare` needs.
 
         >>> import numpy as np, tallbayes as tb
         >>> rng = np.random.default_rng(0)
@@ -270,7 +276,7 @@ class Fit(Answers):
         from tallbayes.results.leave_one_out import loo
         from tallbayes.results.rebuild import model_of
 
-        return loo(self, model_of(self) if model is None else model, rows, seed)
+        return loo(self, model_of(self) if model is None else model, rows, seed, pointwise)
 
     def reweight(self, model: Any, draws: int | None = None) -> Fit:
         """The fit of a pseudo-marginal sampler with importance weights that make it exact: w = L(theta) / L-hat(theta; u).

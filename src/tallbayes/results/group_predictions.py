@@ -118,7 +118,7 @@ class NewGroups:
         for name, terms in self.factors.items():
             if terms != tuple(term for factor in data.groups if factor.name == name for term in factor.terms):
                 raise DataError(
-                    f"the model has effects of {', '.join(terms)} by {name!r}, which the Dataset has not; make it with the groups of the "
+                    f"the model has effects of {', '.join(terms)} by {name!r}, but the Dataset does not; make it with the groups of the "
                     "fit, or predict with groups=False."
                 )
             used = np.unique(own[name].codes)

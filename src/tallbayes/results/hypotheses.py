@@ -132,7 +132,7 @@ def _parsed(statement: str, known: dict[str, np.ndarray]) -> tuple[ast.Compare, 
 
     names = sorted(known, key=len, reverse=True)
     choices = "|".join(rf"`{re.escape(n)}`|(?<![\w.]){re.escape(n)}(?![\w\[(.:])" for n in names)
-    source = re.sub(choices, placed, statement)
+    source = re.sub(r"(?<![<>=!])=(?!=)", "==", re.sub(choices, placed, statement))  # as in brms; refused with a reason below
     try:
         tree = ast.parse(source.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -156,7 +156,9 @@ def _evaluated(node: ast.AST, values: dict[str, np.ndarray], statement: str) -> 
     if isinstance(node, ast.Name):
         if node.id in values:
             return values[node.id]
-        raise OptionError(f"{statement!r}: {node.id!r} is no parameter; fit.names lists them. Put unusual names in backquotes.")
+        raise OptionError(
+            f"{statement!r}: {node.id!r} is not a parameter; fit.names lists them. Put unusual names in backquotes."
+        )
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
         return _ARITHMETIC[type(node.op)](_evaluated(node.left, values, statement), _evaluated(node.right, values, statement))
     if isinstance(node, ast.UnaryOp) and type(node.op) in _ARITHMETIC:
@@ -174,7 +176,7 @@ def ratios(fit: Fit, prob: float) -> pd.DataFrame:
     family = family_of(fit.meta["model"])
     if not family.ratio:
         raise ModelError(
-            f"e^coefficient is no ratio for the family {family.name!r}; it is where the link is a logit or a logarithm. Use "
+            f"e^coefficient is not a ratio for the family {family.name!r}, whose link is neither a logit nor a logarithm. Use "
             "fit.comparisons."
         )
     if not 0.0 < prob < 1.0:

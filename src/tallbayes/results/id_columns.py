@@ -26,7 +26,7 @@ def _joined(blocks: Iterable[pd.DataFrame], ids: Iterable[pd.DataFrame], names: 
     for block, own in zip(blocks, ids, strict=True):
         clash = [name for name in names if name in block.columns]
         if clash:
-            raise DataError(f"a column of the predictions is called {clash[0]!r}, too; rename the id column.")
+            raise DataError(f"the predictions have a column {clash[0]!r} of their own; rename the id column.")
         yield pd.concat([own, block], axis=1)
 
 

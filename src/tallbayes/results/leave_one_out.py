@@ -28,8 +28,8 @@ _NUMBERS = 25_000_000  # of draws of levels: 200 MB
 _MOST_DRAWS = 2000  # draws at which the rows of S are evaluated
 
 
-def loo(fit: Fit, model: Model, rows: int, seed: int) -> Any:
-    """An `ELPDData` of arviz-stats."""
+def loo(fit: Fit, model: Model, rows: int, seed: int, each_row: bool = False) -> Any:
+    """An `ELPDData` of arviz-stats; with `each_row`, the values of the sampled rows, and approximate ones of all, are in it."""
     from arviz_stats.base import array_stats
     from arviz_stats.utils import ELPDData
 
@@ -60,6 +60,7 @@ def loo(fit: Fit, model: Model, rows: int, seed: int) -> Any:
     spread = squares + n * np.mean((exact - center) ** 2 - (approximate - center) ** 2) - (elpd - n * center) ** 2 / n
     full = logsumexp(table, axis=1) - math.log(flat.shape[0])
     good = min(1.0 - 1.0 / math.log10(flat.shape[0]), 0.7)
+    values = _of_each_row(model, flat.mean(0), index, exact, shapes) if each_row else {}
     return ELPDData(
         "loo",
         float(elpd),
@@ -73,7 +74,20 @@ def loo(fit: Fit, model: Model, rows: int, seed: int) -> Any:
         subsampling_se=float(subsampling),
         subsample_size=m,
         loo_subsample_observations=index,
+        **values,
     )
+
+
+def _of_each_row(model: Model, theta: np.ndarray, index: np.ndarray, exact: np.ndarray, shapes: np.ndarray) -> dict[str, Any]:
+    """Leave-one-out of the sampled rows, NaN for others, and the log-likelihood of all rows at the posterior mean."""
+    import xarray
+
+    n = model.data.n
+    parts = [pointwise(model, np.arange(start, min(n, start + _BLOCK)), theta) for start in range(0, n, _BLOCK)]
+    values, shape = np.full(n, np.nan), np.full(n, np.nan)
+    values[index], shape[index] = exact, shapes
+    every = {"elpd_i": values, "pareto_k": shape, "elpd_loo_approx": np.concatenate(parts)}
+    return {name: xarray.DataArray(array, dims="row") for name, array in every.items()}
 
 
 def evaluated_draws(fit: Fit) -> np.ndarray:

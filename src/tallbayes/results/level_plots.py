@@ -22,7 +22,7 @@ DRAWN = 500  # levels drawn at most, evenly spaced in their order
 
 
 def caterpillar(fit: Fit, names: str | Sequence[str] | None, data: Any, prob: float) -> Any:
-    """Effects of the levels of each term from lowest to highest; those whose interval holds zero are grey."""
+    """Effects of the levels of each term from lowest to highest; those whose interval contains zero are grey."""
     if not fit.levels:
         raise OptionError("a plot of levels needs group effects, and the model has none; plot 'forest' instead.")
     terms = list(fit.levels)[:4] if names is None else [names] if isinstance(names, str) else list(names)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import logsumexp
 
 from tallbayes.errors import DataError, OptionError
 from tallbayes.model import Model
-from tallbayes.results.leave_one_out import evaluated_draws, pointwise
 from tallbayes.results.rebuild import model_of
 
 if TYPE_CHECKING:
@@ -60,7 +57,7 @@ def compare_models(
     first = built[names[0]]
     for name in names[1:]:
         _same_response(names[0], first, name, built[name])
-    elpd = {name: _pointwise_loo(fits[name], built[name], rows, seed) for name in names}
+    elpd = {name: fits[name].loo(built[name], rows, seed, pointwise=True) for name in names}
     table = ModelComparison(arviz_stats.compare(elpd, method="pseudo-BMA" if method == "stacking" else method))
     if method == "stacking":
         index = np.asarray(elpd[names[0]].loo_subsample_observations)
@@ -97,28 +94,3 @@ def _same_response(name: str, model: Model, other: str, against: Model) -> None:
                     f"{name!r} and {other!r} differ in the {what} of at least one row; only models of the same rows, in the same "
                     "order, can be compared."
                 )
-
-
-def _pointwise_loo(fit: Fit, model: Model, rows: int, seed: int) -> Any:
-    """`Fit.loo` with the values of each row: those of the sampled rows, and approximate ones of all."""
-    import xarray
-    from arviz_stats.base import array_stats
-
-    elpd = fit.loo(model, rows=rows, seed=seed)
-    index = np.asarray(elpd.loo_subsample_observations)
-    chains, draws, _ = fit.theta.shape
-    flat, n = evaluated_draws(fit), model.data.n
-    approximate = np.concatenate(
-        [pointwise(model, np.arange(start, min(n, start + _BLOCK)), flat.mean(0)) for start in range(0, n, _BLOCK)]
-    )
-    table = np.stack([pointwise(model, index, t) for t in flat], axis=1)
-    efficiency = min(1.0, float(np.nanmin(fit.ess)) / (chains * draws)) if np.isfinite(fit.ess).any() else 1.0
-    weights, shapes = array_stats.psislw(table, r_eff=efficiency, axis=-1)
-    exact, shape = np.full(n, np.nan), np.full(n, np.nan)
-    exact[index], shape[index] = logsumexp(weights + table, axis=1), shapes
-    return dataclasses.replace(
-        elpd,
-        elpd_i=xarray.DataArray(exact, dims="row"),
-        pareto_k=xarray.DataArray(shape, dims="row"),
-        elpd_loo_approx=xarray.DataArray(approximate, dims="row"),
-    )

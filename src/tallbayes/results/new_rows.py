@@ -162,7 +162,7 @@ def _from_dataset(fit: Fit, data: Dataset, groups: NewGroups | None) -> Iterator
         what = f"has no column {missing[0]!r}" if missing else "has other columns, or in another order"
         raise DataError(f"the Dataset {what}; the model needs {', '.join(columns)}. Read it with the formula of the fit.")
     if fit.meta.get("has_offset") and not data.has_offset:
-        raise DataError("the model has an offset, the Dataset none; read it with offset=.")
+        raise DataError("the model has an offset, but the Dataset does not; read it with offset=.")
     tables = {} if groups is None else groups.translated(data)
     own = {factor.name: factor for factor in data.groups}
     place = None if data.order is None else np.argsort(data.order)  # records in the order of the user's rows
@@ -187,7 +187,7 @@ def _from_array(fit: Fit, new: Any, offset: Any, groups: NewGroups | None, given
     if x.ndim != 2 or x.shape[1] != d:
         names = ", ".join(fit.meta["columns"])
         hint = (
-            " Put the column of ones in, too."
+            " Include the column of ones."
             if x.ndim == 2 and x.shape[1] == d - 1 and fit.meta.get("intercept") is not None
             else ""
         )

@@ -31,12 +31,14 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 ul { margin: 0; padding-left: 1.1rem; }
 figure { margin: 0.8rem 0 0; } figcaption { color: var(--soft); font-size: 0.85rem; margin-bottom: 0.3rem; }
 img { width: 100%; min-width: 36rem; height: auto; display: block; background: #fff; border-radius: 6px; }
+img.forest { min-width: 20rem; }
 code { font-size: 0.85em; overflow-wrap: anywhere; }
 @media (max-width: 34rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: 0.5rem; } main { padding: 0.75rem; }
-  section { padding: 0.8rem; } }
+  section { padding: 0.8rem; } table { font-size: 0.8rem; } th, td { padding: 0.25rem 0.35rem; } }
 main > h2 { margin: 1.8rem 0 0; }
 summary { cursor: pointer; color: var(--accent); }
-ul + figure, ul + p { margin-top: 0.8rem; } li { margin-bottom: 0.25rem; }
+ul + figure, ul + p { margin-top: 0.8rem; }
+.wide + dl, .wide + details, details + dl, figure + p { margin-top: 0.8rem; } li { margin-bottom: 0.25rem; }
 @media print { :root { color-scheme: light; } body { background: #fff; font-size: 11pt; } main { max-width: none; padding: 0; }
   section, figure, tr { break-inside: avoid; } section { border: 0; padding: 0; } img { min-width: 0; } .wide { overflow: visible; }
   details::details-content { content-visibility: visible; } summary { display: none; } }

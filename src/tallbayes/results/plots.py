@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
 
 CHAIN_COLOURS = ("#2a6fbb", "#d1603d", "#3d8f5f", "#8a5fbf", "#b8902c", "#4f6d7a")
+_CURVED = re.compile(r"(?:s|bs|cr|poly)\(.*\)\[")  # coefficients that mean something only together: "effect" draws the curve
 _POINTS = 400  # of each chain in a trace: more is a block of ink
 
 
@@ -68,6 +70,7 @@ def select(fit: Fit, names: str | Sequence[str] | None, most: int, kind: str) ->
         if kind == "forest":  # the intercept and log sigma have other scales
             other = {"log_sigma", *fit.meta.get("nuisances", [])}
             effects = [j for j in every if j != fit.meta.get("intercept") and fit.names[j] not in other]
+            effects = [j for j in effects if not _CURVED.match(fit.names[j])] or effects
             return (effects or every)[: max(most, 30)]
         return every[:most]
     chosen: list[int] = []

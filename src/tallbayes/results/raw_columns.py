@@ -131,8 +131,8 @@ class RawColumns:
             if self.source is None:
                 missing = sorted(wanted - set(self.design.variables)) or sorted(wanted)
                 raise DataError(
-                    f"the rows in memory are those of the design, from which {', '.join(missing)} cannot be told. Give data=, a "
-                    "table or file with the columns of the formula."
+                    f"the rows in memory contain only the design matrix, from which {', '.join(missing)} cannot be recovered. Give data=, "
+                    "a table or file with the columns of the formula."
                 )
         yield from self._streamed(wanted)
 

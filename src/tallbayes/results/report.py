@@ -17,7 +17,7 @@ from tallbayes.errors import ModelError, OptionError, StoreError
 from tallbayes.models import family_of
 from tallbayes.results import convergence
 from tallbayes.results.convergence import APART, FEW, measure
-from tallbayes.results.findings import effects_of, formula_of, sentences
+from tallbayes.results.findings import curved_variables, effects_of, formula_of, sentences
 from tallbayes.results.page_style import STYLE
 
 if TYPE_CHECKING:
@@ -80,9 +80,11 @@ def warnings_of(fit: Fit) -> list[str]:
             f"Few effective draws: fewer than {FEW} for {_listed(few)} (smallest {sizes.min():,.0f}). Intervals are rough; run longer."
         )
     if not np.isfinite(fit.r_hat).all():
-        found.append("R-hat is unknown for at least one parameter: it takes eight draws in all, and chains that moved.")
+        found.append(
+            "R-hat is unknown for at least one parameter: it needs at least eight draws in total, and chains that moved."
+        )
     if fit.status == "ess limit":
-        found.append("The effective sample size asked for by until_ess= was not reached; the sampler mixes too slowly.")
+        found.append("The effective sample size requested by until_ess= was not reached; the sampler mixes too slowly.")
     elif fit.status != "complete":
         found.append(f"The run stopped early ({fit.status}).")
     if fit.guarantee.kind == "HEURISTIC":
@@ -109,9 +111,11 @@ def _findings(fit: Fit, plots: bool) -> str:
         if said:
             parts.append(f"<ul>{''.join(f'<li>{escape(t)}</li>' for t in said)}</ul>")
         else:
-            parts.append("<p>No effect is clearly different from zero: every 89 % interval holds it.</p>")
+            parts.append("<p>No effect is clearly different from zero: every 89 % interval contains zero.</p>")
     if plots:
         parts.append(_image(fit, "forest", "Coefficients: medians with 50 % and 89 % intervals; the line is zero."))
+        if table is not None and (curved := curved_variables(fit)):
+            parts.append(_image(fit, "effect", "Average prediction as a variable changes, with 89 % intervals.", curved))
     if table is not None:
         rows = [
             [str(r["variable"]), str(r["contrast"]), *(_fixed(r[c], _places(r["sd"], 3)) for c in ("mean", "lower", "upper"))]
@@ -143,7 +147,7 @@ def _levels(fit: Fit, plots: bool) -> str:
         note = '<p class="soft">Intraclass correlation: share of the variance between levels, 89 % interval.</p>'
         parts.append(note + _table(["factor", "mean", "lower", "upper"], shares))
     if plots:
-        parts.append(_image(fit, "levels", "Effects of levels in order; those whose 89 % interval holds zero are grey."))
+        parts.append(_image(fit, "levels", "Effects of levels in order; those whose 89 % interval contains zero are grey."))
     for name in fit.levels:
         table = fit.summary(name).sort_values("mean", ascending=False, kind="stable")
         shown = table if len(table) <= MOST_LEVELS else table.iloc[[*range(MOST_LEVELS // 2), *range(-MOST_LEVELS // 2, 0)]]
@@ -174,18 +178,18 @@ def _trust(fit: Fit, problems: list[str]) -> str:
     sizes = fit.summary()[["ess_bulk", "ess_tail"]].min(axis=None)
     facts = {
         "Largest R-hat": _figure(float(np.nanmax(fit.r_hat, initial=-np.inf)), 4),
-        "Smallest effective size": _figure(float(sizes)),
+        "Smallest effective size": f"{sizes:,.0f}",
         "Audit": "fit.audit(model) repeats decisions of the run on all rows",
     }
     return alert + _guarantee(fit, facts)
 
 
-def _image(fit: Fit, kind: str, caption: str) -> str:
+def _image(fit: Fit, kind: str, caption: str, names: list[str] | None = None) -> str:
     data = io.BytesIO()
-    fit.plot(kind, most=_MOST).savefig(data, format="png", dpi=130)
+    fit.plot(kind, most=_MOST, names=names).savefig(data, format="png", dpi=130)
     image = base64.b64encode(data.getvalue()).decode("ascii")
     return (
-        f'<figure><figcaption>{caption}</figcaption><div class="wide"><img alt="{kind} plot" '
+        f'<figure><figcaption>{caption}</figcaption><div class="wide"><img class="{kind}" alt="{kind} plot" '
         f'src="data:image/png;base64,{image}"></div></figure>'
     )
 
@@ -283,9 +287,9 @@ def _diagnostics(fit: Fit) -> str:
 
 def _plots(fit: Fit) -> str:
     captions = {
-        "marginals": "Marginals: draws (bars) against the normal law at the mode (line).",
+        "marginals": "Marginals: draws (bars) against the normal approximation at the mode (line).",
         "trace": "Traces: each colour is a chain; good chains overlap.",
-        "cost": "Cost: evaluations of each iteration, and passes over the data in all.",
+        "cost": "Cost: evaluations per iteration, and passes over the data in total.",
     }
     figures = [
         _image(fit, kind, caption)
@@ -319,7 +323,7 @@ def _history(entries: list[dict[str, Any]]) -> str:
         moved = "" if entry.get("moved") is None else f"{entry['moved']:.2f}"
         anew = "" if "recentred" not in entry else ("yes" if entry["recentred"] else "no")
         rows.append([str(source), f"{entry['rows']:,}", f"{total:,}", moved, anew])
-    header = ["Rows from", "Rows", "In all", "Mode moved, in posterior sd", "Reference searched for again"]
+    header = ["Rows from", "Rows", "Total", "Mode moved, in posterior sd", "Reference searched for again"]
     return _folded("History of updates", _table(header, rows), len(rows))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LARGEST_SHAPE = 0.7  # of the generalised Pareto fit to the largest weights (Vehtari et al. 2024)
 WEIGHTED = Guarantee(
     "EXACT",
-    "weighted averages are consistent: importance weights from the chain's own law to the posterior, Pareto-smoothed",
+    "weighted averages are consistent: importance weights from the distribution of the chain to the posterior, Pareto-smoothed",
     assumed=("the weights have a finite variance",),
     checked=("Pareto shape of the weights below 0.7",),
 )

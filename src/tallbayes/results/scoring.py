@@ -37,7 +37,7 @@ def predict_files(
     files, folder = files_of(paths), Path(out).absolute()
     targets = [folder / f"{Path(name).stem}.parquet" for name in files]
     if len(set(targets)) < len(targets):
-        raise OptionError("two files have the same name, so their predictions would, too; predict their folders one by one.")
+        raise OptionError("two files have the same name, and so would their predictions; predict their folders one by one.")
     folder.mkdir(parents=True, exist_ok=True)
     theta, weights = some_theta(fit, draws, seed)
     light = replace(fit, theta=theta[None], stats={"weight": weights[None]}, data=None, reference=None)

@@ -12,6 +12,7 @@ import pandas as pd
 from tallbayes.errors import OptionError
 from tallbayes.results.convergence import sentences
 from tallbayes.results.cost import effective_sizes, quantiles, r_hats, tail_sizes
+from tallbayes.results.table_text import as_text
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -35,13 +36,20 @@ class Summary(pd.DataFrame):
 
     def __repr__(self) -> str:
         shown = None if self.most is None else min(self.most, _FOLDED)
-        rows = self.to_string(float_format=lambda v: f"{v:.4g}", max_rows=self.most, min_rows=shown)
         cut = self.most is not None and len(self) > self.most
+        rows = self._text().to_string(max_rows=self.most, min_rows=shown)
         return "\n".join([*self.header, rows, *([f"{shown} of {len(self):,} rows"] if cut else [])])
+
+    def _text(self) -> pd.DataFrame:
+        """The numbers as text; a part of a table without its standard deviations has four digits throughout."""
+        names = [str(c) for c in self.columns]
+        if "sd" not in names:
+            return pd.DataFrame(self).map(lambda v: f"{v:.4g}" if isinstance(v, float) else v)
+        return as_text(self, [name for name in names if name in ("mean", "sd") or name.endswith("%")])
 
     def _repr_html_(self) -> str:
         lines = "<br>".join(escape(line) for line in self.header)
-        return (f"<p>{lines}</p>" if lines else "") + self.to_html(float_format=lambda v: f"{v:.4g}", max_rows=self.most)
+        return (f"<p>{lines}</p>" if lines else "") + self._text().to_html(max_rows=self.most)
 
 
 def check_probability(prob: float) -> None:

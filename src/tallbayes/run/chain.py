@@ -133,7 +133,7 @@ class Chain:
 
     def _warmed(self, theta: np.ndarray, info: np.ndarray) -> None:
         self.iteration += theta.shape[0]
-        seen = theta if self.setup.policy.sees_draws or self.watched else np.empty((0, theta.shape[1]))
+        seen = theta if self.watched else self.setup.policy.seen(theta)
         self.window.append((seen, info))
         if self.iteration not in self.setup.policy.window_ends(self.warmup) or self.failed or self.abandoned:
             return

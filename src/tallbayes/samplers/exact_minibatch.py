@@ -1,4 +1,4 @@
-"""Exact minibatch Metropolis-Hastings: posterior draws that read a few rows per iteration, whatever n.
+"""Exact minibatch Metropolis-Hastings: posterior draws that read a few rows per iteration, independent of n.
 
 With residual energies U_i = -(l_i - q_i), dU_i = U_i(theta') - U_i(theta) and |dU_i| <= lambda_i(theta, theta') symmetric,
 draw independent s_i ~ Poisson(phi_i(theta, theta')) for any phi_i >= 0 with phi_i(theta, theta') - phi_i(theta', theta) = dU_i.
@@ -38,7 +38,7 @@ from tallbayes.moves.proposals import HeavyTailedMove, propose
 from tallbayes.proxies.sufficient_statistics import gaussian_moments
 from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
 from tallbayes.proxies.third_order import pair_value, reach_of, third_order
-from tallbayes.schemes.poisson_minibatch import AT, RATES, Info, residual_ratio, tail_excess
+from tallbayes.schemes.poisson_minibatch import AT, RATES, Info, residual_ratio, tail_excesses
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import Certified, Target, log_prior
 
@@ -140,14 +140,14 @@ class ExactMinibatch(Sampler):
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Tails that proposals and first stage rarely reach."""
-        from tallbayes.diagnostics.tails import heavy_tails
+        from tallbayes.diagnostics.tails import EXCESS, heavy_tails
 
         setup = outcome.setup
         df = self.move.df if isinstance(self.move, HeavyTailedMove) and not self.two_stage else None
         remedy = "Use 'nuts'."
         if df is None:
             remedy = "Use 'nuts', or ExactMinibatch(rate='tuna', chi=2.0, move=independence(df=4), two_stage=False)."
-        excess = partial(tail_excess, setup)
+        excess = partial(tail_excesses, setup, enough=EXCESS if df is None else -math.inf)
         return Diagnosis(warnings=tuple(heavy_tails(setup.proxy.whitening, outcome.theta, excess, remedy, df)))
 
     def policy(self, dim: int) -> ProposalPolicy:

@@ -252,6 +252,6 @@ class SurrogateTransition(Sampler):
                 raise
             return (
                 NoBound(),
-                f"no certified bound for this {inner.model.family.name} model, so that every decision reads all rows",
+                f"no certified bound for this {inner.model.family.name} model, so every decision reads all rows",
             )
         return bound, f"bound {name}"

@@ -96,6 +96,13 @@ def linear_term(surrogate: Any, levels: np.ndarray, out: np.ndarray) -> None:
     centres, crossed, third = surrogate.centres, surrogate.crossed, surrogate.crossed_third
     for k in range(f):
         out[k] = surrogate.gradient[k]
+    if q == 1:
+        flat, flat_third = crossed.reshape((levels.shape[0], f)), third.reshape((levels.shape[0], f))
+        for g in range(levels.shape[0]):
+            first = levels[g, 0] - centres[g, 0]
+            for k in range(f):
+                out[k] -= first * (flat[g, k] - 0.5 * first * flat_third[g, k])
+        return
     for g in range(levels.shape[0]):
         for a in range(q):
             first = levels[g, a] - centres[g, a]

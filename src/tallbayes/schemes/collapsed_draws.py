@@ -124,8 +124,6 @@ class LinearTuning(NamedTuple):
 class LinearPolicy(Policy):
     """Warm-up of the step of (log sigma, log tau), whose shape is that of the Laplace fit."""
 
-    sees_draws = False
-
     def __init__(self, model: HierarchicalModel, mode: LinearMode) -> None:
         self.model = model
         self.factor = np.linalg.cholesky(np.linalg.inv(mode.curvature))
@@ -136,6 +134,10 @@ class LinearPolicy(Policy):
     def begin(self) -> LinearTuning:
         """2.4 standard deviations over the root of two."""
         return LinearTuning(0.0, math.log(2.4 / math.sqrt(2.0)))
+
+    def seen(self, theta: np.ndarray) -> np.ndarray:
+        """None."""
+        return theta[:, :0]
 
     def window_ends(self, warmup: int) -> list[int]:
         """As for moves."""

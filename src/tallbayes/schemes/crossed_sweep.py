@@ -296,6 +296,10 @@ class CrossedPolicy(Policy):
         walk = 2.4 / math.sqrt(max(1, self.tables.surrogate.free.size))
         return CrossedTuning(0.0, math.log(walk), 0.0, 0.0, 0.7, self.inflation or 1.0, self.inflation or 1.0)
 
+    def seen(self, theta: np.ndarray) -> np.ndarray:
+        """None."""
+        return theta[:, :0]
+
     def window_ends(self, warmup: int) -> list[int]:
         """As for moves."""
         return tuning.window_ends(warmup)

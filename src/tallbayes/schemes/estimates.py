@@ -103,7 +103,7 @@ def assemble(
 
 @generic(leaf=True)
 def _add_prior(prior: Any, theta: np.ndarray, gradient: np.ndarray) -> float:
-    """`prior_gradient`, compiled for interpreted callers where it can be: set-up calls it too seldom to pay for that."""
+    """`prior_gradient`, compiled for interpreted callers where it can be: set-up calls it too rarely to pay for that."""
     return prior_gradient(prior, theta, gradient)
 
 

@@ -18,6 +18,8 @@ class Info(NamedTuple):
     level_rows: int
     full_levels: int
     map_rows: int
+    joint_tried: int
+    joint_accepted: int
     scale_tried: int
     scale_accepted: int
     shift_tried: int

@@ -1,8 +1,9 @@
 """Levels with one effect each, given the coefficients; and moves of standard deviation or carried coefficients that take the levels along.
 
-A level's surrogate is h eps - (D - K.delta) eps^2/2 + T eps^3/6 with h = g - C'delta, its prior N(B beta_J, tau^2). Proposals are t
-with 5 degrees of freedom about the Gaussian fit, so that skewed levels are left again; where the cubic term is large or the rate
-reaches the number of rows, the level is read in full and there is one test on the exact ratio. That choice is symmetric in the two ends.
+A level's surrogate is h eps - (D - K.delta) eps^2/2 + T eps^3/6 with h = g - C'delta, its prior N(B beta_J, tau^2). In most sweeps
+levels with a small cubic term are proposed from the Gaussian fit, nearly always accepted. All others are proposed from a t law with 5
+degrees of freedom, so that tails and skewed levels are left again. Where the cubic term is large or the rate reaches the number of
+rows, the level is read in full and there is one test on the exact ratio. All of this is symmetric in the two ends.
 
 The map c' = mu'_g + sqrt(p_g / p'_g) (c - mu_g), mu_g and p_g mean and precision of the fit at (beta_J, tau), keeps every level where
 its conditional law has it; its Jacobian is the product of sqrt(p_g / p'_g). There is one test on surrogate and residuals together: summed
@@ -19,22 +20,27 @@ import numpy as np
 from tallbayes.bounds.level_rates import effect_factors
 from tallbayes.compile import declared, generic, inlinable
 from tallbayes.engine.grouped_rows import row_of
+from tallbayes.engine.rows import prefetch_row
 from tallbayes.priors import prior_value
 from tallbayes.scale_priors import scale_log_density
 from tallbayes.schemes.level_rows import (
     accepts,
     count_pairs,
     draw_count,
+    draw_events,
     draw_position,
     effect_gap,
     find_level,
     kept_ratio,
     level_rate,
+    waiting_time,
 )
 from tallbayes.target import Target
 
 DEGREES, SPREAD = 5.0, 1.1  # of the t proposal
-SKEWED = 0.4  # |T| p^(-3/2) from which a level is read in full
+LIGHT = 0.75  # share of sweeps in which levels that are hardly skewed are proposed from their Gaussian fit
+SYMMETRIC = 0.15  # |T| p^(-3/2) up to which they are
+SKEWED = 0.4  # and from which a level is read in full
 MAP_INFLATION = 64.0  # most by which rates of map moves are inflated
 SAFE = 0.3  # share of D that D - K.delta must keep to be used in a proposal
 
@@ -66,6 +72,7 @@ class RestOfLevels(NamedTuple):
     slope: np.ndarray
     curvature: np.ndarray
     inflation: float = 1.0  # of the rates of map moves
+    correction: float = 0.0  # log ratio of the densities of the proposals of a map move
 
 
 def map_budget(levels: int) -> float:
@@ -153,12 +160,13 @@ def prior_mean(carriers: np.ndarray, carried: np.ndarray, beta: np.ndarray, g: i
 def _level_surrogates(form: OneEffect, surrogate: Any, delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     f, count = delta.size, surrogate.centres.shape[0]
     slope, curvature = np.empty(count), np.empty(count)
-    slopes, curvatures, crossed, third = surrogate.slopes, surrogate.curvatures, surrogate.crossed, surrogate.crossed_third
+    slopes, curvatures = surrogate.slopes, surrogate.curvatures
+    crossed, third = surrogate.crossed.reshape((count, f)), surrogate.crossed_third.reshape((count, f))
     for g in range(count):
         h, k = 0.0, 0.0
         for j in range(f):
-            h += crossed[g, j, 0] * delta[j]
-            k += third[g, j, 0, 0] * delta[j]
+            h += crossed[g, j] * delta[j]
+            k += third[g, j] * delta[j]
         slope[g] = slopes[g, 0] - h
         curvature[g] = curvatures[g, 0, 0] - k
     return slope, curvature
@@ -191,6 +199,18 @@ def _surrogate_gap(slope: float, curvature: float, third: np.ndarray, before: fl
 
 
 @inlinable
+def _fit_gap(excess: float, third: np.ndarray, before: float, after: float) -> np.ndarray:
+    """Change of the log density of surrogate and prior over that of the Gaussian fit, whose precision is larger by `excess`."""
+    return 0.5 * excess * (after - before) * (after + before) + third * (after * after * after - before * before * before) / 6.0
+
+
+@inlinable
+def heavy_tails(rng: np.random.Generator) -> bool:
+    """Whether this sweep proposes all levels from a t law, and not only the skewed ones."""
+    return not rng.random() < LIGHT
+
+
+@inlinable
 def _log_t_ratio(first: float, second: float, precision: float) -> float:
     """Log density of the proposal at one distance from its mean less that at another."""
     unit = precision / (DEGREES * SPREAD * SPREAD)
@@ -216,23 +236,28 @@ def _move_levels(
     precision = math.exp(-2.0 * log_sd[0])
     accepted, read, full = 0, 0, 0
     before, after = np.empty(1), np.empty(1)
+    heavy, left = heavy_tails(rng), waiting_time(rng)
     for g in range(slope.size):
-        centre, third = centres[g, 0], thirds[g, 0, 0, 0]
+        centre, third, bend = centres[g, 0], thirds[g, 0, 0, 0], curvature[g]
         offset = centre - prior_mean(carriers, carried, beta, g, 0)
-        p = fit_precision(curvature[g], curvatures[g, 0, 0], precision)
-        middle = (slope[g] - offset * precision) / p
-        chi = chi_square(rng)
-        end = middle + SPREAD * rng.standard_normal() * math.sqrt(DEGREES / (chi * p))
-        start = levels[g, 0] - centre
-        ratio = _surrogate_gap(slope[g], curvature[g], third, start, end)
-        ratio -= 0.5 * precision * (end - start) * (end + start + 2.0 * offset)
-        ratio += _log_t_ratio(start - middle, end - middle, p)
+        p = fit_precision(bend, curvatures[g, 0, 0], precision)
+        root = math.sqrt(p)
+        middle, skewness = (slope[g] - offset * precision) / p, abs(third) / (p * root)
+        start, noise, excess = levels[g, 0] - centre, rng.standard_normal() / root, p - bend - precision
+        if heavy or skewness > SYMMETRIC or excess > 1e-9 * p:
+            end = middle + SPREAD * noise * math.sqrt(DEGREES / chi_square(rng))
+            ratio = _surrogate_gap(slope[g], bend, third, start, end)
+            ratio -= 0.5 * precision * (end - start) * (end + start + 2.0 * offset)
+            ratio += _log_t_ratio(start - middle, end - middle, p)
+        else:
+            end = middle + noise
+            ratio = _fit_gap(excess, third, start, end)
         first = offsets[g]
         size = offsets[g + 1] - first
         factors = effect_factors(exponential, bound_ratio, radius, start, end, most[g, 0], most[g, 1])
         rate = level_rate(sums, g, factors)
-        before[0], after[0] = start, end
-        if abs(third) > SKEWED * p * math.sqrt(p) or not rate < size:
+        if skewness > SKEWED or not rate < size:
+            before[0], after[0] = start, end
             for position in range(first, first + size):
                 ratio += effect_gap(rows, records[row_of(rows, position)], reference, centres[g], shift, before, after)
             read += size
@@ -241,7 +266,9 @@ def _move_levels(
             if not accepts(rng, ratio):
                 continue
             ratio = 0.0
-            candidates = draw_count(rng, rate)
+            candidates, left = draw_events(rng, left, rate)
+            if candidates > 0:
+                before[0], after[0] = start, end
             for _ in range(candidates):
                 position, bound = draw_position(rng, shares, g, first, size, factors)
                 i = row_of(rows, position)
@@ -273,27 +300,38 @@ def _map_move(
     carriers, carried, offsets = prior.carriers, surrogate.carried, target.rows.offsets
     centres, curvatures, thirds = surrogate.centres, surrogate.curvatures, surrogate.thirds
     slope, curvature, most, sums = given.slope, given.curvature, shares.most, shares.sums
+    exponential, bound_ratio, radius = shares.exponential, shares.ratio, given.radius
     count, stretch = slope.size, other_sd[0] - log_sd[0]
     here, there = math.exp(-2.0 * log_sd[0]), math.exp(-2.0 * other_sd[0])
-    ratio = prior_value(target.prior, other) - prior_value(target.prior, beta) + stretch
+    ratio = given.correction + prior_value(target.prior, other) - prior_value(target.prior, beta) + (1 - count) * stretch
     ratio += scale_log_density(prior.scales[0], math.exp(other_sd[0])) - scale_log_density(prior.scales[0], math.exp(log_sd[0]))
-    ends, cumulative, total = np.empty((count, 1)), np.empty(count), 0.0
+    ends, cumulative, total, whole, jacobian = np.empty((count, 1)), np.empty(count), 0.0, 0, 1.0
     for g in range(count):
         centre = centres[g, 0]
         first, second = prior_mean(carriers, carried, beta, g, 0), prior_mean(carriers, carried, other, g, 0)
         p = fit_precision(curvature[g], curvatures[g, 0, 0], here)
         p_other = fit_precision(curvature[g], curvatures[g, 0, 0], there)
+        both = 1.0 / (p * p_other)
+        change = p * p * both
         start = levels[g, 0] - centre
-        middle = (slope[g] - (centre - first) * here) / p
-        end = (slope[g] - (centre - second) * there) / p_other + math.sqrt(p / p_other) * (start - middle)
+        middle = (slope[g] - (centre - first) * here) * p_other * both
+        end = (slope[g] - (centre - second) * there) * p * both + math.sqrt(change) * (start - middle)
         ends[g, 0] = end
-        ratio += 0.5 * math.log(p / p_other) - stretch + _surrogate_gap(slope[g], curvature[g], thirds[g, 0, 0, 0], start, end)
+        jacobian *= change
+        if not 1e-100 < jacobian < 1e100:
+            ratio += 0.5 * math.log(jacobian)
+            jacobian = 1.0
+        ratio += _surrogate_gap(slope[g], curvature[g], thirds[g, 0, 0, 0], start, end)
         ratio -= 0.5 * (there * (centre + end - second) ** 2 - here * (centre + start - first) ** 2)
-        factors = effect_factors(shares.exponential, shares.ratio, given.radius, start, end, most[g, 0], most[g, 1])
+        factors = effect_factors(exponential, bound_ratio, radius, start, end, most[g, 0], most[g, 1])
         rate = level_rate(sums, g, factors)
-        total += rate if rate < offsets[g + 1] - offsets[g] else 0.0
+        if rate < offsets[g + 1] - offsets[g]:
+            total += rate
+        else:
+            whole += 1
         cumulative[g] = total
-    residuals, read = map_residuals(form, rng, target, given.shift, given.radius, given.inflation, levels, ends, cumulative)
+    ratio += 0.5 * math.log(jacobian)
+    residuals, read = map_residuals(form, rng, target, given, levels, ends, cumulative, whole)
     count_pairs(target.counters, read)
     if not accepts(rng, ratio + residuals):
         return MapMoved(False, read)
@@ -310,18 +348,18 @@ def map_residuals(
     form: OneEffect,
     rng: np.random.Generator,
     target: Target,
-    shift: np.ndarray,
-    radius: float,
-    inflation: float,
+    given: RestOfLevels,
     levels: np.ndarray,
     ends: np.ndarray,
     cumulative: np.ndarray,
+    whole: int,
 ) -> tuple[float, Any]:
-    """Log ratio of the residuals of all levels: those whose rate reaches their rows in full, the others from a Poisson number of rows."""
+    """Log ratio of the residuals of all levels: `whole` ones, whose rate reaches their rows, in full, others from a Poisson number."""
     rows, surrogate, shares = target.rows, target.proxy.surrogate, target.proxy.shares
     centres, reference, records, offsets = surrogate.centres, surrogate.reference, rows.records, rows.offsets
+    shift, radius, inflation = given.shift, given.radius, given.inflation
     ratio, read, previous, total = 0.0, 0, 0.0, cumulative[-1]
-    for g in range(ends.shape[0]):
+    for g in range(ends.shape[0] if whole > 0 else 0):
         first, size = offsets[g], offsets[g + 1] - offsets[g]
         if cumulative[g] == previous and size > 0:
             before, after = levels[g] - centres[g], ends[g]
@@ -332,12 +370,15 @@ def map_residuals(
                 read += size
         previous = cumulative[g]
     candidates = draw_count(rng, inflation * total) if total > 0.0 else 0
-    for _ in range(candidates):
+    owner, drawn, bounds = np.empty(candidates, np.int64), np.empty(candidates, np.int64), np.empty(candidates)
+    for c in range(candidates):
         g = find_level(cumulative, rng.random() * total)
-        before, after = levels[g] - centres[g], ends[g]
-        factors = level_factors(form, shares, surrogate.stretch, g, radius, before, after)
-        position, bound = draw_position(rng, shares, g, offsets[g], offsets[g + 1] - offsets[g], factors)
-        i = row_of(rows, position)
-        gap = effect_gap(rows, records[i], reference, centres[g], shift, before, after)
-        ratio += kept_ratio(rng, target.counters, i, shares.loads[position], gap, inflation * bound)
+        factors = level_factors(form, shares, surrogate.stretch, g, radius, levels[g] - centres[g], ends[g])
+        owner[c] = g
+        drawn[c], bounds[c] = draw_position(rng, shares, g, offsets[g], offsets[g + 1] - offsets[g], factors)
+        prefetch_row(records, row_of(rows, drawn[c]))
+    for c in range(candidates):
+        g, i = owner[c], row_of(rows, drawn[c])
+        gap = effect_gap(rows, records[i], reference, centres[g], shift, levels[g] - centres[g], ends[g])
+        ratio += kept_ratio(rng, target.counters, i, shares.loads[drawn[c]], gap, inflation * bounds[c])
     return ratio, read + candidates

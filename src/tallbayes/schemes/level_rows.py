@@ -83,8 +83,30 @@ def effect_gap(
 
 @inlinable
 def accepts(rng: np.random.Generator, ratio: float) -> bool:
-    """An acceptance test; no random number where it is certain."""
-    return ratio >= 0.0 or math.log(1.0 - rng.random()) < ratio
+    """An acceptance test; no random number where it is certain, and no logarithm where e^ratio >= 1 + ratio says enough."""
+    if ratio >= 0.0:
+        return True
+    u = 1.0 - rng.random()
+    return u < 1.0 + ratio or math.log(u) < ratio
+
+
+@inlinable
+def waiting_time(rng: np.random.Generator) -> float:
+    """Distance to the next event of a Poisson process of rate one."""
+    return -math.log(1.0 - rng.random())
+
+
+@inlinable
+def draw_events(rng: np.random.Generator, left: float, rate: float) -> tuple[int, float]:
+    """Events in the next stretch of a Poisson process, `rate` long, and the distance from there to the next one; `left` is it from here.
+
+    The stretches of many levels need one random number for each event, and none for levels without one.
+    """
+    count = 0
+    while not left > rate:
+        count += 1
+        left += waiting_time(rng)
+    return count, left - rate
 
 
 @inlinable

@@ -185,11 +185,11 @@ def _map_move(
     first, second, mean, mean_other, work = np.empty(q), np.empty(q), np.empty(q), np.empty(q), np.empty(q)
     start = np.empty(q)
     half, half_other = level_precision(log_sd, partial, here), level_precision(other_sd, other_partial, there)
-    ratio = prior_value(target.prior, other) - prior_value(target.prior, beta)
+    ratio = given.correction + prior_value(target.prior, other) - prior_value(target.prior, beta)
     ratio += covariance_prior(prior.scales, prior.eta, other_sd, other_partial)
     ratio -= covariance_prior(prior.scales, prior.eta, log_sd, partial)
     ratio -= count * (half_other - half)
-    ends, cumulative, total = np.empty((count, q)), np.empty(count), 0.0
+    ends, cumulative, total, whole = np.empty((count, q)), np.empty(count), 0.0, 0
     for g in range(count):
         slope, curvature = given.slope[g], given.curvature[g]
         fit_factor(curvature, curvatures[g], stretch[g], here, factor, scratch)
@@ -210,9 +210,12 @@ def _map_move(
         ratio += surrogate_value(slope, curvature, thirds[g], end) - surrogate_value(slope, curvature, thirds[g], start)
         ratio -= 0.5 * quadratic_gap(here, there, first, start, second, end)
         rate = level_rate(shares.sums, g, level_factors(form, shares, stretch, g, given.radius, start, end))
-        total += rate if rate < offsets[g + 1] - offsets[g] else 0.0
+        if rate < offsets[g + 1] - offsets[g]:
+            total += rate
+        else:
+            whole += 1
         cumulative[g] = total
-    residuals, read = map_residuals(form, rng, target, given.shift, given.radius, given.inflation, levels, ends, cumulative)
+    residuals, read = map_residuals(form, rng, target, given, levels, ends, cumulative, whole)
     count_pairs(target.counters, read)
     if not accepts(rng, ratio + residuals):
         return MapMoved(False, read)

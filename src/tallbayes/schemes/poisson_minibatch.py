@@ -8,6 +8,7 @@ A rate is a NamedTuple that registers `dominating` and `thin`. With dU the chang
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,6 +182,47 @@ def replay(
         out[k] = residual_ratio(rng, target, options, theta, other, white, other_white, info)
 
 
+def tail_excesses(setup: Setup, points: np.ndarray, enough: float = -math.inf) -> Iterator[tuple[float, float]]:
+    """`tail_excess` at several whitened points, as they are asked for; of rows that are elsewhere, in one pass.
+
+    Of these no row is read for a point where the bound proves that the excess is at most `enough`.
+    """
+    if not isinstance(setup.model.rows, passes.Elsewhere):
+        yield from (tail_excess(setup, np.ascontiguousarray(white)) for white in points)
+        return
+    whitening = setup.proxy.whitening
+    parts = [_excess_parts(setup, np.ascontiguousarray(white)) for white in points]
+    open_ = [k for k, part in enumerate(parts) if not part.known + part.total <= enough]
+    gains = {}
+    if open_:
+        first, *others = passes.total_values(
+            setup.model.rows, np.stack([whitening.reference, *(parts[k].theta for k in open_)])
+        )
+        gains = {k: float(other - first) for k, other in zip(open_, others, strict=True)}
+    for k, part in enumerate(parts):
+        yield (part.known + gains[k] - part.proxies, 0.0) if k in gains else (part.known, part.total)
+
+
+class _ExcessParts(NamedTuple):
+    theta: np.ndarray
+    known: float  # all but the residuals of the rows
+    proxies: float
+    rates: np.ndarray
+    total: float  # of their bounds
+
+
+def _excess_parts(setup: Setup, white: np.ndarray) -> _ExcessParts:
+    target, certified = setup.target(), setup.proxy
+    theta, origin = np.empty(white.size), np.zeros(white.size)
+    unwhiten(certified.whitening, white, theta)
+    proxies = proxy_value(certified.proxy, white) - proxy_value(certified.proxy, origin)
+    proxies += pair_value(certified.proxy, origin, white)
+    priors = log_prior(target, theta) - log_prior(target, certified.whitening.reference)
+    rates = np.zeros(rate_count(certified.bound))
+    total = total_rate(certified.bound, origin, white, rates)
+    return _ExcessParts(theta, proxies + priors + 0.5 * float(white @ white), proxies, rates, total)
+
+
 def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[float, float]:
     """Log of the posterior over the Laplace fit, both 1 at the reference, and its standard error.
 
@@ -188,15 +230,10 @@ def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[floa
     lambda / Lambda.
     """
     target, certified = setup.target(), setup.proxy
-    reference, theta = certified.whitening.reference, np.empty(white.size)
-    unwhiten(certified.whitening, white, theta)
-    proxies = proxy_value(certified.proxy, white) - proxy_value(certified.proxy, np.zeros(white.size))
-    proxies += pair_value(certified.proxy, np.zeros(white.size), white)
-    known = proxies + log_prior(target, theta) - log_prior(target, reference) + 0.5 * float(white @ white)
-    rates = np.zeros(rate_count(certified.bound))
-    total = total_rate(certified.bound, np.zeros(white.size), white, rates)
+    reference = certified.whitening.reference
+    theta, known, proxies, rates, total = _excess_parts(setup, white)
     residual, error = 0.0, 0.0
-    if isinstance(setup.model.rows, passes.Elsewhere) or not total < row_total(target) or row_total(target) <= rows:
+    if not total < row_total(target) or row_total(target) <= rows:
         rows_at = [passes.total_value(setup.model.rows, at) for at in (theta, reference)]  # compiled, unlike this function
         residual = rows_at[0] - rows_at[1] - proxies
     elif total > 0.0:

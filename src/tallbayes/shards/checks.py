@@ -212,6 +212,6 @@ def _extrapolation(sub: SubPosteriors, combiner: Combiner, width: float, notes: 
     b = int(np.argmin(np.where(wrong, chance, np.inf)))
     sentences.append(
         f"the product lies {distance[b]:.2g} standard deviations from the mean of shard {b}, with {100 * share[b]:.2g} % of the draws of "
-        f"the shard further out, where a normal law would have {100 * expected[b]:.2g} %: {combiner.name} extrapolates the tail of the "
-        "shard, and the mean of the combination may be off by a posterior standard deviation. Use fewer shards or 'importance'."
+        f"the shard further out, where a normal distribution would have {100 * expected[b]:.2g} %: {combiner.name} extrapolates the tail "
+        "of the shard, and the mean of the combination may be off by a posterior standard deviation. Use fewer shards or 'importance'."
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tallbayes.contract import Guarantee
-from tallbayes.errors import OptionError, TallbayesWarning
+from tallbayes.errors import OptionError, warn
 from tallbayes.results.convergence import doubts
 from tallbayes.results.cost import effective_sizes, r_hats
 from tallbayes.results.fit import Fit
@@ -106,7 +105,7 @@ def collect(run: ShardRun, combined: Combination, sub: SubPosteriors | None, fit
     )
     sentences += doubts(result)
     for sentence in sentences:
-        warnings.warn(sentence, TallbayesWarning, stacklevel=3)
+        warn(sentence)
     meta["warnings"] = [*model.doubts, *sentences]
     return result
 

@@ -41,7 +41,7 @@ def open_source(source: Any) -> Source:
         if is_address(text):
             return _remote(text)
         if "\0" in text:
-            raise DataError(f"{text!r} is no usable path.")
+            raise DataError(f"{text!r} is not a usable path.")
         if Path(text).is_dir() or (glob.has_magic(text) and not Path(text).exists()):
             return folder(text, _file)
         return _file(Path(text))

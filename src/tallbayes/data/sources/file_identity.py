@@ -20,7 +20,7 @@ def require_file(path: str | Path) -> Path:
     try:
         exists = path.exists()
     except (OSError, ValueError) as error:
-        raise DataError(f"{str(path)!r} is no usable path ({error}).") from error
+        raise DataError(f"{str(path)!r} is not a usable path ({error}).") from error
     if not exists:
         raise DataError(f"{path} does not exist.")
     if not path.is_file():

@@ -127,13 +127,14 @@ def try_again(work: Callable[[], Result], address: str) -> Result:
             return work()
         except FileNotFoundError:
             raise DataError(f"{address} does not exist.") from None
-        except pa.ArrowInvalid as error:
-            raise DataError(f"{address} is not a readable Parquet file ({error}).") from error
         except Exception as error:
             web = type(error).__module__.partition(".")[0] == "aiohttp"  # of fsspec's https://
-            if isinstance(error, DataError) or not (web or isinstance(error, OSError)):
+            invalid = isinstance(error, pa.ArrowInvalid)  # such as a file of 0 bytes after headers that were cut off
+            if isinstance(error, DataError) or not (web or invalid or isinstance(error, OSError)):
                 raise
             if number == TRIES - 1:
+                if invalid:
+                    raise DataError(f"{address} is not a readable Parquet file ({error}).") from error
                 raise DataError(f"{address} could not be read in {TRIES} tries: {error}.") from error
             time.sleep(PAUSE * 2**number)
     raise AssertionError

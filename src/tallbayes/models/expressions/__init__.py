@@ -12,6 +12,7 @@ from typing import Any
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import OptionError
 from tallbayes.model import Family, Model
+from tallbayes.models.group_effects import with_groups
 from tallbayes.named_priors import PriorLike
 
 NEEDED = {"sympy": "sympy", "flint": "python-flint"}
@@ -55,6 +56,8 @@ def family(
     _require()
     from tallbayes.models.expressions.builder import build
 
+    if getattr(data, "groups", ()):
+        return _with_groups(data, prior, expression=expression, constants=constants, mean=mean, support=support)
     return build(expression, data, prior, constants, mean, support)
 
 
@@ -77,6 +80,9 @@ def expression(
     if expression is None:
         raise OptionError("family 'expression' needs expression=, such as expression='y*eta - log(1 + exp(eta))'.")
     return family(expression, data, prior, constants=constants, mean=mean, support=support)
+
+
+_with_groups = with_groups(expression)
 
 
 def family_of_options(options: Mapping[str, Any]) -> Family:

@@ -6,10 +6,10 @@ import hashlib
 import math
 import sys
 import types
-import warnings
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.engine import arithmetic
 from tallbayes.engine.family_functions import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
 from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
-from tallbayes.errors import DataError, ModelError, TallbayesWarning, unknown
+from tallbayes.errors import DataError, ModelError, unknown, warn
 from tallbayes.model import Family, Model
 from tallbayes.models.expressions import balls, generate, normalisation, primitives
 from tallbayes.models.expressions.arrays import mean_function
@@ -29,10 +29,11 @@ from tallbayes.models.expressions.certificate import (
     Pieces,
     Responses,
     Tables,
-    certify,
+    certified,
     is_location,
     survey_responses,
 )
+from tallbayes.models.expressions.fourth_order import fourth_concordant, fourth_ratio
 from tallbayes.models.expressions.grammar import ETA, LOG_SCALE, Y, as_text, parse
 from tallbayes.models.expressions.location_scale import ScaleCertificate, certify_scale
 from tallbayes.models.expressions.simulate import family_normaliser, family_simulator
@@ -117,7 +118,7 @@ def build(
         model = _with_one_index(stable, original, data, prior, options, family)
     model.doubts = tuple(normalisation.doubts(options, data.y))
     for sentence in model.doubts:
-        warnings.warn(sentence, TallbayesWarning, stacklevel=4)
+        warn(sentence)
     return model
 
 
@@ -129,7 +130,7 @@ def _with_one_index(
     kind = member_type(generate.source(stable), (*generate.fields(tuple(numbers)), *OWN_FIELDS))
     responses = survey_responses(data.y)
     _check_defined(data, stable, numbers, responses)
-    tables, certificate = certify(stable, original, numbers, responses)
+    tables, certificate, proofs = certified(stable, original, numbers, responses)
     window = _window(Pieces(stable, numbers), tables, responses)
     member = kind(
         *numbers.values(),
@@ -138,6 +139,7 @@ def _with_one_index(
         *(np.ascontiguousarray(getattr(tables, k), float) for k in OWN_FIELDS[2:]),
     )
     _warn_of_overflow(member, tables)
+    ratio = cache(lambda: fourth_ratio(original, proofs, tables))
     family = replace(
         family,
         self_concordant=certificate.self_concordant,
@@ -148,6 +150,8 @@ def _with_one_index(
         link=lambda average: _best_predictor(member, tables, average),
         bound="T10",
         certificate=certificate,
+        fourth_ratio=lambda member: ratio(),
+        fourth_concordant=cache(lambda: certificate.log_concave and fourth_concordant(proofs)),
     )
     return Model(data, family, member, prior, options=options)
 
@@ -311,10 +315,8 @@ def _warn_of_overflow(member: Any, tables: Tables) -> None:
             with np.errstate(all="ignore"):
                 jets = [*jet2(member, eta, y), third(member, eta, y)]
             if not np.isfinite(jets).all():
-                warnings.warn(
+                warn(
                     f"the expression or a derivative overflows or cancels at eta = {eta:.4g}, y = {y:g}; a proposal there is "
-                    "rejected. Write it with softplus, expit, log1p, expm1, logaddexp or log_ndtr, which do not overflow.",
-                    TallbayesWarning,
-                    stacklevel=6,
+                    "rejected. Write it with softplus, expit, log1p, expm1, logaddexp or log_ndtr, which do not overflow."
                 )
                 return

@@ -185,13 +185,20 @@ def _knots(responses: Responses, pieces: Pieces, affine: bool) -> np.ndarray:
 
 def certify(expression: Any, original: Any, constants: Mapping[str, float], responses: Responses) -> tuple[Tables, Certificate]:
     """Tables and facts of an expression (stable) over the responses of a data set; `original` is the same as SymPy wrote it."""
+    return certified(expression, original, constants, responses)[:2]
+
+
+def certified(
+    expression: Any, original: Any, constants: Mapping[str, float], responses: Responses
+) -> tuple[Tables, Certificate, Builder]:
+    """The same with what made them, for further proofs."""
     with arithmetic():
         return _certify(expression, original, constants, responses)
 
 
 def _certify(
     expression: Any, original: Any, constants: Mapping[str, float], responses: Responses
-) -> tuple[Tables, Certificate]:
+) -> tuple[Tables, Certificate, Builder]:
     pieces = Pieces(expression, constants)
     probe = responses.grid if responses.distinct is None else responses.distinct
     formulas = {pieces.resolved(float(v)) for v in (*probe, *(t for t in pieces.thresholds if probe[0] <= t <= probe[-1]))}
@@ -212,7 +219,7 @@ def _certify(
         kind = f"responses from {knots[0]:g} to {knots[-1]:g}"
     cells_of_y = not location and not affine
     shared = kind.startswith("all")
-    builder = _Builder(pieces, original, edges, knots, linked, cells_of_y, shared, location)
+    builder = Builder(pieces, original, edges, knots, linked, cells_of_y, shared, location)
     table = builder.table() * _ROUNDING
     everywhere = table.max(1)
     curvature, concave, concordant = builder.curvature()
@@ -220,7 +227,7 @@ def _certify(
     report = Certificate(
         float(everywhere.max()), concave, concordant, curvature, kind, (float(edges[0]), float(edges[-1])), pieces
     )
-    return tables, report
+    return tables, report, builder
 
 
 def _same_piece(pieces: Pieces, low: float, high: float) -> float:
@@ -230,8 +237,8 @@ def _same_piece(pieces: Pieces, low: float, high: float) -> float:
     return float(pieces.number(low) == pieces.number(high) == pieces.number(0.5 * low + 0.5 * high))
 
 
-class _Builder:
-    """Fills the table, row by row."""
+class Builder:
+    """Fills the table, row by row, and proves what holds for all eta."""
 
     def __init__(
         self,
@@ -318,7 +325,7 @@ class _Builder:
         if self.bends[0, reached] > 0.0:
             where = 0.5 * (self.edges[reached] + self.edges[reached + 1])
             return f"not log-concave (f'' > 0 at {variable} near {where:.3g})", False, False
-        extremes = self._extremes()
+        extremes = self.extremes()
         concave = concordant = bool(extremes)
         for y in extremes:
             formula = exact(elementary(self.plain.resolved(y)), self.pieces.constants, y)
@@ -335,7 +342,7 @@ class _Builder:
             return f"log-concave, proven for {variable} from {self.edges[low]:.3g} to {self.edges[high]:.3g}", False, False
         return "log-concavity not decided", False, False
 
-    def _extremes(self) -> list[float]:
+    def extremes(self) -> list[float]:
         """Responses whose proof covers all; none if they are too many.
 
         f'' is affine in y where f is: the ends of a run of knots cover it. Else every response must be a knot.

@@ -37,7 +37,7 @@ def doubts(options: Mapping[str, Any], y: np.ndarray) -> list[str]:
     >>> doubts({"expression": "y*eta - exp(eta)", "support": "count", "mean": "exp(eta)"}, np.array([0.0, 3.0]))
     []
     >>> print(doubts({"expression": "-y*exp(-eta)", "support": "positive"}, np.array([0.5, 1.7]))[0][:60])
-    the expression is no log density of y: at eta = -0.7 it grow
+    the expression is not a log density of y: at eta = -0.7 it grow
     >>> print(doubts({"expression": "y*eta - exp(eta)", "support": "count", "mean": "eta"}, np.array([0.0, 3.0]))[0][:60])
     mean='eta' is -0.7 at eta = -0.7, but the expression gives y
     """
@@ -87,9 +87,9 @@ def _one_sign(density: Density, scaled: bool, support: str) -> list[str]:
             for sign, verb in ((1.0, "grows"), (-1.0, "falls")):
                 if slopes.size > 1 and (sign * slopes >= 0.0).all() and (sign * slopes > 0.0).mean() >= 0.5:
                     return [
-                        f"the expression is no log density of y: at {_at(eta, tau, scaled)} it {verb} with {name} for every y of support "
-                        f"{support!r}, so the posterior is that of no model of the responses. Add the terms that are missing, such as - "
-                        f"{name}, or correct support=."
+                        f"the expression is not a log density of y: at {_at(eta, tau, scaled)} it {verb} with {name} for every y of "
+                        f"support {support!r}, so no model of the responses has this posterior. Add the terms that are missing, "
+                        f"such as - {name}, or correct support=."
                     ]
     return []
 

@@ -39,7 +39,7 @@ def simulator(options: Mapping[str, Any]) -> Callable[[np.random.Generator, np.n
     >>> simulator({"expression": "y*eta - exp(eta)", "support": "count"})(np.random.default_rng(0), np.zeros(1), np.zeros(1))
     Traceback (most recent call last):
     ...
-    tallbayes.errors.ModelError: the expression is no density of y: the probabilities of the counts sum to ... at eta = 0, not to 1. ...
+    tallbayes.errors.ModelError: the expression is not a density of y: the probabilities of the counts sum to ... at eta = 0, not to 1. ...
     """
     density, scaled = log_density(options)
     if options.get("support") == "binary":
@@ -146,7 +146,7 @@ def _counts(density: Density, rng: np.random.Generator, eta: np.ndarray, scale: 
             total = float(np.exp(density(level, tau, np.arange(_MOST, dtype=float))).sum())
         if not abs(total - 1.0) < _NORMALISED:
             raise ModelError(
-                f"the expression is no density of y: the probabilities of the counts sum to {total:.4g} at eta = {level:.4g}, not "
+                f"the expression is not a density of y: the probabilities of the counts sum to {total:.4g} at eta = {level:.4g}, not "
                 f"to 1. Add the terms without eta, such as - lgamma(y + 1). {REMEDY}"
             )
     out, left = np.full(eta.size, -1.0), rng.random(eta.size)
@@ -201,6 +201,6 @@ def _table(density: Density, form: str) -> tuple[np.ndarray, np.ndarray]:
                 return cumulative, places
             total = float(cumulative[-1]) if size == 1.0 else total
     raise ModelError(
-        f"the expression is no density of y: its integral is {total:.4g}, not 1. Add the terms without eta, such as - log(2*pi)/2. "
+        f"the expression is not a density of y: its integral is {total:.4g}, not 1. Add the terms without eta, such as - log(2*pi)/2. "
         f"{REMEDY}"
     )
