@@ -46,8 +46,9 @@ _LIGHTS_PASSES = 17.0  # over the rows, before Firefly begins
 _DRAWS = 1000.0  # effective draws over which these passes have to pay
 _QUICK = 3e8  # nanoseconds for as many draws, below which Firefly is not tried: it would have to be compiled first
 _CHEAP = 1000.0  # evaluations per effective draw of an exact method that HMC-ECS cannot beat: it needs 100 rows per gradient
-_CUBE = 2.0  # nanoseconds of two third-order sums, over d^3 (measured)
-_MOST_CUBED = 15  # columns with which the tensor of third-order proxies is summed and evaluated quickly enough
+_CUBE = 0.03  # nanoseconds over d^3 of a third-order sum, and of what a row adds to its tensor (measured, both)
+_FOURTH = 300.0  # nanoseconds per row of the fourth-order bound
+_MOST_CUBED = 120  # columns with which the tensor fits into the cache of a core
 _SHARE = 0.8  # of independent proposals
 _CHI = 2.0  # of the rate in heavy tails: the variance of the noise of a log ratio is at most about 1 / chi
 
@@ -119,7 +120,7 @@ class Weighing:
         raise OptionError(f"no method offers guarantee={self.guarantee!r} for this model.")
 
     def _rows_dominate(self) -> bool:
-        """Whether exact minibatch would spend most of an iteration on rows, so that third-order proxies may pay."""
+        """Whether reading fewer rows could pay for the tensor of third-order proxies, over a thousand effective draws."""
         model, d = self.model, self.model.dim
         if (
             self.heavy is not None
@@ -132,8 +133,8 @@ class Weighing:
         for known in self.candidates:
             if isinstance(known.sampler, ExactMinibatch):
                 row_time = known.evals_per_ess * known.nanoseconds_per_eval
-                arithmetic = known.iterations_per_ess * (known.nanoseconds_per_iteration + _CUBE * d**3)
-                return row_time > arithmetic
+                saved = row_time - known.iterations_per_ess * _CUBE * d**3
+                return _DRAWS * saved > model.data.n * (_CUBE * d**3 + _FOURTH)
         return False
 
     def _exact_minibatch(self, sampler: ExactMinibatch, setup: Setup) -> Prediction:
