@@ -18,15 +18,15 @@ from tallbayes.errors import OptionError
 from tallbayes.moves.hmc import HamiltonianMove
 from tallbayes.moves.move import MOVED, Move, move, start
 from tallbayes.moves.nuts import NoUTurnMove
-from tallbayes.moves.proposals import Located, ProposalMove, Walk, as_proposal, independence, propose
+from tallbayes.moves.proposals import Autoregressive, Located, Mixture, ProposalMove, Walk, as_proposal, independence, propose
 
 
 class OnSurrogate(NamedTuple):
-    """Steps of a kernel on the surrogate with probability `share`, else one step of a random walk."""
+    """Steps of a kernel on the surrogate with probability `share`, else one proposal of `rest`."""
 
     inner: Any
     steps: int
-    walk: Walk
+    rest: Mixture
     share: float
 
 
@@ -47,7 +47,7 @@ def _on_surrogate(
     rng: np.random.Generator, kernel: OnSurrogate, density: Any, white: np.ndarray, proposal: np.ndarray
 ) -> tuple[float, int, bool]:
     if rng.random() >= kernel.share:
-        ratio, component = propose(rng, kernel.walk, white, proposal)
+        ratio, component = propose(rng, kernel.rest, white, proposal)
         return ratio, component, False
     point, info = start(kernel.inner, density, white), np.zeros(len(MOVED))
     if point.log_density > -np.inf:  # otherwise white is where the surrogate is not used
@@ -67,7 +67,7 @@ class SurrogateMove(Move):
 
     inner: Move = field(default_factory=independence)
     steps: int = 8
-    share: float = 0.9
+    share: float = 0.8
     acceptance: float = 0.25
     name: ClassVar[str] = "surrogate"
 
@@ -77,7 +77,8 @@ class SurrogateMove(Move):
         inner = self.inner.kernel(np.eye(d), self.inner.first_step(d))
         if isinstance(self.inner, ProposalMove):
             inner = Located(np.zeros(d), np.eye(d), inner)
-        return OnSurrogate(inner, self.steps, Walk(step * 2.38 / math.sqrt(d)), self.share)
+        rest = Mixture(Autoregressive(0.0), Walk(step * 2.38 / math.sqrt(d)), 0.5)
+        return OnSurrogate(inner, self.steps, rest, self.share)
 
     def first_step(self, dim: int) -> float:
         """Relative to 2.38 / sqrt(d)."""
@@ -97,14 +98,16 @@ class SurrogateMove(Move):
         return not isinstance(self.inner, ProposalMove)
 
 
-def surrogate(inner: Move | None = None, steps: int = 8, share: float = 0.9) -> SurrogateMove:
-    """Several steps of `inner` on the surrogate, then one decision about the rows; a random walk otherwise.
+def surrogate(inner: Move | None = None, steps: int = 8, share: float = 0.8) -> SurrogateMove:
+    """Several steps of `inner` on the surrogate, then one decision about the rows; single proposals otherwise.
 
     `inner` is independence() (the default), pcn(), random_walk(), hmc() or nuts(). For exact minibatch where proposals from the Laplace fit
-    are rarely accepted although the surrogate is a good one: priors that are not normal, third-order proxies.
+    are rarely accepted although the surrogate is a good one: priors that are not normal, third-order proxies. With probability 1 - `share`
+    there is a single proposal, from the Laplace fit or a random walk: these alone lead into and out of tails where third-order proxies are
+    not used.
 
     >>> surrogate(steps=4)
-    SurrogateMove(inner=ProposalMove(rho=0.0, share=0.8, acceptance=0.25), steps=4, share=0.9, acceptance=0.25)
+    SurrogateMove(inner=ProposalMove(rho=0.0, share=0.8, acceptance=0.25), steps=4, share=0.8, acceptance=0.25)
     """
     chosen: Move = independence() if inner is None else inner
     if not isinstance(chosen, HamiltonianMove | NoUTurnMove):
@@ -113,6 +116,6 @@ def surrogate(inner: Move | None = None, steps: int = 8, share: float = 0.9) -> 
         raise OptionError(f"steps must be at least 1; got {steps}.")
     if not 0.0 <= share < 1.0:
         raise OptionError(
-            f"share is a probability below 1, because the random walk reaches what the surrogate does not; got {share}."
+            f"share is a probability below 1, because single proposals reach what the surrogate does not; got {share}."
         )
     return SurrogateMove(chosen, int(steps), share)
