@@ -77,8 +77,16 @@ class Path:
     evals: np.ndarray
     clock: np.ndarray
     setup: float  # seconds before the first iteration: tables of the sampler
-    step: float
+    step: float  # at the end; for a kernel without a step, in units of the one it began with
     acceptance: float  # of the later half
+    rows: np.ndarray | None = None  # read by each iteration, where the sampler reports it
+
+
+def scaled(kernel: Any, factor: float) -> Any:
+    """A random-walk kernel whose steps are `factor` times as long."""
+    if hasattr(kernel, "step"):
+        return kernel._replace(step=kernel.step * factor)
+    return kernel._replace(factor=kernel.factor * factor)
 
 
 def adapted(
@@ -90,17 +98,22 @@ def adapted(
     band: tuple[float, float],
     thin: int = 1,
     block: int = 20,
+    first: float = 1.0,
+    seed: int = 1,
 ) -> Path:
     """A run of given seconds; after every `block` draws the step grows by a fifth if more than `band` accepts, or shrinks if less.
 
-    As in the LWA paper the step is adapted along the trajectory from the first iteration on, for whatever sampler.
+    As in the LWA paper the step is adapted along the trajectory from the first iteration on, for whatever sampler. It begins `first`
+    times as long as the move would have it.
     """
     sampler.setup(model, mode, 1, False)  # compiled code is loaded
     begun = time.perf_counter()
     setup = sampler.setup(model, mode, 1, False)
     waited = time.perf_counter() - begun
-    chain = Chain(0, sampler, setup, np.random.SeedSequence(1), start, 0, thin)
+    chain = Chain(0, sampler, setup, np.random.SeedSequence(seed), start, 0, thin)
+    chain.options = chain.options._replace(kernel=scaled(chain.options.kernel, first))
     chain.compile()
+    scale = first
     where, clock, rates = sampler.columns.index("acceptance_rate"), [0.0], []
     while chain.seconds["draws"] < seconds:
         goal, seen, sizes = chain.draws + block, len(chain.info), []
@@ -110,13 +123,14 @@ def adapted(
             sizes.append(chain.draws - made)
             clock.extend(np.linspace(clock[-1], chain.seconds["draws"], sizes[-1] + 1)[1:])
         rates.append(float(np.concatenate([part[:, where] for part in chain.info[seen:]]).mean()))
-        kernel = chain.options.kernel
         factor = 1.2 if rates[-1] > band[1] else 1.0 / 1.2 if rates[-1] < band[0] else 1.0
-        chain.options = chain.options._replace(kernel=kernel._replace(step=kernel.step * factor))
+        scale *= factor
+        chain.options = chain.options._replace(kernel=scaled(chain.options.kernel, factor))
     theta, info = chain.collected()
     evals = info[:, sampler.columns.index("evals")].cumsum()
     late = float(np.mean(rates[len(rates) // 2 :]))
-    return Path(theta, evals, np.array(clock[1:]), waited, chain.options.kernel.step, late)
+    rows = info[:, sampler.columns.index("rows")] if "rows" in sampler.columns else None
+    return Path(theta, evals, np.array(clock[1:]), waited, getattr(chain.options.kernel, "step", scale), late, rows)
 
 
 def tuned(model: Any, mode: Any, make: Callable[[float], Any], low: float, high: float, acceptance: float = 0.3) -> float:

@@ -14,7 +14,7 @@ from benchmarks.report import show
 from experiments.acceptance_tools import arguments, run, save
 from tallbayes.samplers import Confidence
 
-DRAWS = 1000
+DRAWS = 10_000
 
 
 def two_classes(n: int, seed: int = 0) -> tb.models.Model:

@@ -15,6 +15,7 @@ from scipy.special import digamma, polygamma
 
 import tallbayes as tb
 from benchmarks.report import show
+from experiments.acceptance_tools import save
 from tallbayes.results.cost import effective_sizes
 
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "s0-figure3.png"
@@ -100,8 +101,7 @@ def draw(found: list[dict[str, Any]]) -> None:
         axes[-1][column].set_xlabel("iteration; mu in posterior sds", fontsize=8)
         axes[-1][column + 1].set_xlabel("mu, log sigma in posterior sds", fontsize=8)
         axes[-1][column + 2].set_xlabel("lag; autocorrelation of log sigma", fontsize=8)
-    FIGURE.parent.mkdir(exist_ok=True)
-    figure.savefig(FIGURE, dpi=70)
+    save(figure, FIGURE.name)
 
 
 def main() -> None:

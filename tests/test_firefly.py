@@ -17,6 +17,7 @@ from tallbayes.proxies.lower_bounds import bound_value, gaps_at
 from tallbayes.samplers import Firefly, PseudoMarginalFirefly, from_dict
 from tallbayes.samplers.firefly import FireflyOptions
 from tallbayes.samplers.pseudo_marginal_firefly import lit_value, log_variance
+from tallbayes.schemes.bright_posterior import FAR, FEW, sum_of_odds
 from tallbayes.schemes.lights import (
     SWEEP,
     WITH,
@@ -240,6 +241,18 @@ def test_the_first_lights_have_their_law_given_theta():
         lights = first_lights(rng, case.target, case.theta[1], False)
         counts[sum(1 << (2 - row) for row in lights.order[: lights.tally[0]])] += 1
     assert agrees(counts / 3000, 3000, case.joint[1] / case.joint[1].sum())
+
+
+def test_the_sum_of_odds_is_that_of_its_terms():
+    rng = np.random.default_rng(8)
+    for size in (0, 1, FEW, FEW + 1, 5 * FEW - 1):
+        gap = np.exp(rng.uniform(np.log(1e-10), np.log(3 * FAR), size))
+        terms = [log_odds(g) for g in gap]
+        assert sum_of_odds(gap) == pytest.approx(math.fsum(terms), rel=1e-13, abs=1e-12 * (1 + size))
+    assert sum_of_odds(np.full(5 * FEW, 1e-10)) == pytest.approx(5 * FEW * log_odds(1e-10), rel=1e-14)  # nothing underflows
+    assert sum_of_odds(np.full(5 * FEW, 800.0)) == 5 * FEW * 800.0
+    assert sum_of_odds(np.array([1.0, 0.0, 2.0])) == -np.inf
+    assert not sum_of_odds(np.array([1.0, np.nan])) > -np.inf
 
 
 def test_the_structure_of_lights():

@@ -112,8 +112,22 @@ def test_isotropic_steps_have_one_scale_that_the_narrow_directions_set(make):
     factor, shaped = make(isotropic=True).kernel(covariance, 0.5).factor, make().kernel(covariance, 0.5).factor
     scale = (3.0 / (1.0 / np.linalg.eigvalsh(covariance)).sum()) ** 0.5
     unit = 0.5 * 2.38 / 3.0**0.5 if make is tb.moves.random_walk else 1.0
-    np.testing.assert_allclose(factor, unit * scale * np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(factor, np.full((1, 3), unit * scale), atol=1e-12)  # a diagonal
     np.testing.assert_allclose(shaped @ shaped.T, unit**2 * covariance, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [tb.moves.random_walk, tb.moves.mala])
+def test_a_diagonal_factor_moves_like_the_same_matrix(make, small):
+    density = tb.samplers.full_data.FullPosterior(FullData(make()).setup(small.model, small.mode, 0, False).target())
+    kernel = make(isotropic=True).kernel(small.mode.covariance, 0.7)
+    whole = kernel._replace(factor=np.diag(kernel.factor[0]))
+    begun, travelled = start(kernel, density, small.mode.reference), 0
+    for seed in range(10):
+        own, other = (move(np.random.default_rng(seed), k, density, begun, np.zeros(5)) for k in (kernel, whole))
+        np.testing.assert_array_equal(own.theta, other.theta)
+        assert own.log_density == other.log_density
+        travelled += (own.theta != begun.theta).any()
+    assert travelled > 0
 
 
 def test_isotropic_blocks_have_a_scale_each():

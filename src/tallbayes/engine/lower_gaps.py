@@ -14,7 +14,7 @@ import numpy as np
 from tallbayes.compile import SCALAR, SUMS, declared, generic
 from tallbayes.engine.family_functions import jet2
 from tallbayes.engine.multi_index import BlockIndex, MultiIndex, _add_gradient, _indices, _shifts, vector_hessian
-from tallbayes.engine.rows import AHEAD, TILE, SingleIndex, dot, prefetch_row
+from tallbayes.engine.rows import AHEAD, TILE, SingleIndex, prefetch_row, two_dots
 
 
 class Lower(NamedTuple):
@@ -109,8 +109,8 @@ def _add_gaps(
             if start + j + AHEAD < index.size:
                 prefetch_row(records, index[start + j + AHEAD])
             x = records[index[start + j]]
-            base[j] = dot(x, reference, d) + x[d + 1]
-            shift[j] = dot(x, change, d)
+            at, moved = two_dots(x, reference, change, d)
+            base[j], shift[j] = at + x[d + 1], moved
             y[j] = x[d]
             weight[j] = x[d + 2]
         part = out[start : start + size]
@@ -136,7 +136,8 @@ def _add_log_odds_gradient(
         if j + AHEAD < index.size:
             prefetch_row(records, index[j + AHEAD])
         x = records[index[j]]
-        base, shift, y, weight = dot(x, reference, d) + x[d + 1], dot(x, change, d), x[d], x[d + 2]
+        at, shift = two_dots(x, reference, change, d)
+        base, y, weight = at + x[d + 1], x[d], x[d + 2]
         if not weight > 0.0:
             out[j] = 0.0
             continue

@@ -92,6 +92,16 @@ def dot(x: np.ndarray, theta: np.ndarray, d: int) -> float:
 
 
 @inlinable(options=SUMS)
+def two_dots(x: np.ndarray, first: np.ndarray, second: np.ndarray, d: int) -> tuple[float, float]:
+    """Dot products of one row with two vectors, reading the row once."""
+    a, b = 0.0, 0.0
+    for k in range(d):
+        a += x[k] * first[k]
+        b += x[k] * second[k]
+    return a, b
+
+
+@inlinable(options=SUMS)
 def three_dots(x: np.ndarray, first: np.ndarray, second: np.ndarray, third: np.ndarray, d: int) -> tuple[float, float, float]:
     """Dot products of one row with three vectors, reading the row once."""
     a, b, c = 0.0, 0.0, 0.0

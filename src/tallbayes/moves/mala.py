@@ -11,18 +11,31 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tallbayes.compile import inlinable
 from tallbayes.errors import OptionError
 from tallbayes.moves.hmc import start_with_gradient
 from tallbayes.moves.linear import lower_times, normal_vector, upper_times
 from tallbayes.moves.move import MOVED, Move, Point, log_density_gradient, move, start
-from tallbayes.moves.random_walk import check_isotropic, isotropic_factor
+from tallbayes.moves.random_walk import check_isotropic, isotropic_diagonal
 
 
 class Langevin(NamedTuple):
-    """Kernel: factor of the preconditioner and step size."""
+    """Kernel: factor of the preconditioner, a single row if it is diagonal, and step size."""
 
     factor: np.ndarray
     step: float
+
+
+@inlinable
+def _times(factor: np.ndarray, vector: np.ndarray, out: np.ndarray, transposed: bool) -> None:
+    """out = factor vector, or factor' vector."""
+    if factor.shape[0] < vector.size:
+        for j in range(vector.size):
+            out[j] = factor[0, j] * vector[j]
+    elif transposed:
+        upper_times(factor, vector, out)
+    else:
+        lower_times(factor, vector, out)
 
 
 @start.register(Langevin)
@@ -34,14 +47,14 @@ def _start(kernel: Langevin, density: Any, theta: np.ndarray) -> Point:
 def _move(rng: np.random.Generator, kernel: Langevin, density: Any, point: Point, info: np.ndarray) -> Point:
     d, half = point.theta.size, 0.5 * kernel.step * kernel.step
     drift, change, shift = np.empty(d), np.empty(d), np.empty(d)
-    upper_times(kernel.factor, point.gradient, drift)
+    _times(kernel.factor, point.gradient, drift, True)
     noise = normal_vector(rng, d)
     for j in range(d):
         change[j] = half * drift[j] + kernel.step * noise[j]
-    lower_times(kernel.factor, change, shift)
+    _times(kernel.factor, change, shift, False)
     theta, gradient = point.theta + shift, np.empty(d)
     value = log_density_gradient(density, theta, gradient)
-    upper_times(kernel.factor, gradient, drift)
+    _times(kernel.factor, gradient, drift, True)
     forward, backward = 0.0, 0.0
     for j in range(d):
         back = -change[j] - half * drift[j]
@@ -67,7 +80,7 @@ class LangevinMove(Move):
 
     def kernel(self, covariance: np.ndarray, step: float) -> Any:
         """The kernel for a covariance estimate."""
-        factor = isotropic_factor(np.linalg.inv(covariance)) if self.isotropic else np.linalg.cholesky(covariance)
+        factor = isotropic_diagonal(covariance) if self.isotropic else np.linalg.cholesky(covariance)
         return Langevin(np.ascontiguousarray(factor), step)
 
     def first_step(self, dim: int) -> float:

@@ -19,7 +19,7 @@ from tallbayes.moves.move import MOVED, Move, Point, log_density, move, start
 
 
 class RandomWalk(NamedTuple):
-    """Kernel: block-diagonal factor, each block scaled by its own 2.38 / sqrt(size)."""
+    """Kernel: block-diagonal factor, each block scaled by its own 2.38 / sqrt(size); a single row is a diagonal."""
 
     factor: np.ndarray
     block: np.ndarray  # number of the block of each coordinate
@@ -36,8 +36,13 @@ def _propose(rng: np.random.Generator, kernel: RandomWalk, theta: np.ndarray, wh
     proposal = theta.copy()
     for j in range(d):
         if kernel.block[j] == which:
+            total = theta[j]  # a local sum: one in the array would be stored and loaded again at every k
+            if kernel.factor.shape[0] < d:
+                proposal[j] = total + kernel.factor[0, j] * noise[j]
+                continue
             for k in range(j + 1):
-                proposal[j] += kernel.factor[j, k] * noise[k]
+                total += kernel.factor[j, k] * noise[k]
+            proposal[j] = total
     return proposal
 
 
@@ -77,7 +82,7 @@ class RandomWalkMove(Move):
         d = covariance.shape[0]
         blocks = self._blocks(d)
         if len(blocks) == 1:
-            root = isotropic_factor(np.linalg.inv(covariance)) if self.isotropic else np.linalg.cholesky(covariance)
+            root = isotropic_diagonal(covariance) if self.isotropic else np.linalg.cholesky(covariance)
             return RandomWalk(root * (step * 2.38 / math.sqrt(d)), np.zeros(d, np.int64), 1)
         precision = np.linalg.inv(covariance)
         factor, label = np.zeros((d, d)), np.zeros(d, np.int64)
@@ -117,6 +122,11 @@ def isotropic_factor(precision: np.ndarray) -> np.ndarray:
            [0. , 0.5]])
     """
     return np.sqrt(precision.shape[0] / np.trace(precision)) * np.eye(precision.shape[0])
+
+
+def isotropic_diagonal(covariance: np.ndarray) -> np.ndarray:
+    """The same from a covariance, as a single row: the diagonal, which takes O(d) to multiply by."""
+    return np.ascontiguousarray(np.diag(isotropic_factor(np.linalg.inv(covariance)))[None, :])
 
 
 def random_walk(

@@ -47,13 +47,15 @@ class Changes(NamedTuple):
 class Implicit(NamedTuple):
     """Metropolis-Hastings on each z: dark to bright proposed at a rate of the row, bright to dark always.
 
-    `rate` has one number for all rows, or one for each with `member` the rows sorted into classes whose largest rate is `top`.
+    `rate` has one number for all rows, or one for each with `member` the rows sorted into classes whose largest rate is `top`;
+    `decay` is log(1 - top).
     """
 
     rate: np.ndarray
     member: np.ndarray
     start: np.ndarray
     top: np.ndarray
+    decay: np.ndarray
 
 
 class Explicit(NamedTuple):
@@ -177,11 +179,14 @@ def first_lights(rng: np.random.Generator, target: Target[HasLowerBound], theta:
 
 
 @inlinable
-def skip(rng: np.random.Generator, rate: float) -> int:
-    """A geometric number of at least 1: how far to the next success of trials at this rate. Large where it would overflow."""
-    if rate >= 1.0:
+def skip(rng: np.random.Generator, decay: float) -> int:
+    """A geometric number of at least 1: how far to the next success of trials that fail with probability e^decay.
+
+    Large where it would overflow.
+    """
+    if decay == -np.inf:
         return 1
-    return 1 + int(min(math.log(1.0 - rng.random()) / math.log1p(-rate), 4e18))
+    return 1 + int(min(math.log(1.0 - rng.random()) / decay, 4e18))
 
 
 @inlinable
@@ -192,7 +197,7 @@ def marked_rows(rng: np.random.Generator, rates: Implicit) -> np.ndarray:
     for k in range(rates.top.size):
         first = rates.start[k]
         size = rates.start[k + 1] - first
-        at = skip(rng, rates.top[k]) - 1
+        at = skip(rng, rates.decay[k]) - 1
         while at < size:
             row = rates.member[first + at] if several else first + at
             if not several or rng.random() * rates.top[k] < rates.rate[row]:
@@ -202,7 +207,7 @@ def marked_rows(rng: np.random.Generator, rates: Implicit) -> np.ndarray:
                     rows = larger
                 rows[total] = row
                 total += 1
-            at += skip(rng, rates.top[k])
+            at += skip(rng, rates.decay[k])
     return rows[:total]
 
 
@@ -228,7 +233,10 @@ def resample(rng: np.random.Generator, target: Any, scheme: Any, theta: np.ndarr
 def _implicit(
     rng: np.random.Generator, target: Target, scheme: Implicit, theta: np.ndarray, lights: Lights
 ) -> tuple[Lights, Changes]:
-    """Dark rows are proposed before any bright one is darkened: a row just darkened must not be tried again."""
+    """Dark rows are proposed before any bright one is darkened: a row just darkened must not be tried again.
+
+    e^gap - 1 >= gap, so most bright rows stay bright, and most proposed ones become so, before an exponential is taken.
+    """
     bright = lights.tally[0]
     marked = marked_rows(rng, scheme)
     dark, tried = np.empty(marked.size, np.int32), 0
@@ -243,13 +251,15 @@ def _implicit(
     for k in range(tried):
         _look(lights, dark[k])
         rate = scheme.rate[dark[k]] if several else scheme.rate[0]
-        if rng.random() * rate < math.expm1(gap[k]):
+        level = rng.random() * rate
+        if level < gap[k] or level < math.expm1(gap[k]):
             row[changes], sign[changes], change[changes] = dark[k], 1.0, gap[k]
             changes += 1
     brightened = changes
     for at in range(bright - 1, -1, -1):
         rate = scheme.rate[lights.order[at]] if several else scheme.rate[0]
-        if rng.random() * math.expm1(lights.gap[at]) < rate:
+        u = rng.random()
+        if u * lights.gap[at] < rate and u * math.expm1(lights.gap[at]) < rate:
             row[changes], sign[changes], change[changes] = lights.order[at], -1.0, lights.gap[at]
             changes += 1
             darken(lights, at)
@@ -317,9 +327,15 @@ def classes_of(rate: np.ndarray, most: int = 8) -> Implicit:
     used = np.flatnonzero(counts)
     start = np.concatenate([[0], np.cumsum(counts[used])]).astype(np.int64)
     top = np.array([rate[member[a:b]].max() for a, b in itertools.pairwise(start)])
-    return Implicit(rate, member, start, top)
+    return Implicit(rate, member, start, top, _decay(top))
 
 
 def single_rate(rate: float, n: int) -> Implicit:
     """The paper's one rate for all rows."""
-    return Implicit(np.array([rate]), np.zeros(0, np.int32), np.array([0, n]), np.array([rate]))
+    top = np.array([rate])
+    return Implicit(top.copy(), np.zeros(0, np.int32), np.array([0, n]), top, _decay(top))
+
+
+def _decay(top: np.ndarray) -> np.ndarray:
+    """log(1 - top) of every class."""
+    return np.array([math.log1p(-t) if t < 1.0 else -np.inf for t in top])
