@@ -258,6 +258,21 @@ FAMILIES: dict[str, Callable[[int], tuple[tb.models.Model, str, Any]]] = {
 }
 
 
+def beside(
+    label: str, tool: str, mode: Any, found: tuple[np.ndarray, np.ndarray], seconds: tuple[float, float]
+) -> dict[str, Any]:
+    """A mode beside the estimates and standard errors of another tool."""
+    estimate, error = found
+    return {
+        "family": label,
+        "reference": tool,
+        "largest difference of estimates, in standard errors": float(np.abs((mode.reference - estimate) / error).max()),
+        "largest relative difference of standard errors": float(np.abs(mode.laplace().sd / error - 1.0).max()),
+        "seconds": seconds[0],
+        "seconds of the reference": seconds[1],
+    }
+
+
 def modes(n: int) -> list[dict[str, Any]]:
     rows = []
     for label, make in FAMILIES.items():
@@ -269,16 +284,7 @@ def modes(n: int) -> list[dict[str, Any]]:
         start = time.perf_counter()
         estimate, error = reference()
         theirs = time.perf_counter() - start
-        rows.append(
-            {
-                "family": label,
-                "reference": tool,
-                "largest difference of estimates, in standard errors": float(np.abs((mode.reference - estimate) / error).max()),
-                "largest relative difference of standard errors": float(np.abs(mode.laplace().sd / error - 1.0).max()),
-                "seconds": ours,
-                "seconds of the reference": theirs,
-            }
-        )
+        rows.append(beside(label, tool, mode, (estimate, error), (ours, theirs)))
         print(rows[-1], flush=True)
     return rows
 

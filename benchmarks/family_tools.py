@@ -107,16 +107,9 @@ def modes(n: int, part: str | None) -> list[dict[str, Any]]:
         mode = tb.find_mode(model, progress=False)
         ours = time.perf_counter() - begun
         family = model.family.name
-        rows.append(
-            {
-                "family": family + ", censored" * (tool == "lifelines") + f", {name}" * (family == "ordinal"),
-                "reference": tool if tool == "lifelines" else f"MASS {functions[name]}",
-                "largest difference of estimates, in standard errors": float(np.abs((mode.reference - estimate) / error).max()),
-                "largest relative difference of standard errors": float(np.abs(mode.laplace().sd / error - 1.0).max()),
-                "seconds": ours,
-                "seconds of the reference": theirs,
-            }
-        )
+        label = family + ", censored" * (tool == "lifelines") + f", {name}" * (family == "ordinal")
+        reference = tool if tool == "lifelines" else f"MASS {functions[name]}"
+        rows.append(families.beside(label, reference, mode, (estimate, error), (ours, theirs)))
         print(rows[-1], flush=True)
     return rows
 

@@ -1,52 +1,23 @@
 """Surrogate transitions as a move of exact minibatch: enumerated with their mutants, gradients, invariance from exact draws."""
 
-import math
-from itertools import takewhile
-
 import numpy as np
 import pytest
-from test_third_order import enumerated
+from test_third_order import accepted_by_rows, enumerated, posterior_on
 
 import tallbayes as tb
-from tallbayes.bounds.tables import rate_count, row_rate, total_rate
-from tallbayes.engine import passes
-from tallbayes.engine.cubic_sums import third_order_residuals
 from tallbayes.moves import from_dict, hmc, independence, nuts, pcn, surrogate
 from tallbayes.moves.move import log_density, log_density_gradient
-from tallbayes.proxies.third_order import pair_near
 from tallbayes.samplers import ExactMinibatch
-from tallbayes.schemes.poisson_minibatch import MHSS, thin
 from tallbayes.schemes.surrogate_density import Surrogate
-from tallbayes.testing import THRESHOLD, exact_posterior, invariance_error, invariance_scores, poisson_outcomes
+from tallbayes.testing import THRESHOLD, exact_posterior, invariance_error, invariance_scores
 
 pytestmark = pytest.mark.filterwarnings("ignore:column 'x1' separates the response")
 
 
 def decisions(mode, certified, white):
-    """Probabilities that the minibatch accepts a pair of states, all rows drawn summed out, and the posterior on the states."""
-    model, count = mode.model, len(white)
-    theta = [mode.reference + mode.factor @ w for w in white]
-    law = np.array([model.log_posterior(t) for t in theta])
-    accept = np.ones((count, count))
-    for i in range(count):
-        for j in range(count):
-            if i == j:
-                continue
-            rates = np.zeros(rate_count(certified.bound))
-            total = total_rate(certified.bound, white[i], white[j], rates)
-            residuals = third_order_residuals if pair_near(certified.proxy, white[i], white[j]) else passes.residuals_at
-            gap = residuals(model.rows, np.arange(3), theta[i], theta[j], mode.reference)
-            outcomes = [(1.0, 0.0)]
-            for row in range(3):
-                limit = row_rate(certified.bound, rates, row)
-                keep, contribution = thin(MHSS(), -gap[row] / limit, total)
-                rate = limit * keep
-                counts = takewhile(lambda outcome, rate=rate: outcome[1] <= rate or outcome[0] > 1e-16, poisson_outcomes(rate))
-                outcomes = [
-                    (p * q, r + (c * contribution if c else 0.0)) for q, c in counts if q > 1e-16 for p, r in list(outcomes)
-                ]
-            accept[i, j] = sum(p * math.exp(min(0.0, r)) for p, r in outcomes)
-    return accept, np.exp(law - law.max()) / np.exp(law - law.max()).sum()
+    """Probabilities that rows accept a pair of states, and the posterior on the states."""
+    accept = [[1.0 if i == j else accepted_by_rows(mode, certified, white[i], white[j]) for j in range(4)] for i in range(4)]
+    return np.array(accept), posterior_on(mode, white)
 
 
 def on_surrogate(surrogate, weights):
