@@ -72,9 +72,9 @@ def main() -> None:
         line = fit.comparisons({variable: pair}, scale="ratio", prob=0.9, rows=20_000).iloc[0]
         label = f"rate ratio, {variable} {line['contrast']}"
         rows.append({"quantity": label, "mean": line["mean"], "5 %": line["lower"], "95 %": line["upper"]})
-    full = 100 * float(fit.stats["full_read"].mean())
+    full, read = 100 * float(fit.stats["full_read"].mean()), float(fit.evals.mean()) / 2
     note = (
-        f"n = {table.num_rows:,}, {len(fit.names)} parameters. {float(fit.evals.mean()) / 2:,.3g} rows per iteration, all rows in {full:.2g} % of "
+        f"n = {table.num_rows:,}, {len(fit.names)} parameters. {read:,.3g} rows per iteration, all rows in {full:.2g} % of "
         f"iterations; acceptance {float(fit.stats['accepted'].mean()):.2f}, smallest ESS {float(fit.ess.min()):,.0f} of "
         f"{2 * options.draws:,} draws, largest R-hat {float(fit.r_hat.max()):.3f}, {seconds:.0f} s from the call, compilation included."
     )
