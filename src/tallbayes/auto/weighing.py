@@ -48,6 +48,7 @@ _QUICK = 3e8  # nanoseconds for as many draws, below which Firefly is not tried:
 _CHEAP = 1000.0  # evaluations per effective draw of an exact method that HMC-ECS cannot beat: it needs 100 rows per gradient
 _CUBE = 0.03  # nanoseconds over d^3 of a third-order sum, and of what a row adds to its tensor (measured, both)
 _FOURTH = 300.0  # nanoseconds per row of the fourth-order bound
+_PAIR = 1000.0  # nanoseconds of the fourth-order bound per iteration
 _MOST_CUBED = 120  # columns with which the tensor fits into the cache of a core
 _SHARE = 0.8  # of independent proposals
 _CHI = 2.0  # of the rate in heavy tails: the variance of the noise of a log ratio is at most about 1 / chi
@@ -133,7 +134,7 @@ class Weighing:
         for known in self.candidates:
             if isinstance(known.sampler, ExactMinibatch):
                 row_time = known.evals_per_ess * known.nanoseconds_per_eval
-                saved = row_time - known.iterations_per_ess * _CUBE * d**3
+                saved = row_time - known.iterations_per_ess * (_CUBE * d**3 + _PAIR)
                 return _DRAWS * saved > model.data.n * (_CUBE * d**3 + _FOURTH)
         return False
 
@@ -159,7 +160,7 @@ class Weighing:
         facts = f"{rate:,.3g} rows per iteration predicted ({100 * rate / n:.2g} % of n){reason}"
         iterations = 2.0 / _SHARE - 1.0
         row = 4.0 + 0.5 * d if rate >= 0.5 * n else 30.0 + d
-        arithmetic = 1000.0 + 4.0 * d**2 + _CUBE * d**3 * third
+        arithmetic = 1000.0 + 4.0 * d**2 + (_CUBE * d**3 + _PAIR) * third
         return Prediction(sampler, 2.0 * rate * iterations, iterations, row, arithmetic, facts, setup)
 
     def _pilot(self, candidate: Prediction) -> Prediction:
