@@ -8,6 +8,7 @@ import pytest
 from support import logistic_arrays
 
 import tallbayes as tb
+from tallbayes.auto.weighing import Weighing
 from tallbayes.bounds.pair_functions import psi4, quartic
 from tallbayes.bounds.tables import rate_count, row_rate, row_rates, total_rate
 from tallbayes.engine import passes
@@ -183,6 +184,18 @@ def test_order_three_samples_the_same_posterior_at_fewer_rows():
     found = third.audit(model, pairs=3)
     assert found.passed and found.facts["largest residual / bound over all rows of them"] <= 1.0
     assert "third-order" in third.why
+
+
+def test_auto_leaves_third_order_out_where_the_posterior_is_skewed():
+    """Two decisions in a row accept much less than one where third-order terms are large."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(2_000), rng.standard_normal((2_000, 9))])
+    for share, considered in ((0.5, True), (0.01, False)):
+        model = tb.models.logistic(tb.Dataset.from_arrays(X, (rng.random(2_000) < share).astype(float)), tb.priors.normal(5.0))
+        mode = tb.find_mode(model, progress=False)
+        sampler = ExactMinibatch(order=3)
+        found = Weighing(model, mode, None, 0, False)._exact_minibatch(sampler, sampler.setup(model, mode, 0, False))
+        assert (found is not None) == considered
 
 
 def test_what_has_no_third_order_is_refused():

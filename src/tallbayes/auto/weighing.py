@@ -30,6 +30,7 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import hmc, independence, nuts
 from tallbayes.progress import Waiting
+from tallbayes.proxies.third_order import pair_value
 from tallbayes.results.cost import effective_sizes
 from tallbayes.run.chain import Chain
 from tallbayes.samplers import HMCECS, ExactMinibatch, Firefly, FullData
@@ -50,6 +51,7 @@ _CUBE = 0.03  # nanoseconds over d^3 of a third-order sum, and of what a row add
 _FOURTH = 300.0  # nanoseconds per row of the fourth-order bound
 _PAIR = 1000.0  # nanoseconds of the fourth-order bound per iteration
 _MOST_CUBED = 120  # columns with which the tensor fits into the cache of a core
+_LEAST_ACCEPTED = 0.5  # by third-order terms: in more skewed posteriors two decisions accept much less than one
 _SHARE = 0.8  # of independent proposals
 _CHI = 2.0  # of the rate in heavy tails: the variance of the noise of a log ratio is at most about 1 / chi
 
@@ -61,6 +63,12 @@ class Choice(NamedTuple):
     setup: Setup | None
     why: str
     predictions: list[Prediction]
+
+
+def _first_stage(setup: Setup, pairs: np.ndarray) -> float:
+    """Share of draws from the Laplace fit that third-order terms accept: 2 Phi(-s / sqrt(2)) if s is their standard deviation."""
+    changes = [pair_value(setup.proxy.proxy, a, b) for a, b in pairs]
+    return math.erfc(float(np.std(changes)) / math.sqrt(8.0))
 
 
 class Weighing:
@@ -138,7 +146,7 @@ class Weighing:
                 return _DRAWS * saved > model.data.n * (_CUBE * d**3 + _FOURTH)
         return False
 
-    def _exact_minibatch(self, sampler: ExactMinibatch, setup: Setup) -> Prediction:
+    def _exact_minibatch(self, sampler: ExactMinibatch, setup: Setup) -> Prediction | None:
         """At best every independent proposal is accepted. In heavy tails these come from Student's t, decided in one stage with more
         rows than needed, so that the noise of the decision does not hold the chain in the tails."""
         n, d, rng = self.model.data.n, self.model.dim, generator(self.seed, Stream.AUTO)
@@ -155,6 +163,8 @@ class Weighing:
                 f", with Student-t proposals and a single decision stage, because {self.heavy.distance:g} standard deviations "
                 f"from the mode the posterior density is {math.exp(min(self.heavy.log_ratio, 100.0)):.2g} times the Laplace fit"
             )
+        if third and _first_stage(setup, pairs) < _LEAST_ACCEPTED:
+            return None
         law = sampler.policy(d).fixed.rate
         rate = float(np.mean([min(dominating(law, total_rate(bound, a, b, rates)), n) for a, b in pairs]))
         facts = f"{rate:,.3g} rows per iteration predicted ({100 * rate / n:.2g} % of n){reason}"
