@@ -1,6 +1,6 @@
-"""Families with unknown parameters against the tools people use for them, and sparse regression under the horseshoe.
+"""Families with unknown parameters against the tools people use for them, and what exact minibatch reads.
 
-    python -m benchmarks.families [--write] [--only modes|samples|horseshoe] [--rows 100000]
+    python -m benchmarks.families [--write] [--only modes|samples] [--rows 100000]
 
 The mode under flat priors is the maximum likelihood fit; Laplace standard deviations are its standard errors. References are statsmodels
 where it has the model, else SciPy's densities maximised by BFGS with standard errors from differences.
@@ -146,7 +146,8 @@ def ordinal(n: int, link: str = "logit") -> tuple[tb.models.Model, str, Any]:
     return model, "statsmodels", reference
 
 
-def survival(name: str, n: int) -> tuple[tb.models.Model, str, Any]:
+def survival_rows(name: str, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Columns, times that were seen, and whether each is that of an event."""
     rng, X, eta = design(n)
     noises = {
         "weibull": lambda: np.log(rng.standard_exponential(n)),
@@ -154,7 +155,11 @@ def survival(name: str, n: int) -> tuple[tb.models.Model, str, Any]:
         "lognormal": lambda: rng.standard_normal(n),
     }
     times, limit = np.exp(eta + 0.6 * noises[name]()), rng.exponential(5.0, n)
-    event, seen = times <= limit, np.minimum(times, limit)
+    return X, np.minimum(times, limit), times <= limit
+
+
+def survival(name: str, n: int) -> tuple[tb.models.Model, str, Any]:
+    X, seen, event = survival_rows(name, n)
     model = getattr(tb.models, name)(tb.Dataset.from_arrays(X, tb.data.censored(seen, event)), tb.priors.flat())
     laws = {
         "weibull": lambda v: stats.weibull_min(np.exp(-v[4]), scale=np.exp(X @ v[:4])),
@@ -253,6 +258,21 @@ FAMILIES: dict[str, Callable[[int], tuple[tb.models.Model, str, Any]]] = {
 }
 
 
+def beside(
+    label: str, tool: str, mode: Any, found: tuple[np.ndarray, np.ndarray], seconds: tuple[float, float]
+) -> dict[str, Any]:
+    """A mode beside the estimates and standard errors of another tool."""
+    estimate, error = found
+    return {
+        "family": label,
+        "reference": tool,
+        "largest difference of estimates, in standard errors": float(np.abs((mode.reference - estimate) / error).max()),
+        "largest relative difference of standard errors": float(np.abs(mode.laplace().sd / error - 1.0).max()),
+        "seconds": seconds[0],
+        "seconds of the reference": seconds[1],
+    }
+
+
 def modes(n: int) -> list[dict[str, Any]]:
     rows = []
     for label, make in FAMILIES.items():
@@ -264,16 +284,7 @@ def modes(n: int) -> list[dict[str, Any]]:
         start = time.perf_counter()
         estimate, error = reference()
         theirs = time.perf_counter() - start
-        rows.append(
-            {
-                "family": label,
-                "reference": tool,
-                "largest difference of estimates, in standard errors": float(np.abs((mode.reference - estimate) / error).max()),
-                "largest relative difference of standard errors": float(np.abs(mode.laplace().sd / error - 1.0).max()),
-                "seconds": ours,
-                "seconds of the reference": theirs,
-            }
-        )
+        rows.append(beside(label, tool, mode, (estimate, error), (ours, theirs)))
         print(rows[-1], flush=True)
     return rows
 
@@ -304,86 +315,11 @@ def samples(n: int) -> list[dict[str, Any]]:
     return rows
 
 
-def sparse(n: int, d: int = 100, relevant: int = 5) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(3)
-    X = rng.standard_normal((n, d))
-    beta = np.append(np.array([1.0, -0.8, 0.6, -0.4, 0.2])[:relevant], np.zeros(d - relevant))
-    return X, (rng.random(n) < 1.0 / (1.0 + np.exp(-X @ beta))).astype(float)
-
-
-def horseshoe(n: int, d: int, scale: float = 0.01, nuts: int = 100) -> list[dict[str, Any]]:
-    """Ours and NumPyro's NUTS, non-centred, on one data set."""
-    X, y = sparse(n, d)
-    model = tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.horseshoe(scale))
-    tb.sample(model, draws=10, warmup=10, chains=1, seed=0, progress=False)  # compiled
-    start = time.perf_counter()
-    fit = tb.sample(model, draws=4000, warmup=500, chains=2, seed=1, progress=False)
-    seconds = time.perf_counter() - start
-    rows = [
-        {
-            "sampler": "surrogate-transition, with its mode and set-up",
-            "evaluations per iteration": float(fit.evals.mean()),
-            "acceptance": float(fit.stats["acceptance_rate"].mean()),
-            "smallest ESS": float(fit.ess.min()),
-            "smallest ESS per second": float(fit.ess.min()) / seconds,
-            "seconds": seconds,
-        }
-    ]
-    print(rows[-1], flush=True)
-    theirs, sizes, passes, seconds = numpyro_horseshoe(X, y, scale, nuts)
-    rows.append(
-        {
-            "sampler": "NumPyro NUTS, non-centred",
-            "evaluations per iteration": passes * n,
-            "acceptance": float("nan"),
-            "smallest ESS": float(sizes.min()),
-            "smallest ESS per second": float(sizes.min()) / seconds,
-            "seconds": seconds,
-        }
-    )
-    ours = fit.theta.reshape(-1, d + 1)[:, :d]
-    spread = np.maximum(ours.std(0), 1e-12)
-    error = np.sqrt(1.0 / fit.ess[:d] + 1.0 / sizes)
-    z = (ours.mean(0) - theirs.mean(0)) / spread / error
-    print(rows[-1], f"largest |z| of {d} means: {np.abs(z).max():.2f}", flush=True)
-    rows[0]["largest |z| of means against the other"] = float(np.abs(z).max())
-    return rows
-
-
-def numpyro_horseshoe(X: np.ndarray, y: np.ndarray, scale: float, draws: int) -> tuple[np.ndarray, np.ndarray, float, float]:
-    import jax
-    import jax.numpy as jnp
-    import numpyro
-    import numpyro.distributions as dist
-    from numpyro.infer import MCMC, NUTS
-
-    unit = jnp.asarray(1.0 / X.std(0))
-
-    def program(X: Any, y: Any) -> None:
-        tau = numpyro.sample("tau", dist.HalfCauchy(scale))
-        local = numpyro.sample("local", dist.HalfCauchy(jnp.ones(X.shape[1])))
-        noise = numpyro.sample("noise", dist.Normal(jnp.zeros(X.shape[1]), 1.0))
-        beta = numpyro.deterministic("beta", tau * local * noise * unit)
-        numpyro.sample("y", dist.Bernoulli(logits=X @ beta), obs=y)
-
-    chain = MCMC(NUTS(program, target_accept_prob=0.9), num_warmup=draws, num_samples=draws, num_chains=1, progress_bar=False)
-    start = time.perf_counter()
-    chain.run(jax.random.key(0), jnp.asarray(X), jnp.asarray(y), extra_fields=("num_steps",))
-    beta = np.asarray(chain.get_samples()["beta"], float)
-    seconds = time.perf_counter() - start
-    from tallbayes.results.cost import effective_sizes
-
-    steps = float(np.mean(np.asarray(chain.get_extra_fields()["num_steps"])))
-    return beta, np.asarray(effective_sizes(beta[None])), steps, seconds
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="put the tables into docs/results")
-    parser.add_argument("--only", choices=("modes", "samples", "horseshoe"))
+    parser.add_argument("--only", choices=("modes", "samples"))
     parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--columns", type=int, default=100, help="of the sparse regression")
-    parser.add_argument("--nuts", type=int, default=100, help="draws and warm-up of NUTS")
     options = parser.parse_args()
     n = options.rows
     if options.only in (None, "modes"):
@@ -394,9 +330,6 @@ def main() -> None:
     if options.only in (None, "samples"):
         note = f"n = {n:,}; exact minibatch, two chains of 5,000 draws. Families without a certificate are left out."
         show("Exact minibatch with unknown parameters", samples(n), note, "family-samples" if options.write else None)
-    if options.only in (None, "horseshoe"):
-        note = f"Logistic regression, n = {n:,}, d = {options.columns}, five of the coefficients not zero; one run each on this machine."
-        show("Horseshoe", horseshoe(n, options.columns, nuts=options.nuts), note, "horseshoe" if options.write else None)
 
 
 if __name__ == "__main__":

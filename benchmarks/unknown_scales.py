@@ -3,9 +3,9 @@
 python -m benchmarks.unknown_scales [--part horseshoe|smooth] [--rows 100000] [--columns 100] [--smooth-rows 1000000] [--write]
 
 A horseshoe over 100 columns, 95 of them without effect, and a smooth s(x, k=20). NumPyro's models are not centred, as its users would
-write them, with an acceptance of 0.95 for the horseshoe; one chain, stopped after --peer-seconds. Seconds from the call include setup,
-compilation and warm-up of both; our two chains run one after the other. Agreement: differences of posterior means in posterior
-standard deviations.
+write them, with an acceptance of 0.95 for the horseshoe; one chain, stopped after --peer-seconds, warm-up included. Seconds from the call
+include setup, compilation and warm-up of both; our two chains run one after the other. Agreement: differences of posterior means in
+posterior standard deviations, also on --small-rows rows, which NumPyro finishes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from benchmarks.report import show
 from tallbayes.results.cost import effective_sizes
 
 SCALE = 0.01
-BLOCK = 20  # draws of NumPyro between two looks at the clock
 
 
 def horseshoe_rows(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
@@ -53,6 +52,11 @@ def smooth_model(table: Any) -> tb.models.Model:
     return tb.models.logistic(data, {"s(x)": ridge, "default": tb.priors.normal(5.0)})
 
 
+def smooth_design(table: Any) -> tuple[np.ndarray, np.ndarray]:
+    data = smooth_model(table).data
+    return data.records[:, : data.d], data.records[:, data.d]
+
+
 def ours(make: Callable[[], tb.models.Model], draws: int) -> tuple[np.ndarray, dict[str, Any], tb.models.Model]:
     begun = time.perf_counter()
     model = make()
@@ -62,8 +66,8 @@ def ours(make: Callable[[], tb.models.Model], draws: int) -> tuple[np.ndarray, d
         fit.theta,
         {
             "tool": "tallbayes surrogate-transition",
-            "draws": fit.theta.shape[0] * draws,
             "rows per draw": float(fit.evals.mean()) / 2.0,
+            "draws": fit.theta.shape[0] * draws,
             "min ESS": least,
             "R-hat": float(fit.r_hat.max()),
             "ESS/s after warm-up": least / fit.seconds["draws"],
@@ -114,73 +118,93 @@ def smooth_peer(x: np.ndarray, y: np.ndarray) -> Callable[[], None]:
 
 def numpyro_nuts(
     model: Callable[[], None], n: int, warmup: int, seconds: float, acceptance: float
-) -> tuple[np.ndarray, dict[str, Any]]:
+) -> tuple[np.ndarray | None, dict[str, Any]]:
+    """Draws of one chain until the time is over, and what they cost; no draws where warm-up took all of it."""
     import jax
-    from numpyro.infer import MCMC, NUTS
+    from numpyro.infer import NUTS
 
     begun = time.perf_counter()
     kernel = NUTS(model, target_accept_prob=acceptance)
-    chain = MCMC(kernel, num_warmup=warmup, num_samples=BLOCK, num_chains=1, progress_bar=False)
-    chain.warmup(jax.random.PRNGKey(0))
-    middle, parts, steps = time.perf_counter(), [], []
-    while not parts or time.perf_counter() - begun < seconds:
-        chain.run(chain.post_warmup_state.rng_key, extra_fields=("num_steps",))
-        chain.post_warmup_state = chain.last_state
-        parts.append(np.asarray(chain.get_samples()["theta"]))
-        steps.append(np.asarray(chain.get_extra_fields()["num_steps"]))
-    end, theta = time.perf_counter(), np.concatenate(parts)[None]
+    state = kernel.init(jax.random.PRNGKey(0), warmup, None, (), {})
+    step, constrained = jax.jit(lambda s: kernel.sample(s, (), {})), jax.jit(kernel.postprocess_fn((), {}))
+    middle, done, parts, steps = begun, 0, [], []
+    while time.perf_counter() - begun < seconds:
+        state = jax.block_until_ready(step(state))
+        done += 1
+        steps.append(int(state.num_steps))
+        if done == warmup:
+            middle, steps = time.perf_counter(), []
+        elif done > warmup:
+            parts.append(np.asarray(constrained(state.z)["theta"]))
+    end = time.perf_counter()
+    cost = {"tool": "NumPyro NUTS", "n": n, "rows per draw": float(np.mean(steps)) * n, "seconds from call": end - begun}
+    if len(parts) < 10:
+        return None, {**cost, "draws": f"none: {min(done, warmup)} of {warmup} iterations of warm-up in {seconds:.0f} s"}
+    theta = np.array(parts)[None]
     least = float(effective_sizes(theta).min())
     return theta, {
-        "tool": "NumPyro NUTS",
+        **cost,
         "draws": theta.shape[1],
-        "rows per draw": float(np.concatenate(steps).mean()) * n,
         "min ESS": least,
         "ESS/s after warm-up": least / (end - middle),
-        "seconds from call": end - begun,
         "seconds to 1,000 effective draws": middle - begun + 1000.0 * (end - middle) / least,
     }
 
 
-def compared(title: str, mark: str | None, subject: str, mine: Any, theirs: Any) -> None:
-    theta, first = mine
-    other, second = theirs
+def agreement(theta: np.ndarray, other: np.ndarray | None, n: int) -> str:
+    if other is None:
+        return f"n = {n:,}: NumPyro has no draws to compare with."
     difference = np.abs(theta.mean((0, 1)) - other.mean((0, 1))) / theta.std((0, 1))
     error = np.sqrt(1.0 / effective_sizes(theta) + 1.0 / effective_sizes(other))
-    note = (
-        f"{subject} Posterior means differ by at most {difference.max():.2g} posterior standard deviations, "
-        f"{(difference / error).max():.2g} standard errors. NumPyro in float32, stopped after {second['draws']} draws; its effective "
-        "size is that of so few."
+    return (
+        f"n = {n:,}: posterior means differ by at most {difference.max():.2g} posterior standard deviations, "
+        f"{(difference / error).max():.2g} standard errors, over {difference.size} parameters."
     )
-    show(title, [first, second], note, mark)
+
+
+def compared(title: str, mark: str | None, subject: str, problems: list[tuple[int, Any, Any]], options: Any) -> None:
+    """A table of both tools on problems of several sizes: rows, our draws and model, and NumPyro's model."""
+    rows, notes = [], []
+    for n, mine, peer in problems:
+        theta, first, acceptance, second = *mine(), *peer
+        print(first, flush=True)
+        other, cost = numpyro_nuts(second(), n, options.peer_warmup, options.peer_seconds, acceptance)
+        print(cost, flush=True)
+        rows += [{**first, "n": n}, cost]
+        notes.append(agreement(theta, other, n))
+    columns = list(dict.fromkeys(key for row in rows for key in ("tool", "n", *row)))
+    note = f"{subject} NumPyro in float32, one chain with {options.peer_warmup} iterations of warm-up, stopped after "
+    note += f"{options.peer_seconds:.0f} s in all. " + " ".join(notes)
+    show(title, [{key: row[key] for key in columns if key in row} for row in rows], note, mark)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=("horseshoe", "smooth"), default=None)
     parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--small-rows", type=int, default=5_000, help="of a problem that NumPyro finishes")
     parser.add_argument("--columns", type=int, default=100)
     parser.add_argument("--smooth-rows", type=int, default=1_000_000)
     parser.add_argument("--draws", type=int, default=4000)
     parser.add_argument("--peer-warmup", type=int, default=150)
-    parser.add_argument("--peer-seconds", type=float, default=360.0)
+    parser.add_argument("--peer-seconds", type=float, default=240.0)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    peer = (options.peer_warmup, options.peer_seconds)
     if options.part in (None, "horseshoe"):
-        x, y = horseshoe_rows(options.rows, options.columns)
-        theta, first, _ = ours(lambda: horseshoe_model(x, y), options.draws)
-        print(first, flush=True)
-        theirs = numpyro_nuts(horseshoe_peer(x, y), options.rows, *peer, 0.95)
-        subject = f"n = {options.rows:,}, {options.columns} columns, 5 with an effect."
-        compared("Horseshoe", "horseshoe" if options.write else None, subject, (theta, first), theirs)
+        problems = []
+        for n in (options.small_rows, options.rows):
+            x, y = horseshoe_rows(n, options.columns)
+            mine = lambda x=x, y=y: ours(lambda: horseshoe_model(x, y), options.draws)[:2]  # noqa: E731
+            problems.append((n, mine, (0.95, lambda x=x, y=y: horseshoe_peer(x, y))))
+        subject = f"{options.columns} columns, 5 with an effect."
+        compared("Horseshoe", "horseshoe" if options.write else None, subject, problems, options)
     if options.part in (None, "smooth"):
-        table = smooth_table(options.smooth_rows)
-        theta, first, model = ours(lambda: smooth_model(table), options.draws)
-        print(first, flush=True)
-        design, y = model.data.records[:, : model.data.d], model.data.records[:, model.data.d]
-        theirs = numpyro_nuts(smooth_peer(design, y), options.smooth_rows, *peer, 0.8)
-        subject = f"n = {options.smooth_rows:,}, s(x, k=20), logistic."
-        compared("Smooth", "smooth" if options.write else None, subject, (theta, first), theirs)
+        problems = []
+        for n in (options.small_rows, options.smooth_rows):
+            table = smooth_table(n)
+            mine = lambda table=table: ours(lambda: smooth_model(table), options.draws)[:2]  # noqa: E731
+            problems.append((n, mine, (0.8, lambda table=table: smooth_peer(*smooth_design(table)))))
+        compared("Smooth", "smooth" if options.write else None, "s(x, k=20), logistic.", problems, options)
 
 
 if __name__ == "__main__":

@@ -167,7 +167,9 @@ def reference() -> str:
         (
             "Moves",
             "tb.moves",
-            _named(tb.moves, (*tb.moves.MOVES, *(name for name in tb.moves.PROPOSALS if name in tb.moves.__all__))),
+            _named(
+                tb.moves, (*tb.moves.MOVES, *(name for name in tb.moves.PROPOSALS if name in tb.moves.__all__), "surrogate")
+            ),
         ),
         ("Fit", "fit", _members(tb.Fit)),
         ("Answers of a fit", "fit", _members(answers.Answers)),
@@ -203,7 +205,11 @@ def api_pages() -> dict[Path, str]:
         "models": ("Models", "tb.models", [*tb.models.FAMILIES, *WRITTEN, "build", "Model", "Family"]),
         "priors": ("Priors", "tb.priors", _priors()),
         "samplers": ("Samplers", "tb.samplers", sorted(CLASSES)),
-        "moves": ("Moves", "tb.moves", [*tb.moves.MOVES, *(k for k in tb.moves.PROPOSALS if k in tb.moves.__all__)]),
+        "moves": (
+            "Moves",
+            "tb.moves",
+            [*tb.moves.MOVES, *(k for k in tb.moves.PROPOSALS if k in tb.moves.__all__), "surrogate"],
+        ),
         "fit": ("The fit", "tb", ["Fit"]),
         "shards": ("Shards", "tb.shards", ["sample_shards", *sorted({*tb.shards.__all__} - {"COMBINERS", "sample_shards"})]),
         "errors": ("Errors and warnings", "tb", [k for k in tb.__all__ if k.endswith(("Error", "Warning"))]),

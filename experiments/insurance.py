@@ -1,6 +1,6 @@
 """freMTPL2freq as an actuary would fit it: negative binomial claims with smooths, a ridge and a horseshoe, all scales unknown.
 
-TALLBAYES_DATA=... python -m experiments.insurance [--rows 50000] [--draws 1000] [--write]
+TALLBAYES_DATA=... python -m experiments.insurance [--rows 50000] [--draws 1000] [--warmup 500] [--write]
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=None)
     parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--warmup", type=int, default=500)
     parser.add_argument("--quick", action="store_true", help="10,000 policies and 200 draws")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
@@ -49,10 +50,18 @@ def main() -> None:
     prior = {"VehBrand": tb.priors.ridge(), "Region": tb.priors.horseshoe(0.1), "default": tb.priors.normal(5.0)}
     begun = time.perf_counter()
     fit = tb.fit(
-        FORMULA, table, family="negbin", prior=prior, draws=options.draws, warmup=500, chains=2, seed=1, progress=False
+        FORMULA,
+        table,
+        family="negbin",
+        prior=prior,
+        draws=options.draws,
+        warmup=options.warmup,
+        chains=2,
+        seed=1,
+        progress=False,
     )
     seconds = time.perf_counter() - begun
-    print(fit.why)
+    print(fit.why, f"{seconds:.0f} s", fit.setup, fit.warmup, fit.seconds, flush=True)
     rows = []
     scales = [j for j, name in enumerate(fit.names) if name.endswith(("_sigma", "_tau")) or name == "log_size"]
     for j in scales:
@@ -63,10 +72,11 @@ def main() -> None:
         line = fit.comparisons({variable: pair}, scale="ratio", prob=0.9, rows=20_000).iloc[0]
         label = f"rate ratio, {variable} {line['contrast']}"
         rows.append({"quantity": label, "mean": line["mean"], "5 %": line["lower"], "95 %": line["upper"]})
+    full, read = 100 * float(fit.stats["full_read"].mean()), float(fit.evals.mean()) / 2
     note = (
-        f"n = {table.num_rows:,}, {len(fit.names)} parameters. {float(fit.evals.mean()) / 2:,.3g} rows per iteration, acceptance "
-        f"{float(fit.stats['accepted'].mean()):.2f}, smallest ESS {float(fit.ess.min()):,.0f} of {2 * options.draws:,} draws, largest "
-        f"R-hat {float(fit.r_hat.max()):.3f}, {seconds:.0f} s from the call, compilation included."
+        f"n = {table.num_rows:,}, {len(fit.names)} parameters. {read:,.3g} rows per iteration, all rows in {full:.2g} % of "
+        f"iterations; acceptance {float(fit.stats['accepted'].mean()):.2f}, smallest ESS {float(fit.ess.min()):,.0f} of "
+        f"{2 * options.draws:,} draws, largest R-hat {float(fit.r_hat.max()):.3f}, {seconds:.0f} s from the call, compilation included."
     )
     show("Insurance", rows, note, "insurance" if options.write else None)
     if options.write:

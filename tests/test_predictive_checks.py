@@ -37,6 +37,52 @@ def test_simulated_responses_have_the_mean_of_the_model(family):
     assert len({tuple(s) for s in check.simulated[:, :50]}) > 90  # every simulation has its own noise
 
 
+NEW = {
+    "beta": (0.4, {}),
+    "inverse_gaussian": (1.0, {}),
+    "weibull": (1.0, {}),
+    "loglogistic": (1.0, {}),
+    "lognormal": (1.0, {}),
+    "ordinal": (None, {}),
+    "binomial": (0.5, {}),
+    "zero_inflated_poisson": (1.0, {}),
+    "zero_inflated_negbin": (1.0, {}),
+    "hurdle_poisson": (1.0, {}),
+    "hurdle_negbin": (1.0, {}),
+}
+
+
+@pytest.mark.parametrize("family", NEW)
+def test_simulated_responses_of_families_with_unknown_parameters(family):
+    X, second = rows(), family.startswith(("zero", "hurdle"))
+    y = np.tile([0.0, 1.0, 2.0, 1.0], 500) if second else np.full(2000, NEW[family][0])
+    columns = ["Intercept", "x", *(["zi_Intercept"] if second else [])]
+    X = np.column_stack([X, np.ones(2000)]) if second else X
+    if family == "ordinal":
+        X, y, columns = X[:, 1:], np.tile([0, 1, 2, 1], 500), ["x"]
+    weights = np.tile([2.0, 4.0], 1000) if family == "binomial" else None
+    data = tb.Dataset.from_arrays(X, y, weights=weights, columns=columns)
+    model = tb.models.build(family, data)
+    center = np.array([0.2, 0.3, -0.5, -1.0][: model.dim])
+    if family == "ordinal":
+        center = np.array([0.3, -0.6, 0.8])
+    theta = center + 0.02 * np.random.default_rng(1).standard_normal((2, 100, model.dim))
+    fit = known_fit(data, family, theta)
+    check = fit.ppc(rows=2000, draws=100, seed=3)
+    expected = fit.predict(data, draws=200)
+    mean = expected["mean[1]"] + 2.0 * expected["mean[2]"] if family == "ordinal" else expected["mean"]
+    sd = check.simulated.std() / np.sqrt(check.simulated.size)
+    assert abs(check.simulated.mean() - mean.mean()) < 8 * sd + 0.01 * check.simulated.std()
+    if family == "binomial":
+        assert ((check.simulated * weights) % 1.0 == 0.0).all() and len(np.unique(check.simulated[:, ::2])) == 3
+
+
+def test_censored_times_are_not_compared_with_simulated_ones():
+    data = tb.Dataset.from_arrays(rows(), tb.data.censored(np.ones(2000), np.arange(2000) % 3 > 0))
+    with pytest.raises(tb.ModelError, match="667 of these 2,000 times are censored"):
+        known_fit(data, "weibull").ppc(rows=2000)
+
+
 def test_p_values_are_uniform_under_the_model_and_small_otherwise():
     rng = np.random.default_rng(1)
     X = rows(500)

@@ -8,12 +8,13 @@ import pytest
 from support import logistic_arrays
 
 import tallbayes as tb
+from tallbayes.auto.weighing import Weighing
 from tallbayes.bounds.pair_functions import psi4, quartic
 from tallbayes.bounds.tables import rate_count, row_rate, row_rates, total_rate
 from tallbayes.engine import passes
 from tallbayes.engine.cubic_sums import multiplicities, tensor_value, third_order_residuals
 from tallbayes.proxies.taylor import proxy_value, unwhiten
-from tallbayes.proxies.third_order import pair_value
+from tallbayes.proxies.third_order import pair_near, pair_value
 from tallbayes.samplers import ExactMinibatch
 from tallbayes.schemes.poisson_minibatch import MHSS, dominating, thin
 from tallbayes.testing import invariance_error, poisson_outcomes
@@ -120,12 +121,34 @@ def enumerated():
     return mode, proxy, white
 
 
+def accepted_by_rows(mode, certified, first, second):
+    """The probability that the minibatch accepts a pair of positions, with all rows drawn summed out."""
+    model, theta = mode.model, [mode.reference + mode.factor @ w for w in (first, second)]
+    rates = np.zeros(rate_count(certified.bound))
+    total = total_rate(certified.bound, first, second, rates)
+    residuals = third_order_residuals if pair_near(certified.proxy, first, second) else passes.residuals_at
+    gap = residuals(model.rows, np.arange(3), *theta, mode.reference)
+    assert dominating(MHSS(), total) < model.data.n
+    outcomes = [(1.0, 0.0)]
+    for row in range(3):
+        limit = row_rate(certified.bound, rates, row)
+        keep, contribution = thin(MHSS(), -gap[row] / limit, total)
+        rate = limit * keep
+        counts = takewhile(lambda outcome, rate=rate: outcome[1] <= rate or outcome[0] > 1e-16, poisson_outcomes(rate))
+        counts = [(q, c) for q, c in counts if q > 1e-16]
+        outcomes = [(p * q, r + (c * contribution if c else 0.0)) for p, r in outcomes for q, c in counts]
+    return sum(p * math.exp(min(0.0, r)) for p, r in outcomes)
+
+
+def posterior_on(mode, white):
+    law = np.array([mode.model.log_posterior(mode.reference + mode.factor @ w) for w in white])
+    return np.exp(law - law.max()) / np.exp(law - law.max()).sum()
+
+
 def kernel(mode, certified, white):
     """The transition matrix of two stages under uniform proposals, with all rows drawn summed out, and the posterior on the states."""
     model, count, proxy = mode.model, len(white), certified.proxy
     theta = [mode.reference + mode.factor @ w for w in white]
-    law = np.array([model.log_posterior(t) for t in theta])
-    law = np.exp(law - law.max()) / np.exp(law - law.max()).sum()
     matrix = np.zeros((count, count))
     for i in range(count):
         for j in range(count):
@@ -133,24 +156,9 @@ def kernel(mode, certified, white):
                 continue
             first = proxy_value(proxy, white[j]) - proxy_value(proxy, white[i]) + pair_value(proxy, white[i], white[j])
             first += model.log_prior(theta[j]) - model.log_prior(theta[i])
-            rates = np.zeros(rate_count(certified.bound))
-            total = total_rate(certified.bound, white[i], white[j], rates)
-            near = max(np.linalg.norm(white[i]), np.linalg.norm(white[j])) <= proxy.reach
-            residuals = third_order_residuals if near else passes.residuals_at
-            gap = residuals(model.rows, np.arange(3), theta[i], theta[j], mode.reference)
-            assert dominating(MHSS(), total) < model.data.n
-            outcomes = [(1.0, 0.0)]
-            for row in range(3):
-                limit = row_rate(certified.bound, rates, row)
-                keep, contribution = thin(MHSS(), -gap[row] / limit, total)
-                rate = limit * keep
-                counts = takewhile(lambda outcome, rate=rate: outcome[1] <= rate or outcome[0] > 1e-16, poisson_outcomes(rate))
-                counts = [(q, c) for q, c in counts if q > 1e-16]
-                outcomes = [(p * q, r + (c * contribution if c else 0.0)) for p, r in outcomes for q, c in counts]
-            second = sum(p * math.exp(min(0.0, r)) for p, r in outcomes)
-            matrix[i, j] = math.exp(min(0.0, first)) * second / count
+            matrix[i, j] = math.exp(min(0.0, first)) * accepted_by_rows(mode, certified, white[i], white[j]) / count
         matrix[i, i] = 1.0 - matrix[i].sum()
-    return matrix, law
+    return matrix, posterior_on(mode, white)
 
 
 def test_the_kernel_is_exact_and_a_missing_entry_of_the_tensor_shows():
@@ -176,6 +184,18 @@ def test_order_three_samples_the_same_posterior_at_fewer_rows():
     found = third.audit(model, pairs=3)
     assert found.passed and found.facts["largest residual / bound over all rows of them"] <= 1.0
     assert "third-order" in third.why
+
+
+def test_auto_leaves_third_order_out_where_the_posterior_is_skewed():
+    """Two decisions in a row accept much less than one where third-order terms are large."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(2_000), rng.standard_normal((2_000, 9))])
+    for share, considered in ((0.5, True), (0.01, False)):
+        model = tb.models.logistic(tb.Dataset.from_arrays(X, (rng.random(2_000) < share).astype(float)), tb.priors.normal(5.0))
+        mode = tb.find_mode(model, progress=False)
+        sampler = ExactMinibatch(order=3)
+        found = Weighing(model, mode, None, 0, False)._exact_minibatch(sampler, sampler.setup(model, mode, 0, False))
+        assert (found is not None) == considered
 
 
 def test_what_has_no_third_order_is_refused():

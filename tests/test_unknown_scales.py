@@ -287,6 +287,32 @@ def test_a_ridge_is_calibrated(width, calibrated):
     assert (p.min() > 1e-5) if calibrated else (p[3] < 1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("slab, scale, calibrated", [(None, 0.5, True), (1.5, 0.5, True), (None, 2.0, False)])
+def test_a_horseshoe_is_calibrated(slab, scale, calibrated):
+    """The same for a horseshoe of normal responses, and a regularised one of binary ones; what is wrong is the prior of tau."""
+    found = []
+    for k in range(150):
+        rng = np.random.default_rng(1000 + k)
+        tau = 0.5 * abs(rng.standard_cauchy())
+        precision = 1.0 / (tau * np.abs(rng.standard_cauchy(3))) ** 2 + (0.0 if slab is None else 1.0 / slab**2)
+        beta = rng.standard_normal(3) / np.sqrt(precision)
+        X = rng.standard_normal((80, 3))
+        if slab is None:
+            y = X @ beta + rng.standard_normal(80)
+            prior = tb.priors.horseshoe(scale / y.std(ddof=1), standardise=False)  # in standard deviations of the response
+            model = tb.models.gaussian(tb.Dataset.from_arrays(X, y), prior, sigma=1.0)
+        else:
+            data = tb.Dataset.from_arrays(X, (rng.random(80) < expit(X @ beta)).astype(float))
+            model = tb.models.logistic(data, tb.priors.horseshoe(scale, slab, standardise=False))
+        fit = tb.sample(model, draws=49, warmup=300, thin=40, chains=1, seed=k, progress=False)
+        found.append((fit.theta[0] < np.append(beta, tau)).sum(0))
+    counts = np.array([np.histogram(ranks, 10, (0, 50))[0] for ranks in np.array(found).T])
+    p = chi2.sf(((counts - 15.0) ** 2 / 15.0).sum(1), 9)
+    assert (p.min() > 1e-5) if calibrated else (p[3] < 1e-5)
+
+
 def test_a_smooth_is_a_penalised_spline():
     """At a given tau the fit of the line and the ridge columns is that of a P-spline with penalty |D a|^2 / tau^2."""
     from scipy.interpolate import BSpline

@@ -30,6 +30,7 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import hmc, independence, nuts
 from tallbayes.progress import Waiting
+from tallbayes.proxies.third_order import pair_value
 from tallbayes.results.cost import effective_sizes
 from tallbayes.run.chain import Chain
 from tallbayes.samplers import HMCECS, ExactMinibatch, Firefly, FullData
@@ -46,8 +47,11 @@ _LIGHTS_PASSES = 17.0  # over the rows, before Firefly begins
 _DRAWS = 1000.0  # effective draws over which these passes have to pay
 _QUICK = 3e8  # nanoseconds for as many draws, below which Firefly is not tried: it would have to be compiled first
 _CHEAP = 1000.0  # evaluations per effective draw of an exact method that HMC-ECS cannot beat: it needs 100 rows per gradient
-_CUBE = 2.0  # nanoseconds of two third-order sums, over d^3 (measured)
-_MOST_CUBED = 15  # columns with which the tensor of third-order proxies is summed and evaluated quickly enough
+_CUBE = 0.03  # nanoseconds over d^3 of a third-order sum, and of what a row adds to its tensor (measured, both)
+_FOURTH = 300.0  # nanoseconds per row of the fourth-order bound
+_PAIR = 1000.0  # nanoseconds of the fourth-order bound per iteration
+_MOST_CUBED = 120  # columns with which the tensor fits into the cache of a core
+_LEAST_ACCEPTED = 0.5  # by third-order terms: in more skewed posteriors two decisions accept much less than one
 _SHARE = 0.8  # of independent proposals
 _CHI = 2.0  # of the rate in heavy tails: the variance of the noise of a log ratio is at most about 1 / chi
 
@@ -59,6 +63,12 @@ class Choice(NamedTuple):
     setup: Setup | None
     why: str
     predictions: list[Prediction]
+
+
+def _first_stage(setup: Setup, pairs: np.ndarray) -> float:
+    """Share of draws from the Laplace fit that third-order terms accept: 2 Phi(-s / sqrt(2)) if s is their standard deviation."""
+    changes = [pair_value(setup.proxy.proxy, a, b) for a, b in pairs]
+    return math.erfc(float(np.std(changes)) / math.sqrt(8.0))
 
 
 class Weighing:
@@ -119,7 +129,7 @@ class Weighing:
         raise OptionError(f"no method offers guarantee={self.guarantee!r} for this model.")
 
     def _rows_dominate(self) -> bool:
-        """Whether exact minibatch would spend most of an iteration on rows, so that third-order proxies may pay."""
+        """Whether reading fewer rows could pay for the tensor of third-order proxies, over a thousand effective draws."""
         model, d = self.model, self.model.dim
         if (
             self.heavy is not None
@@ -132,11 +142,11 @@ class Weighing:
         for known in self.candidates:
             if isinstance(known.sampler, ExactMinibatch):
                 row_time = known.evals_per_ess * known.nanoseconds_per_eval
-                arithmetic = known.iterations_per_ess * (known.nanoseconds_per_iteration + _CUBE * d**3)
-                return row_time > arithmetic
+                saved = row_time - known.iterations_per_ess * (_CUBE * d**3 + _PAIR)
+                return _DRAWS * saved > model.data.n * (_CUBE * d**3 + _FOURTH)
         return False
 
-    def _exact_minibatch(self, sampler: ExactMinibatch, setup: Setup) -> Prediction:
+    def _exact_minibatch(self, sampler: ExactMinibatch, setup: Setup) -> Prediction | None:
         """At best every independent proposal is accepted. In heavy tails these come from Student's t, decided in one stage with more
         rows than needed, so that the noise of the decision does not hold the chain in the tails."""
         n, d, rng = self.model.data.n, self.model.dim, generator(self.seed, Stream.AUTO)
@@ -153,12 +163,14 @@ class Weighing:
                 f", with Student-t proposals and a single decision stage, because {self.heavy.distance:g} standard deviations "
                 f"from the mode the posterior density is {math.exp(min(self.heavy.log_ratio, 100.0)):.2g} times the Laplace fit"
             )
+        if third and _first_stage(setup, pairs) < _LEAST_ACCEPTED:
+            return None
         law = sampler.policy(d).fixed.rate
         rate = float(np.mean([min(dominating(law, total_rate(bound, a, b, rates)), n) for a, b in pairs]))
         facts = f"{rate:,.3g} rows per iteration predicted ({100 * rate / n:.2g} % of n){reason}"
         iterations = 2.0 / _SHARE - 1.0
         row = 4.0 + 0.5 * d if rate >= 0.5 * n else 30.0 + d
-        arithmetic = 1000.0 + 4.0 * d**2 + _CUBE * d**3 * third
+        arithmetic = 1000.0 + 4.0 * d**2 + (_CUBE * d**3 + _PAIR) * third
         return Prediction(sampler, 2.0 * rate * iterations, iterations, row, arithmetic, facts, setup)
 
     def _pilot(self, candidate: Prediction) -> Prediction:

@@ -2,7 +2,9 @@
 
 Coefficient j of block b has prior precision w_j (1 / (s_b l_j) + c_b), s_b = sigma_b^2, l_j = lambda_j^2 (1 without local scales), c_b the
 slab's. A half-Student-t sigma is an inverse gamma mixture: s | a ~ IG(df / 2, df / a), a ~ IG(1/2, 1 / A^2); likewise lambda_j with mixing
-variable m_j (Makalic and Schmidt 2016). Updates that the slab makes non-conjugate are accepted by Metropolis-Hastings.
+variable m_j (Makalic and Schmidt 2016). Updates that the slab makes non-conjugate are accepted by Metropolis-Hastings. With many local
+scales these updates alone are slow, because s_b and all l_j hold each other: a trade multiplies s_b and divides all l_j by one factor,
+which leaves the prior of the coefficients as it is; mixing variables are summed out of it and redrawn.
 
 A sweep runs its updates forwards or backwards, as a fair coin decides: each update is reversible, so the mixture of a composition and
 its reverse is reversible with respect to the surrogate posterior, however many sweeps there are.
@@ -17,6 +19,7 @@ import numpy as np
 
 from tallbayes.compile import SUMS, inlinable, jit, leaf
 
+TRADE = 6.0  # of the logarithm of the factor of a trade, over sqrt(2 + coefficients): 2.4 / sqrt(the expected curvature)
 SPREAD = 0.5  # of the logarithm of the factor of a scale move, over sqrt(1 + coefficients / 4)
 
 
@@ -112,6 +115,30 @@ def _update_own(rng: np.random.Generator, blocks: Blocks, scales: Scales, beta: 
             if not math.log(1.0 - rng.random()) < ratio:
                 continue
         scales.own[j] = proposal
+
+
+@inlinable
+def _trade(rng: np.random.Generator, blocks: Blocks, scales: Scales, b: int) -> None:
+    """Multiply the squared scale of a block, and divide those of its coefficients, by one random factor."""
+    if not blocks.local[b]:
+        return
+    step = TRADE / math.sqrt(2.0 + blocks.size[b]) * rng.standard_normal()
+    factor, width = math.exp(step), blocks.df[b] * blocks.width[b] ** 2
+    shared = scales.shared[b] * factor
+    ratio = 0.5 * step * (1.0 - blocks.size[b])
+    ratio -= 0.5 * (blocks.df[b] + 1.0) * (math.log1p(shared / width) - math.log1p(scales.shared[b] / width))
+    for j in range(blocks.home.size):
+        if blocks.home[j] == b:
+            ratio -= math.log1p(scales.own[j] / factor) - math.log1p(scales.own[j])
+    accepted = math.log(1.0 - rng.random()) < ratio
+    if accepted:
+        scales.shared[b] = shared
+    _update_mixing(rng, blocks, scales, b)
+    for j in range(blocks.home.size):
+        if blocks.home[j] == b:
+            if accepted:
+                scales.own[j] /= factor
+            scales.own_mixing[j] = _inverse_gamma(rng, 1.0, 1.0 + 1.0 / scales.own[j])
 
 
 @inlinable
@@ -223,6 +250,7 @@ def draw_coefficients(
 def update_scales(rng: np.random.Generator, blocks: Blocks, scales: Scales, beta: np.ndarray) -> None:
     """Scales given the coefficients: exact, whatever the likelihood, since rows depend on coefficients alone."""
     for b in range(blocks.size.size):
+        _trade(rng, blocks, scales, b)
         _update_mixing(rng, blocks, scales, b)
         _update_shared(rng, blocks, scales, beta, b)
     _update_own_mixing(rng, blocks, scales)
@@ -251,6 +279,7 @@ def sweep(
             for b in range(number - 1, -1, -1):
                 _update_shared(rng, blocks, scales, beta, b)
                 _update_mixing(rng, blocks, scales, b)
+                _trade(rng, blocks, scales, b)
 
 
 @jit

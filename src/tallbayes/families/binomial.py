@@ -54,7 +54,7 @@ FAMILY = Family(
 def binomial(data: Dataset, prior: PriorLike = None) -> Model:
     """Binomial regression with logit link: the response is a proportion, the weights are numbers of trials.
 
-    Predictions are of the probability; a number of successes cannot be simulated without its number of trials.
+    Predictions are of the probability; `fit.ppc` simulates successes among the trials of the rows.
 
     >>> import numpy as np, tallbayes as tb
     >>> y, trials = tb.data.proportion(successes=[1, 3, 0, 9], trials=[5, 5, 2, 10])

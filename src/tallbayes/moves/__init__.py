@@ -13,6 +13,7 @@ from tallbayes.moves.nuts import nuts
 from tallbayes.moves.proposals import AutoregressiveMove, HeavyTailedMove, ProposalMove, as_proposal, independence, pcn
 from tallbayes.moves.random_walk import random_walk
 from tallbayes.moves.slice import slice
+from tallbayes.moves.surrogate import SurrogateMove, surrogate
 
 MOVES: dict[str, Callable[..., Move]] = {
     "hmc": hmc,
@@ -37,6 +38,8 @@ def from_dict(values: dict[str, Any]) -> Move:
     """
     options = dict(values)
     name = options.pop("name")
+    if name == SurrogateMove.name:
+        return SurrogateMove(**{**options, "inner": from_dict(options["inner"])})
     if name in PROPOSALS:
         return PROPOSALS[name](**options)
     if name not in MOVES:
@@ -58,4 +61,5 @@ __all__ = [
     "pcn",
     "random_walk",
     "slice",
+    "surrogate",
 ]

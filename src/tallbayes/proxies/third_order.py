@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.bounds.pair_functions import norm
-from tallbayes.compile import generic
-from tallbayes.engine.cubic_sums import subtract_third, tensor_value, third_order_sum
+from tallbayes.compile import declared, generic, inlinable
+from tallbayes.engine.cubic_sums import add_tensor_gradient, subtract_third, tensor_value, third_order_sum
 from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
 from tallbayes.proxies.taylor import Taylor, proxy_value, taylor
@@ -34,16 +34,71 @@ def _second_order_value(proxy: ThirdOrder, white: np.ndarray) -> float:
 
 
 @generic
-def pair_value(proxy: Any, white: np.ndarray, other: np.ndarray) -> float:
-    """What the proxies of a pair add to the difference of their values: nothing, unless a proxy says otherwise."""
+def higher_terms(proxy: Any, white: np.ndarray) -> float:
+    """Terms of a proxy at a position that only pairs of near positions use: nothing, unless a proxy says otherwise."""
     return 0.0
 
 
-@pair_value.register(ThirdOrder)
-def _third_order_value(proxy: ThirdOrder, white: np.ndarray, other: np.ndarray) -> float:
-    if max(norm(white), norm(other)) > proxy.reach:
-        return 0.0
-    return tensor_value(proxy.entries, other) - tensor_value(proxy.entries, white)
+@higher_terms.register(ThirdOrder)
+def _third_order_terms(proxy: ThirdOrder, white: np.ndarray) -> float:
+    return tensor_value(proxy.entries, white)
+
+
+@generic
+def pair_near(proxy: Any, white: np.ndarray, other: np.ndarray) -> bool:
+    """Whether a pair of positions uses `higher_terms`."""
+    return False
+
+
+@pair_near.register(ThirdOrder)
+def _within_reach(proxy: ThirdOrder, white: np.ndarray, other: np.ndarray) -> bool:
+    return max(norm(white), norm(other)) <= proxy.reach
+
+
+@inlinable
+def pair_value(proxy: Any, white: np.ndarray, other: np.ndarray) -> float:
+    """What the proxies of a pair add to the difference of their values."""
+    return higher_terms(proxy, other) - higher_terms(proxy, white) if pair_near(proxy, white, other) else 0.0
+
+
+@generic
+def whole_value(proxy: Any, white: np.ndarray) -> float:
+    """The proxy with all its terms, as one density of positions: -inf where not all of them are used."""
+    return proxy_value(proxy, white)
+
+
+@whole_value.register(ThirdOrder)
+def _all_terms(proxy: ThirdOrder, white: np.ndarray) -> float:
+    if norm(white) > proxy.reach:
+        return -np.inf
+    return proxy_value(proxy.second, white) + tensor_value(proxy.entries, white)
+
+
+@generic
+@declared
+def whole_gradient(proxy: Any, white: np.ndarray, gradient: np.ndarray) -> float:
+    """The same, its gradient written to `gradient`."""
+    raise TypeError
+
+
+@whole_gradient.register(Taylor)
+def _second_order_gradient(proxy: Taylor, white: np.ndarray, gradient: np.ndarray) -> float:
+    value = 0.0
+    for j in range(white.size):
+        slope = 0.0
+        for k in range(white.size):
+            slope += proxy.hessian[j, k] * white[k]
+        gradient[j] = proxy.gradient[j] + slope
+        value += (proxy.gradient[j] + 0.5 * slope) * white[j]
+    return value
+
+
+@whole_gradient.register(ThirdOrder)
+def _third_order_gradient(proxy: ThirdOrder, white: np.ndarray, gradient: np.ndarray) -> float:
+    value = whole_gradient(proxy.second, white, gradient)
+    if norm(white) > proxy.reach:
+        return -np.inf
+    return value + add_tensor_gradient(proxy.entries, white, gradient)
 
 
 @generic
@@ -69,7 +124,7 @@ def _subtract_third_order(
     other_white: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    if max(norm(white), norm(other_white)) <= proxy.reach:
+    if pair_near(proxy, white, other_white):
         subtract_third(rows, index, points[0], points[1], points[2], out)
 
 

@@ -97,17 +97,26 @@ def check(fit: Fit, rows: int, draws: int, seed: int, data: Any = None, kind: st
     x, y = records[:, : found.d], records[:, found.d]
     offset = records[:, found.d + 1] if found.has_offset else None
     groups = levels_of_rows(found, index)
-    made = np.stack([_responses(fit, x, offset, groups, int(s)) for s in seeds])
+    if family_of(fit.meta["model"]).response == "time" and (censored := int((y < 0).sum())):
+        raise ModelError(
+            f"{censored:,} of these {y.size:,} times are censored, so they cannot be compared with simulated times of events. Compare "
+            "models with tallbayes.compare_models, or predict times with fit.predict."
+        )
+    weights = records[:, found.d + 2]
+    made = np.stack([_responses(fit, x, offset, groups, weights, int(s)) for s in seeds])
     return PredictiveCheck(y, made, index, kind)
 
 
-def _responses(fit: Fit, x: np.ndarray, offset: np.ndarray | None, groups: Any, seed: int) -> np.ndarray:
-    """One response of each row, at one draw."""
+def _responses(fit: Fit, x: np.ndarray, offset: np.ndarray | None, groups: Any, weights: np.ndarray, seed: int) -> np.ndarray:
+    """One response of each row, at one draw; the weights of proportions are their numbers of trials."""
     response = family_of(fit.meta["model"]).response
-    if response not in ("binary", "class", "ordinal"):
+    if response not in ("binary", "class", "ordinal", "proportion"):
         return fit.predict(x, kind="response", draws=1, seed=seed, offset=offset, groups=groups)["lower"].to_numpy()
     table = fit.predict(x, draws=1, seed=seed, offset=offset, groups=groups)
-    uniform = generator(seed, Stream.CHECKED_RESPONSES).random((x.shape[0], 1))
+    rng = generator(seed, Stream.CHECKED_RESPONSES)
+    if response == "proportion":
+        return rng.binomial(np.round(weights).astype(np.int64), table["mean"].to_numpy()) / weights
+    uniform = rng.random((x.shape[0], 1))
     if response == "binary":
         return (uniform[:, 0] < table["mean"].to_numpy()).astype(float)
     shares = np.cumsum(table[[c for c in table.columns if c.startswith("mean[")]].to_numpy(), axis=1)

@@ -30,25 +30,28 @@ from tallbayes.bounds.catalogue import NAMES, certify
 from tallbayes.bounds.fourth_order import fourth_order
 from tallbayes.bounds.tables import Zero
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup, init, step
-from tallbayes.errors import OptionError, unknown
+from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
-from tallbayes.moves import Move, as_proposal, independence
-from tallbayes.moves.proposals import HeavyTailedMove, propose
+from tallbayes.moves import Move, ProposalMove, as_proposal, independence
+from tallbayes.moves.proposals import HeavyTailedMove
+from tallbayes.moves.surrogate import SurrogateMove, travel
 from tallbayes.proxies.sufficient_statistics import gaussian_moments
 from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
-from tallbayes.proxies.third_order import pair_value, reach_of, third_order
+from tallbayes.proxies.third_order import higher_terms, pair_near, reach_of, third_order
 from tallbayes.schemes.poisson_minibatch import AT, RATES, Info, residual_ratio, tail_excesses
 from tallbayes.schemes.proposal_policy import ProposalPolicy
+from tallbayes.schemes.surrogate_density import Surrogate
 from tallbayes.target import Certified, Target, log_prior
 
 
 class State(NamedTuple):
-    """Position, its whitened coordinates, and the log surrogate there: proxy sum plus log prior."""
+    """Position, its whitened coordinates, the log surrogate there (proxy sum plus log prior), and third-order terms if there are any."""
 
     theta: np.ndarray
     white: np.ndarray
     surrogate: float
+    higher: float
 
 
 class MinibatchOptions(NamedTuple):
@@ -62,20 +65,27 @@ class MinibatchOptions(NamedTuple):
 @init.register(MinibatchOptions)
 def _init(rng: np.random.Generator, target: Target, options: MinibatchOptions, theta: np.ndarray) -> Any:
     white = whiten(target.proxy.whitening, theta)
-    return State(theta.copy(), white, proxy_value(target.proxy.proxy, white) + log_prior(target, theta))
+    surrogate = proxy_value(target.proxy.proxy, white) + log_prior(target, theta)
+    return State(theta.copy(), white, surrogate, higher_terms(target.proxy.proxy, white))
 
 
 @step.register(MinibatchOptions)
 def _step(rng: np.random.Generator, target: Target, options: MinibatchOptions, state: Any, info: np.ndarray) -> Any:
     d = state.theta.size
     white, theta = np.empty(d), np.empty(d)
-    ratio, component = propose(rng, options.kernel, state.white, white)
-    unwhiten(target.proxy.whitening, white, theta)
-    surrogate = proxy_value(target.proxy.proxy, white) + log_prior(target, theta)
-    ratio += surrogate - state.surrogate
-    ratio += pair_value(target.proxy.proxy, state.white, white)
+    density = Surrogate(target.proxy.proxy, target.proxy.whitening, target.prior)
+    ratio, component, decided = travel(rng, options.kernel, density, state.white, white)
     info[:] = 0.0
     info[AT.component] = component
+    if ratio == -np.inf:
+        return state
+    unwhiten(target.proxy.whitening, white, theta)
+    surrogate = proxy_value(target.proxy.proxy, white) + log_prior(target, theta)
+    higher = higher_terms(target.proxy.proxy, white)
+    if not decided:
+        ratio += surrogate - state.surrogate
+        if pair_near(target.proxy.proxy, state.white, white):
+            ratio += higher - state.higher
     level = math.log(1.0 - rng.random())
     if options.two_stage:
         if not level < ratio:
@@ -85,8 +95,12 @@ def _step(rng: np.random.Generator, target: Target, options: MinibatchOptions, s
     ratio += residual_ratio(rng, target, options, state.theta, theta, state.white, white, info)
     if level < ratio:
         info[AT.accepted], info[AT.acceptance_rate] = 1.0, 1.0
-        return State(theta, white, surrogate)
+        return State(theta, white, surrogate, higher)
     return state
+
+
+def _proposing(move: Move) -> ProposalMove | SurrogateMove:
+    return move if isinstance(move, SurrogateMove) else as_proposal(move)
 
 
 @dataclass(frozen=True)
@@ -94,7 +108,7 @@ class ExactMinibatch(Sampler):
     """Exact minibatch Metropolis-Hastings.
 
     `rate` is "mh-ss", "tuna" (with `chi`) or "smh"; `bound` a name of `tallbayes.bounds.catalogue` or "auto"; `move` any
-    with a known proposal ratio. `order=3` adds third-order terms to the proxy, d^3 / 6 numbers: fewer rows and more acceptances for more
+    with a known proposal ratio, or surrogate(). `order=3` adds third-order terms to the proxy, d^3 / 6 numbers: fewer rows for more
     arithmetic, for families with one predictor. Gaussian models use sufficient statistics and read no rows at all.
 
     >>> import numpy as np, tallbayes as tb
@@ -136,7 +150,7 @@ class ExactMinibatch(Sampler):
             raise OptionError(f"chi must be at least 0; got {self.chi}.")
         if self.order not in (2, 3):
             raise OptionError(f"order must be 2 or 3; got {self.order!r}.")
-        as_proposal(self.move)
+        _proposing(self.move)
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Tails that proposals and first stage rarely reach."""
@@ -153,13 +167,17 @@ class ExactMinibatch(Sampler):
     def policy(self, dim: int) -> ProposalPolicy:
         """Warm-up of the proposal; the rest of what `prepare` makes does not depend on move, rate or stages."""
         options = MinibatchOptions(None, RATES[self.rate](0.1 if self.chi is None else self.chi), self.two_stage)
-        return ProposalPolicy(as_proposal(self.move), dim, options, lambda theta: State(theta, np.zeros_like(theta), 0.0))
+        return ProposalPolicy(_proposing(self.move), dim, options, lambda theta: State(theta, np.zeros_like(theta), 0.0, 0.0))
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Whiten, certify all rows (one pass), build the tables."""
         policy = self.policy(model.dim)
         whitening = whitening_of(mode)
         if model.unit_scale_member is not None:
+            if isinstance(self.move, SurrogateMove) and self.move.needs_gradient:
+                raise ModelError(
+                    "the sufficient statistics of a Gaussian model have no gradient here; use move=surrogate(independence())."
+                )
             certified = Certified(whitening, gaussian_moments(mode), Zero())
             why = "the Gaussian likelihood follows from sufficient statistics, so no rows are read"
         else:

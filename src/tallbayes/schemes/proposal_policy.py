@@ -9,7 +9,7 @@ import numpy as np
 
 from tallbayes.contract import Policy
 from tallbayes.moves import tuning
-from tallbayes.moves.proposals import ProposalMove
+from tallbayes.moves.move import Move
 
 
 class ProposalPolicy(Policy):
@@ -19,7 +19,7 @@ class ProposalPolicy(Policy):
     """
 
     def __init__(
-        self, move: ProposalMove, dim: int, fixed: Any, state: Callable[[np.ndarray], Any], indicator: str = "acceptance_rate"
+        self, move: Move, dim: int, fixed: Any, state: Callable[[np.ndarray], Any], indicator: str = "acceptance_rate"
     ) -> None:
         self.move, self.dim, self.fixed, self.state, self.indicator = move, dim, fixed, state, indicator
 
