@@ -11,7 +11,7 @@ import tallbayes as tb
 from tallbayes.engine.family_functions import third_supremum, third_supremum_on
 from tallbayes.models.expressions import balls
 from tallbayes.models.expressions.asymptotes import as_rational, never_positive
-from tallbayes.models.expressions.certificate import Pieces, certify, is_affine, is_location, survey_responses
+from tallbayes.models.expressions.certificate import Pieces, certified, is_affine, is_location, survey_responses
 from tallbayes.models.expressions.grammar import ETA, Y, parse
 from tallbayes.models.expressions.special_functions import elementary
 from tallbayes.models.expressions.stabilise import stabilised
@@ -98,7 +98,7 @@ def test_the_precision_of_arb_is_restored():
 
 def made(text, y, constants=None):
     original = parse(text, constants or {})
-    return certify(stabilised(original), original, constants or {}, survey_responses(np.asarray(y, float)))
+    return certified(stabilised(original), original, constants or {}, survey_responses(np.asarray(y, float)))[:2]
 
 
 def third_on_grid(text, y, low, high, constants=None):

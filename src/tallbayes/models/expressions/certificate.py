@@ -183,15 +183,13 @@ def _knots(responses: Responses, pieces: Pieces, affine: bool) -> np.ndarray:
     return np.unique([*quantiles, *np.linspace(low, high, count), *inside, *(t for t in apart if low <= t <= high)])
 
 
-def certify(expression: Any, original: Any, constants: Mapping[str, float], responses: Responses) -> tuple[Tables, Certificate]:
-    """Tables and facts of an expression (stable) over the responses of a data set; `original` is the same as SymPy wrote it."""
-    return certified(expression, original, constants, responses)[:2]
-
-
 def certified(
     expression: Any, original: Any, constants: Mapping[str, float], responses: Responses
 ) -> tuple[Tables, Certificate, Builder]:
-    """The same with what made them, for further proofs."""
+    """Tables and facts of an expression (stable) over the responses of a data set, and what made them, for further proofs.
+
+    `original` is the same expression as SymPy wrote it.
+    """
     with arithmetic():
         return _certify(expression, original, constants, responses)
 
