@@ -26,7 +26,7 @@ import numpy as np
 import tallbayes as tb
 from benchmarks.peers import jax_log_density
 from benchmarks.problems import synthetic_rows
-from benchmarks.report import block, show
+from benchmarks.report import kept, show
 from tallbayes.results.cost import effective_sizes, r_hats
 
 LEVELS = (0.01, 0.99)
@@ -315,13 +315,6 @@ def rows_of(name: str, draws: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def kept(done: set[str]) -> list[dict[str, Any]]:
-    """The lines of problems that were not run again, as they are on the page."""
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in block("hard").splitlines() if line.startswith("| ")]
-    rows = [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
-    return [row for row in rows if row["problem"] in PROBLEMS and row["problem"] not in done]
-
-
 def main() -> None:
     """Run problems by name, or all; lines of the others stay on the page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -341,7 +334,9 @@ def main() -> None:
         "Errors in posterior standard deviations, the largest over coefficients; they include the Monte Carlo error of the effective "
         f"sizes shown. `auto`: four chains of {options.draws:,} draws. ESS/s: after warm-up, per second of one core."
     )
-    rows = sorted(rows + kept({row["problem"] for row in rows}), key=lambda row: list(PROBLEMS).index(row["problem"]))
+    rows = sorted(
+        rows + kept("hard", PROBLEMS, {row["problem"] for row in rows}), key=lambda row: list(PROBLEMS).index(row["problem"])
+    )
     if missing := [name for name in PROBLEMS if all(row["problem"] != name for row in rows)]:
         note += f" Not run: {', '.join(missing)}."
     show("Hard posteriors", rows, note, "hard" if options.write else None)

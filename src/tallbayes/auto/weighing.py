@@ -42,6 +42,7 @@ PILOT = 3000  # iterations of exact minibatch in its pilot, at most
 SHORT_PILOT = 80  # of Hamiltonian methods, and of exact minibatch at least
 _PASSES = 40.0  # full passes that a pilot of exact minibatch may read,
 _ROWS = 3e6  # and at least so many rows, which take less than a second: few passes over few rows would not show stays in a tail
+_FEWEST = 5  # effective draws of that pilot: with fewer its stays were cut short by the end, and nothing is known of its cost
 HEAVY_PILOT = 400  # of NUTS where tails are heavy, at most,
 _PATIENCE = 5e9  # and for so many nanoseconds
 LIGHTS_PILOT = 400  # of Firefly, whose lights may hold theta for many iterations
@@ -184,6 +185,8 @@ class Weighing:
             walked = table["component"] == 1
             if walked.any() and table["accepted"][walked].mean() > 0.1:
                 iterations = min(iterations, 4.0 * d / (1.0 - _SHARE))
+            if _FEWEST * iterations > len(theta) and self.candidates:
+                raise ModelError(f"{candidate.sampler.name} hardly moved in a pilot run of {length:,} iterations.")
             full = float(table["full_read"].mean()) * 2.0 * n
             row = (full * (4.0 + 0.5 * d) + max(evals - full, 0.0) * (_DRAWN + 0.5 * d)) / max(evals, 1e-9)
             facts += f", acceptance {table['accepted'].mean():.2f} in a pilot"
