@@ -1,6 +1,6 @@
 """Posteriors that are hard to sample: how right and how costly `auto`, NUTS and the Laplace fit are, beside the truth.
 
-python -m benchmarks.hard [NAME ...] [--draws 2000] [--write]
+python -m benchmarks.hard [NAME ...] [--draws 2000] [--no-peer] [--write]
 
 NUTS of this package and of NumPyro run on all rows, with as many draws as `BUDGET` evaluations allow; NumPyro's runs one chain, in
 coordinates whitened by the Laplace fit, as ours does. The model written in JAX is left out there, and so is the one with 300
@@ -267,7 +267,7 @@ def numpyro(model: tb.models.Model, mode: Any, draws: int, warmup: int) -> tuple
     return mode.reference + white @ mode.factor.T, {"evals": evals, "seconds": seconds}
 
 
-def rows_of(name: str, draws: int) -> Iterator[dict[str, Any]]:
+def rows_of(name: str, draws: int, peer: bool) -> Iterator[dict[str, Any]]:
     """The Laplace fit, NUTS of NumPyro and of this package, and `auto` on one problem."""
     model, plan = PROBLEMS[name](), PLANS.get(name, Plan())
     mode = tb.find_mode(model, progress=False, tolerance=1e-3)
@@ -284,7 +284,7 @@ def rows_of(name: str, draws: int) -> Iterator[dict[str, Any]]:
         normal = Truth(laplace.mean, laplace.sd, laplace.mean + np.array([[-2.3263], [2.3263]]) * laplace.sd, "")
     yield {**head, "sampler": "Laplace fit", **errors(truth, normal)}
     on_all = plan.draws or int(np.clip(BUDGET / (model.data.n * 60), 200, draws))
-    if model.linear and plan.peer:
+    if model.linear and plan.peer and peer:
         theta, spent = numpyro(model, mode, on_all, plan.warmup)
         sizes = effective_sizes(theta[None])
         yield {
@@ -320,26 +320,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PROBLEMS)}; all if none")
     parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--no-peer", action="store_true", help="leave NumPyro out")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     if unknown := set(options.names) - set(PROBLEMS):
         parser.error(f"unknown problem {sorted(unknown)[0]!r}; there are {', '.join(PROBLEMS)}")
-    rows = []
     warnings.simplefilter("ignore", tb.TallbayesWarning)  # counted in the table
+    fresh: list[dict[str, Any]] = []
     for name in options.names or PROBLEMS:
-        for row in rows_of(name, options.draws):
+        for row in rows_of(name, options.draws, not options.no_peer):
             print(row, flush=True)
-            rows.append(row)
-    note = (
-        "Errors in posterior standard deviations, the largest over coefficients; they include the Monte Carlo error of the effective "
-        f"sizes shown. `auto`: four chains of {options.draws:,} draws. ESS/s: after warm-up, per second of one core."
-    )
-    rows = sorted(
-        rows + kept("hard", PROBLEMS, {row["problem"] for row in rows}), key=lambda row: list(PROBLEMS).index(row["problem"])
-    )
-    if missing := [name for name in PROBLEMS if all(row["problem"] != name for row in rows)]:
-        note += f" Not run: {', '.join(missing)}."
-    show("Hard posteriors", rows, note, "hard" if options.write else None)
+            fresh.append(row)
+        rows = sorted(
+            fresh + kept("hard", PROBLEMS, {r["problem"] for r in fresh}), key=lambda r: list(PROBLEMS).index(r["problem"])
+        )
+        note = (
+            "Errors in posterior standard deviations, the largest over coefficients; they include the Monte Carlo error of the effective "
+            f"sizes shown. `auto`: four chains of {options.draws:,} draws. ESS/s: after warm-up, per second of one core."
+        )
+        if missing := [other for other in PROBLEMS if all(row["problem"] != other for row in rows)]:
+            note += f" Not run: {', '.join(missing)}."
+        show("Hard posteriors", rows, note, "hard" if options.write else None)
 
 
 if __name__ == "__main__":
