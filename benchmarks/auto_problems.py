@@ -15,7 +15,7 @@ import numpy as np
 
 import tallbayes as tb
 from benchmarks.problems import claims, covtype, flights, synthetic, synthetic_rows
-from benchmarks.report import show
+from benchmarks.report import kept, show
 
 OTHERS: dict[str, Any] = {
     "exact-minibatch": "exact-minibatch",
@@ -108,12 +108,11 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore", tb.TallbayesWarning)
-    rows, skipped = [], []
+    rows: list[dict[str, Any]] = []
     for label, make in {**PROBLEMS, **(REAL if os.environ.get("TALLBAYES_DATA") else {})}.items():
         if options.names and not any(name in label for name in options.names):
             continue
         if any(name in label for name in options.skip):
-            skipped.append(label)
             continue
         model = make()
         mode = tb.find_mode(model, progress=False, tolerance=1e-3)
@@ -139,7 +138,11 @@ def main() -> None:
             row["auto over best"] = microseconds / min(times.values())
         rows.append(row)
         print(row, flush=True)
-    note = "Logistic where nothing else is said." + (f" Not run: {', '.join(skipped)}." if skipped else "")
+    if options.write:  # lines of problems that were not run again stay on the page
+        rows += kept("auto", PROBLEMS, {row["problem"] for row in rows})
+        rows.sort(key=lambda row: [*PROBLEMS, *REAL].index(row["problem"]))
+    missing = [name for name in PROBLEMS if all(row["problem"] != name for row in rows)]
+    note = "Logistic where nothing else is said." + (f" Not run: {'; '.join(missing)}." if options.write and missing else "")
     show("auto on named problems", rows, note, "auto" if options.write else None)
 
 

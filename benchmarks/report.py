@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,13 @@ def block(mark: str) -> str:
     """What lies between the markers of `mark` now."""
     begin, end = f"<!-- {mark}:begin -->", f"<!-- {mark}:end -->"
     return _page(begin).read_text().split(begin)[1].split(end)[0]
+
+
+def kept(mark: str, names: Iterable[str], done: set[str]) -> list[dict[str, Any]]:
+    """The lines of problems that were not run again, as they are on the page."""
+    lines = [[c.strip() for c in line.split("|")[1:-1]] for line in block(mark).splitlines() if line.startswith("| ")]
+    rows = [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+    return [row for row in rows if row["problem"] in set(names) - done]
 
 
 def _page(begin: str) -> Path:

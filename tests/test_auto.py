@@ -35,7 +35,7 @@ def test_many_rows_and_few_columns_are_sampled_by_minibatches():
 def test_few_rows_and_many_columns_are_read_in_full():
     sampler, _, why, _ = chosen(logistic(300, 40))
     assert sampler.name == "nuts"
-    assert "exact-minibatch would be" in why
+    assert "exact-minibatch was skipped: exact-minibatch hardly moved in a pilot run of 3,000 iterations" in why
 
 
 def test_predictions_are_near_what_a_run_measures():
@@ -108,7 +108,7 @@ def prediction(sampler, evals, nanoseconds):
 
 def test_an_approximate_method_must_be_worth_it():
     exact = prediction(tb.samplers.ExactMinibatch(), 10.0, 200.0)
-    slightly, much = (prediction(tb.samplers.HMCECS(), 10.0, t) for t in (150.0, 50.0))
+    slightly, much = (prediction(tb.samplers.HMCECS(), 10.0, t) for t in (60.0, 40.0))
     assert predictions.price(exact) < predictions.price(slightly) and predictions.price(much) < predictions.price(exact)
 
 

@@ -137,6 +137,8 @@ def _prior_precision(prior: PriorTerms, theta: np.ndarray) -> np.ndarray:
             curvature = scale_precision(float(kind - POSITIVE), s, nu, math.exp(min(max(theta[j], -700.0), 700.0)))
         else:
             continue
-        direction = prior.centre if j == prior.intercept else np.eye(theta.size)[j]
-        out += curvature * np.outer(direction, direction)
+        if j == prior.intercept:
+            out += curvature * np.outer(prior.centre, prior.centre)
+        else:
+            out[j, j] += curvature
     return out

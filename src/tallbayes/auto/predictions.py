@@ -13,7 +13,8 @@ from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import HMCECS, ExactMinibatch, Firefly
 
 SHORTEST = 100  # draws of a pilot whose effective sizes are looked at
-_WORTH = 2.0  # times by which an approximate method must be faster than the best exact one
+LONG = 1500  # from which they are trusted
+_WORTH = 4.0  # times by which an approximate method must be faster than the best exact one: its cost is predicted less well
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,9 @@ def stays(renewed: np.ndarray) -> float:
 def with_sticking(iterations: float, theta: np.ndarray) -> float:
     """Iterations per effective draw where a skewed posterior may hold a chain in a tail now and then.
 
-    A short chain shows its longest stays too late, and the effective size of its worst coordinate, (draws, dim), is too small as often as
-    not: the geometric mean is a compromise, chosen on two skewed posteriors. Chains below `SHORTEST` draws tell nothing of it.
+    Stays are averaged over all coordinates, and those in the tail of one of them are longer, so the effective size of the worst
+    coordinate of theta, (draws, dim), decides. From a short chain it is too noisy for that: the geometric mean is a compromise, chosen on
+    two skewed posteriors. Chains below `SHORTEST` draws tell nothing of it.
 
     >>> draws = np.random.default_rng(0).standard_normal((1000, 2))
     >>> bool(1.0 <= with_sticking(1.0, draws) < 1.3), bool(with_sticking(2.0, np.repeat(draws[:50], 20, axis=0)) > 5.0)
@@ -121,7 +123,8 @@ def with_sticking(iterations: float, theta: np.ndarray) -> float:
     if theta.shape[0] < SHORTEST:
         return iterations
     worst = theta.shape[0] / max(float(np.nan_to_num(effective_sizes(theta[None])).min()), 1.0)
-    return float(np.sqrt(iterations * max(worst, iterations)))
+    worst = max(worst, iterations)
+    return worst if theta.shape[0] >= LONG else float(np.sqrt(iterations * worst))
 
 
 def inefficiency(white: np.ndarray) -> float:

@@ -39,9 +39,13 @@ from tallbayes.streams import Stream, generator
 from tallbayes.target import charge
 
 PAIRS = 50  # pairs of Laplace draws on which the rate is predicted
-PILOT = 2000  # iterations of exact minibatch in its pilot, at most
+PILOT = 3000  # iterations of exact minibatch in its pilot, at most
 SHORT_PILOT = 80  # of Hamiltonian methods, and of exact minibatch at least
-_PASSES = 40.0  # full passes that a pilot of exact minibatch may read
+_PASSES = 40.0  # full passes that a pilot of exact minibatch may read,
+_ROWS = 3e6  # and at least so many rows, which take less than a second: few passes over few rows would not show stays in a tail
+_FEWEST = 5  # effective draws of that pilot: with fewer its stays were cut short by the end, and nothing is known of its cost
+HEAVY_PILOT = 400  # of NUTS where tails are heavy, at most,
+_PATIENCE = 5e9  # and for so many nanoseconds
 LIGHTS_PILOT = 400  # of Firefly, whose lights may hold theta for many iterations
 _LIGHTS_PASSES = 17.0  # over the rows, before Firefly begins
 _DRAWS = 1000.0  # effective draws over which these passes have to pay
@@ -52,6 +56,7 @@ _FOURTH = 300.0  # nanoseconds per row of the fourth-order bound
 _PAIR = 1000.0  # nanoseconds of the fourth-order bound per iteration
 _MOST_CUBED = 120  # columns with which the tensor fits into the cache of a core
 _LEAST_ACCEPTED = 0.5  # by third-order terms: in more skewed posteriors two decisions accept much less than one
+_DRAWN = 150.0  # nanoseconds of an evaluation of a row that is drawn under a bound, beyond those of its columns (measured)
 _SHARE = 0.8  # of independent proposals
 _CHI = 2.0  # of the rate in heavy tails: the variance of the noise of a log ratio is at most about 1 / chi
 
@@ -169,7 +174,7 @@ class Weighing:
         rate = float(np.mean([min(dominating(law, total_rate(bound, a, b, rates)), n) for a, b in pairs]))
         facts = f"{rate:,.3g} rows per iteration predicted ({100 * rate / n:.2g} % of n){reason}"
         iterations = 2.0 / _SHARE - 1.0
-        row = 4.0 + 0.5 * d if rate >= 0.5 * n else 30.0 + d
+        row = 4.0 + 0.5 * d if rate >= 0.5 * n else _DRAWN + 0.5 * d
         arithmetic = 1000.0 + 4.0 * d**2 + (_CUBE * d**3 + _PAIR) * third
         return Prediction(sampler, 2.0 * rate * iterations, iterations, row, arithmetic, facts, setup)
 
@@ -178,10 +183,12 @@ class Weighing:
         setup, n, d = candidate.setup, self.model.data.n, self.model.dim
         assert setup is not None
         length = LIGHTS_PILOT if isinstance(candidate.sampler, Firefly) else SHORT_PILOT
-        minibatch = isinstance(candidate.sampler, ExactMinibatch)
+        minibatch, in_tails = isinstance(candidate.sampler, ExactMinibatch), self.heavy is not None
+        if in_tails:
+            length = int(np.clip(_PATIENCE / candidate.nanoseconds_per_ess, SHORT_PILOT, HEAVY_PILOT))
         if minibatch:
             an_iteration = max(candidate.evals_per_ess / candidate.iterations_per_ess, 1e-9)
-            length = int(np.clip(_PASSES * n / an_iteration, SHORT_PILOT, PILOT))
+            length = int(np.clip(max(_PASSES * n, _ROWS) / an_iteration, SHORT_PILOT, PILOT))
         self.pilots += 1
         theta, table = self._trial(candidate.sampler, setup, length // 4, length - length // 4)
         evals, facts, row = float(table["evals"].mean()), candidate.facts, candidate.nanoseconds_per_eval
@@ -190,12 +197,16 @@ class Weighing:
             walked = table["component"] == 1
             if walked.any() and table["accepted"][walked].mean() > 0.1:
                 iterations = min(iterations, 4.0 * d / (1.0 - _SHARE))
+            if _FEWEST * iterations > len(theta) and self.candidates:
+                raise ModelError(f"{candidate.sampler.name} hardly moved in a pilot run of {length:,} iterations.")
             full = float(table["full_read"].mean()) * 2.0 * n
-            row = (full * (4.0 + 0.5 * d) + max(evals - full, 0.0) * (30.0 + d)) / max(evals, 1e-9)
+            row = (full * (4.0 + 0.5 * d) + max(evals - full, 0.0) * (_DRAWN + 0.5 * d)) / max(evals, 1e-9)
             facts += f", acceptance {table['accepted'].mean():.2f} in a pilot"
         else:
             white = self.mode.laplace().whiten(theta)
             iterations = inefficiency(white)
+            if in_tails:  # the worst coordinate is the one with the tail
+                iterations = max(iterations, len(white) / max(float(np.nan_to_num(effective_sizes(white[None])).min()), 1.0))
             if isinstance(candidate.sampler, Firefly):  # long enough to see what the lights hold
                 iterations = max(iterations, len(white) / float(np.quantile(effective_sizes(white[None]), 0.1)))
                 facts += f", {table['bright'].mean():,.3g} in a pilot"

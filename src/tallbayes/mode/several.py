@@ -22,6 +22,9 @@ from tallbayes.model import Model
 from tallbayes.priors import STUDENT
 
 STARTS = 24  # searches on the subsample
+FEWEST = 4  # of them, however many columns there are
+_AFFORDABLE = 2e10  # multiplications of all searches: about twenty seconds
+_STEPS = 12.0  # of Newton's method in a search, each with a Hessian
 SUBSAMPLE = 5_000  # rows of these searches
 MOST = 6  # modes that are searched on all rows
 APART = 4.0  # posterior standard deviations, beyond sqrt(d), between two modes
@@ -68,8 +71,20 @@ def _convexity(model: Model) -> np.ndarray:
     return size[:, None] * directions
 
 
+def affordable(dim: int, rows: int) -> int:
+    """Searches with so many parameters on so many rows: all, unless Hessians are large.
+
+    >>> affordable(30, 5000), affordable(200, 5000), affordable(400, 5000)
+    (24, 16, 4)
+    """
+    return int(np.clip(_AFFORDABLE / (_STEPS * 0.5 * rows * dim**2), FEWEST, STARTS))
+
+
 def starts(model: Model, first: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """Points to search from: the first guess, intercepts at quantiles, fits of a few rows, draws from the prior, wide steps."""
+    """Points to search from: the first guess, intercepts at quantiles, fits of a few rows, draws from the prior, wide steps.
+
+    Where searches are expensive, an even selection of them.
+    """
     points = [first]
     d, data = model.data.d, model.data
     if model.linear and model.predictors == 1 and not model.second and model.family.response_scale:
@@ -87,7 +102,8 @@ def starts(model: Model, first: np.ndarray, rows: np.ndarray, rng: np.random.Gen
             points.append(theta)
     while len(points) < STARTS:
         points.append(_dispersed(model, first, rng, wide=len(points) % 2 == 0))
-    return points
+    count = affordable(first.size, rows.size)
+    return [points[k] for k in np.linspace(0, len(points) - 1, count).round().astype(int)]
 
 
 def _dispersed(model: Model, first: np.ndarray, rng: np.random.Generator, wide: bool) -> np.ndarray:

@@ -10,7 +10,8 @@ noisy, so they are judged by what chains that have converged would show:
   than 80 draws.
 * A stay at one point counts if it takes more than a tenth of the run and more than 60 iterations; Metropolis-Hastings that
   accepts a quarter of its proposals stays so long once in ten million iterations.
-* Divergences count if there is more than one in a thousand iterations.
+* Divergences count if there is more than one in a thousand iterations, of Firefly more than one in fifty: the density of its bright
+  rows is zero where they touch their bound, and steps that come close diverge and are rejected, as they should be.
 
 What counts is said in one sentence each: when the run ends, in `fit.meta["warnings"]`, by the summary and in the report.
 """
@@ -39,7 +40,7 @@ SHARE = 50  # draws for an effective one from which a run of any length is too s
 STAY = 60  # iterations at one point that are no chance
 STAY_SHARE = 0.1  # of the run
 MOVED = 40  # iterations after which every coordinate should have moved
-DIVERGENT = 1e-3  # share of diverging iterations
+DIVERGENT, DIVERGENT_LIGHTS = 1e-3, 0.02  # share of diverging iterations, and of Firefly
 
 
 class Convergence(NamedTuple):
@@ -122,7 +123,8 @@ def doubts(fit: Fit) -> list[str]:
             f"{fit.names[worst]!r} has {sizes[worst]:,.3g} effective draws of {total:,}, fewer than {floor:,.3g}: means and intervals "
             f"are rough. Run longer; if that does not help, {other}."
         )
-    if numbers.divergences > DIVERGENT * iterations:
+    lights = fit.meta.get("sampler_name") == "firefly"
+    if numbers.divergences > (DIVERGENT_LIGHTS if lights else DIVERGENT) * iterations:
         sentences.append(
             f"{numbers.divergences:,} of {iterations:,} iterations diverged: the draws may miss a part of the posterior. Raise "
             "acceptance= of the move, or write the model with other parameters."
