@@ -31,6 +31,20 @@ def test_a_walk_that_is_too_slow(normal_posterior, tmp_path, chains, draws):
     assert warned_everywhere(fit, "disagree about|effective draws", tmp_path)
 
 
+def test_one_short_chain_with_few_effective_draws(tmp_path):
+    """399 correlated draws are worth fewer than 20, and the parts of the one chain agree by chance."""
+    X = np.column_stack([np.ones(400), np.random.default_rng(3).standard_normal((400, 4))])
+    y = np.random.default_rng(4).random(400) < 1.0 / (1.0 + np.exp(-X @ [0.2, 1.0, -1.0, 0.5, 0.0]))
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tb.TallbayesWarning)
+        fits = [tb.sample(model, "mh", draws=399, warmup=20, chains=1, seed=seed, progress=False) for seed in range(1, 9)]
+    few = [fit for fit in fits if fit.ess.min() < 20]
+    assert few, "the trap is none: every chain has 20 effective draws"
+    for fit in few:
+        assert warned_everywhere(fit, "disagree about|effective draws", tmp_path)
+
+
 @pytest.mark.parametrize("draws", [60, 399])
 def test_chains_in_two_modes(tmp_path, draws):
     """25 rows near -40 and 15 near 40: the mode near -40 has all of the mass (its log-likelihood is 200 higher)."""

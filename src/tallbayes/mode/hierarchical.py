@@ -250,5 +250,12 @@ def _warn(model: HierarchicalModel, mode: HierarchicalMode, search: _Search) -> 
     values, vectors = np.linalg.eigh(information * np.outer(scale, scale))
     if values.size and values[0] < 1e-9:
         direction = np.abs(vectors[:, 0])
-        names = ", ".join(repr(model.data.columns[j]) for j in np.flatnonzero(direction > 0.1 * direction.max()))
-        warn(f"{names} are collinear; only the prior separates them. Drop one of them unless this is intentional.")
+        names = [repr(model.data.columns[j]) for j in np.flatnonzero(direction > 0.1 * direction.max())]
+        if len(names) == 1:
+            warn(
+                f"the rows carry no information about {names[0]}: its posterior is the prior. Drop it unless this is intentional."
+            )
+        else:
+            warn(
+                f"{', '.join(names)} are collinear; only the prior separates them. Drop one of them unless this is intentional."
+            )

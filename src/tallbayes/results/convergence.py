@@ -7,7 +7,7 @@ noisy, so they are judged by what chains that have converged would show:
   autocorrelation reach once in ten thousand runs: R-hat^2 - 1 is about chi^2(k - 1) / (k - 1) / e for k half chains of e effective
   draws, where e is not taken to be more than a tenth of their draws. Half chains of fewer than 20 draws tell nothing.
 * The smallest effective size, bulk or tail, counts below 400, or below a fiftieth of the draws if that is less; not for fewer
-  than 80 draws.
+  than 80 draws. Below 20 the bulk counts in every run of 300 draws or more.
 * A stay at one point counts if it takes more than a tenth of the run and more than 60 iterations; Metropolis-Hastings that
   accepts a quarter of its proposals stays so long once in ten million iterations.
 * Divergences count if there is more than one in a thousand iterations, of Firefly more than one in fifty: the density of its bright
@@ -37,6 +37,7 @@ SHORTEST = 20  # draws of a half chain from which R-hat is more than noise
 SLOW = 10  # draws for an effective one that are taken for granted in short chains
 FEW = 400  # effective size below which quantiles are not to be trusted (Vehtari et al. 2021)
 SHARE = 50  # draws for an effective one from which a run of any length is too short
+LEAST, LEAST_OF = 20, 300  # effective size that tells next to nothing, and draws from which its estimate can be believed
 STAY = 60  # iterations at one point that are no chance
 STAY_SHARE = 0.1  # of the run
 MOVED = 40  # iterations after which every coordinate should have moved
@@ -110,6 +111,8 @@ def doubts(fit: Fit) -> list[str]:
     apart = np.flatnonzero(numbers.r_hat > r_hat_limits(fit.theta, numbers.r_hat))
     sizes = np.fmin(numbers.ess_bulk, numbers.ess_tail)
     floor = min(FEW, total / SHARE)
+    if total >= LEAST_OF and np.nanmin(numbers.ess_bulk, initial=np.inf) < LEAST:
+        sizes, floor = numbers.ess_bulk, max(floor, LEAST)
     if apart.size:
         worst = int(apart[np.argmax(numbers.r_hat[apart])])
         who = "the chains disagree" if chains > 1 else "the parts of the chain disagree"
