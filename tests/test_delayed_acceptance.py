@@ -158,6 +158,7 @@ def test_delayed_acceptance_costs_what_the_stages_read(small):
     np.testing.assert_array_equal(found["evals"], np.where(found["stages"] == 2, n, 0))
 
 
+@pytest.mark.filterwarnings("ignore:'x0' has .* effective draws of 300")  # for want of acceptance
 def test_a_poor_surrogate_is_reported(small):
     with pytest.warns(TallbayesWarning, match="second stage rejected"):
         tb.sample(

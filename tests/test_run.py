@@ -110,6 +110,7 @@ def test_without_a_seed_the_run_can_be_repeated_from_its_record(medium):
     assert_same(sample(medium, seed=first.meta["seed"]), first)
 
 
+@pytest.mark.filterwarnings("ignore:'x0' has .* effective draws of 300")  # this far from the mode, 300 are too few
 def test_a_chain_does_not_depend_on_how_many_there_are(medium):
     alone, first = sample(medium, chains=1, init=[0.0, 0.0]), sample(medium, init=[0.0, 0.0])
     np.testing.assert_array_equal(alone.theta[0], first.theta[0])

@@ -129,3 +129,11 @@ def test_options_survive_json_and_what_is_no_surrogate_move_is_refused():
             tb.models.logistic(tb.Dataset.from_arrays(np.ones((4, 1)), [0, 1, 1, 0])),
             tb.samplers.DelayedAcceptance(move=surrogate()),
         )
+
+
+@pytest.mark.parametrize("sampler", [tb.samplers.FullData(surrogate()), tb.samplers.Firefly(move=surrogate())])
+def test_samplers_without_a_surrogate_refuse_the_move(sampler):
+    x = np.random.default_rng(0).standard_normal(60)
+    model = tb.models.logistic(tb.Dataset.from_arrays(np.column_stack([np.ones(60), x]), np.arange(60) % 2))
+    with pytest.raises(tb.OptionError, match="which this sampler does not have"):
+        tb.sample(model, sampler, draws=5, warmup=5, chains=1, progress=False)

@@ -71,6 +71,7 @@ class Move(ABC):
 
     name: ClassVar[str]
     example: ClassVar[str] = "tallbayes.moves.hmc()"  # for messages
+    alone: ClassVar[bool] = True  # whether it moves on any density; a move on a surrogate needs a sampler that has one
 
     @abstractmethod
     def kernel(self, covariance: np.ndarray, step: float) -> Any:

@@ -70,6 +70,7 @@ class SurrogateMove(Move):
     share: float = 0.8
     acceptance: float = 0.25
     name: ClassVar[str] = "surrogate"
+    alone: ClassVar[bool] = False
 
     def kernel(self, covariance: np.ndarray, step: float) -> Any:
         """The kernel in whitened coordinates; warm-up tunes the random walk alone."""

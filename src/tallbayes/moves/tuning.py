@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tallbayes.errors import OptionError
 from tallbayes.moves.move import Move
 
 _GAIN, _OFFSET, _DECAY = 0.05, 10.0, 0.75  # gamma, t0, kappa of Hoffman and Gelman
@@ -35,6 +36,11 @@ class Tuning(NamedTuple):
 
 def begin(move: Move, covariance: np.ndarray) -> Tuning:
     """Before warm-up: the Laplace covariance and the first step size."""
+    if not move.alone:
+        raise OptionError(
+            f"move={move.name}(...) proposes from a surrogate, which this sampler does not have. Use it with "
+            f"tallbayes.samplers.ExactMinibatch, or another move such as {move.example}."
+        )
     d = covariance.shape[0]
     log_step = math.log(move.first_step(d))
     zeros = np.zeros(d), np.zeros((d, d))
