@@ -363,7 +363,6 @@ def test_what_is_refused():
         (lambda: tb.fit("y ~ x", table_of(), "hurdle_poisson", zi=3), tb.OptionError, "zi= is a formula"),
         (lambda: build(data, zi=["x"]), tb.OptionError, "names the last columns"),
         (lambda: build(data, zi=list(data.columns)), tb.OptionError, "the first predictor needs at least one"),
-        (lambda: build(data, tb.priors.horseshoe()), tb.ModelError, "not available for models with a second predictor"),
         (lambda: build(data, {"zi_y": tb.priors.normal(1.0)}), tb.OptionError, "did you mean 'zi_z'"),
         (lambda: tb.read(table_of(), "y ~ x", zi="y ~ z"), tb.OptionError, "a formula without a response"),
         (lambda: tb.read(table_of(), "y ~ x", zi="~ 0"), tb.DataError, "leaves no predictor"),

@@ -131,6 +131,14 @@ def test_options_survive_json_and_what_is_no_surrogate_move_is_refused():
         )
 
 
+def test_a_run_tunes_and_uses_the_move():
+    rng = np.random.default_rng(5)
+    X = np.column_stack([np.ones(2_000), rng.standard_normal(2_000)])
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, rng.random(2_000) < 0.4), tb.priors.normal(5.0))
+    fit = tb.sample(model, ExactMinibatch(move=surrogate()), draws=400, warmup=100, chains=2, seed=1, progress=False)
+    assert fit.stats["accepted"].mean() > 0.6 and fit.r_hat.max() < 1.1
+
+
 @pytest.mark.parametrize("sampler", [tb.samplers.FullData(surrogate()), tb.samplers.Firefly(move=surrogate())])
 def test_samplers_without_a_surrogate_refuse_the_move(sampler):
     x = np.random.default_rng(0).standard_normal(60)

@@ -1,6 +1,7 @@
 """Priors with unknown scales: surrogate transitions leave the posterior of coefficients and scales invariant. Truth: quadrature, NUTS."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy.special import expit
 from scipy.stats import chi2, kstest
@@ -182,6 +183,80 @@ def test_a_horseshoe_finds_the_few_effects_at_a_few_rows():
     assert found.passed and found.facts["draws checked on all rows"] == 3
     reads = fit.stats["full_read"] == 0
     np.testing.assert_array_equal(fit.evals[reads], 2 * fit.stats["rows"][reads])  # scales read none
+
+
+def test_the_reference_is_as_narrow_as_the_rows_make_it():
+    """An intercept and the levels of a factor are each uncertain, their sums are not: a bound that misses this reads nearly all rows."""
+    rng = np.random.default_rng(4)
+    level = rng.choice(25, 30_000, p=np.r_[0.001, np.full(24, 0.999 / 24)])
+    X = np.column_stack([np.ones(level.size), level[:, None] == np.arange(1, 25)]).astype(float)
+    y = rng.random(level.size) < expit(-1.0 + rng.standard_normal(25)[level])
+    model = tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.ridge())
+    inner = tb.find_mode(model, progress=False).inner
+    assert np.trace(inner.factor.T @ -inner.hessian @ inner.factor) < 1.2 * inner.reference.size
+    fit = tb.sample(model, draws=1_000, chains=2, seed=1, progress=False)
+    flat = fit.theta[:, :, :25].reshape(-1, 25)
+    white = np.linalg.solve(inner.factor, (flat - flat.mean(0)).T)
+    assert 0.7 < (white**2).mean() < 1.4
+    assert fit.evals.mean() < 300.0
+
+
+def test_a_second_predictor_has_scales_of_its_own():
+    rng = np.random.default_rng(2)
+    rows = {"y": rng.poisson(1.0, 400).astype(float), "x": rng.random(400), "z": rng.random(400)}
+    data = tb.read(pa.table(rows), "y ~ x", zi="~ s(z, k=5)", progress=False)
+    names = tb.models.zero_inflated_poisson(data).names
+    assert names[-1] == "zi_s(z)_sigma" and names[:4] == ("Intercept", "x", "zi_Intercept", "zi_s(z)_line")
+    both = tb.models.zero_inflated_poisson(data, tb.priors.ridge())
+    assert both.names[-3:] == ("ridge_sigma", "zi_ridge_sigma", "zi_s(z)_sigma")
+    assert [where for _, _, where in both.members] == [(1,), (3,), (4, 5, 6)]  # intercepts have priors of their own
+    built = tb.models.build("zero_inflated_poisson", data, tb.priors.from_dict(both.describe()["prior"]))
+    assert built.describe() == both.describe()
+    scaled = tb.models.gaussian(
+        tb.read(pa.table({**rows, "y": 50.0 * rows["y"]}), "y ~ x", sigma="~ z", progress=False), tb.priors.ridge(), sigma="~ z"
+    )
+    np.testing.assert_allclose(scaled.blocks.width, [2.5 * 50.0 * np.std(rows["y"]), 2.5], rtol=0.01)  # logarithms have no unit
+
+
+def test_a_scale_of_the_second_predictor_is_that_of_quadrature():
+    rng = np.random.default_rng(6)
+    z = rng.standard_normal(40)
+    y = np.exp(0.3 * z) * rng.standard_normal(40)
+    data = tb.Dataset.from_arrays(
+        np.column_stack([np.ones(40), np.ones(40), z]), y, columns=["Intercept", "sigma_Intercept", "sigma_z"]
+    )
+    wide = tb.priors.normal(5.0)
+    law = {"Intercept": wide, "sigma_Intercept": wide, "sigma_z": tb.priors.ridge(standardise=False)}
+    model = tb.models.gaussian(data, law, sigma=["sigma_Intercept", "sigma_z"])
+    fit = tb.sample(model, draws=10_000, warmup=500, chains=2, seed=3, progress=False)
+    assert fit.names[-1] == "sigma_z_sigma" and fit.meta["sampler_name"] == "surrogate-transition"
+    mu, level, slope = np.meshgrid(
+        np.linspace(-1.2, 1.2, 61), np.linspace(-0.8, 0.8, 61), np.linspace(-1.0, 1.4, 121), indexing="ij"
+    )
+    value = -0.5 * (mu**2 + level**2) / 25.0
+    for zi, yi in zip(z, y, strict=True):
+        log_sd = level + slope * zi
+        value += -log_sd - 0.5 * ((yi - mu) * np.exp(-log_sd)) ** 2
+    sigma = np.exp(0.5 * (EDGES[1:] + EDGES[:-1]))
+    half = sigma * (1.0 + (sigma / 2.5) ** 2 / 3.0) ** -2.0
+    at = slope[0, 0]
+    marginal = np.exp(value - value.max()).sum((0, 1))
+    joint = marginal[:, None] * half * np.exp(-0.5 * (at[:, None] / sigma) ** 2) / sigma
+    joint[at == 0.0] = 0.0  # a point without mass
+    truth = (joint.sum(1) * at).sum() / joint.sum()
+    score = (fit.theta[:, :, 2].mean() - truth) / fit.theta[:, :, 2].std() * np.sqrt(fit.ess[2])
+    assert abs(score) < 5.0
+    below = (fit.theta[:, :, 3] < 1.0).astype(float)
+    share = joint[:, sigma < 1.0].sum() / joint.sum()
+    assert abs(below.mean() - share) < 5.0 * np.sqrt(share * (1.0 - share) / effective_sizes(below[:, :, None])[0]) + 0.005
+
+
+def test_a_likelihood_that_curves_upwards_is_refused():
+    X = np.ones((4, 1))
+    data = tb.Dataset.from_arrays(X, [-9.0, -8.0, 8.0, 9.0])
+    model = tb.models.student_t(data, {"x0": tb.priors.ridge()}, scale=0.5, nu=1.0)
+    with pytest.raises(tb.ModelError, match="not concave at the reference, mostly in 'x0'"):
+        tb.sample(model, draws=5, progress=False)
 
 
 def test_the_fit_predicts_and_is_saved_and_resumed(tmp_path):

@@ -5,7 +5,7 @@ null space of D is the straight lines: the column itself, without a penalty. Wit
 B U s^(-1/2), whose coefficients are independent N(0, tau^2) a priori: `tallbayes.priors.ridge(standardise=False)`, tau unknown.
 
 In formulas these are s(x), s(x, k=20) and, for a smooth of every level, s(x, by=g). Columns are called "s(x)_line" and "s(x)[1]", those
-of levels "s(x, by=g)_line[b]" and "s(x, by=g)[b, 1]": `smooth_blocks` finds them by these names.
+of levels "s(x, by=g)_line[b]" and "s(x, by=g)[b, 1]", those of a second predictor "zi_s(x)[1]": `smooth_blocks` finds them by these names.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tallbayes.errors import DataError, OptionError
 
 DEGREE = 3
 SPLINES = 10  # if k is not given
-_BLOCK = re.compile(r"(s\(.+\))(?:\[(.*)\])?")
-_PENALISED = re.compile(r"(s\(.+\))\[(?:(.*), )?\d+\]")
+_BLOCK = re.compile(r"((?:\w+_)?s\(.+\))(?:\[(.*)\])?")
+_PENALISED = re.compile(r"((?:\w+_)?s\(.+\))\[(?:(.*), )?\d+\]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +119,8 @@ def smooth_names(term: str, count: int, levels: Sequence[Any] | None = None) -> 
 def smooth_blocks(columns: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Positions of the penalised columns that share a scale, by the name of their smooth and level.
 
-    >>> smooth_blocks(("Intercept", "s(x)_line", "s(x)[1]", "s(x)[2]", "s(z, by=g)[b, 1]"))
-    {'s(x)': (2, 3), 's(z, by=g)[b]': (4,)}
+    >>> smooth_blocks(("Intercept", "s(x)_line", "s(x)[1]", "s(x)[2]", "s(z, by=g)[b, 1]", "zi_s(x)[1]"))
+    {'s(x)': (2, 3), 's(z, by=g)[b]': (4,), 'zi_s(x)': (5,)}
     """
     out: dict[str, list[int]] = {}
     for j, column in enumerate(columns):

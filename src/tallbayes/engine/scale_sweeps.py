@@ -4,7 +4,12 @@ Coefficient j of block b has prior precision w_j (1 / (s_b l_j) + c_b), s_b = si
 slab's. A half-Student-t sigma is an inverse gamma mixture: s | a ~ IG(df / 2, df / a), a ~ IG(1/2, 1 / A^2); likewise lambda_j with mixing
 variable m_j (Makalic and Schmidt 2016). Updates that the slab makes non-conjugate are accepted by Metropolis-Hastings. With many local
 scales these updates alone are slow, because s_b and all l_j hold each other: a trade multiplies s_b and divides all l_j by one factor,
-which leaves the prior of the coefficients as it is; mixing variables are summed out of it and redrawn.
+which leaves the prior of the coefficients as it is; mixing variables are summed out of it and redrawn. Nor do a scale and its coefficients
+let go of each other where the rows say little: shared scales also move with all coefficients integrated out,
+
+    log m(s) = 1/2 log |Q| - 1/2 log |Q + H| + 1/2 r' (Q + H)^-1 r + log p(s),    Q the prior precisions, H and r the surrogate's,
+
+before mixing variables and coefficients are drawn given them.
 
 A sweep runs its updates forwards or backwards, as a fair coin decides: each update is reversible, so the mixture of a composition and
 its reverse is reversible with respect to the surrogate posterior, however many sweeps there are.
@@ -20,7 +25,7 @@ import numpy as np
 from tallbayes.compile import SUMS, inlinable, jit, leaf
 
 TRADE = 6.0  # of the logarithm of the factor of a trade, over sqrt(2 + coefficients): 2.4 / sqrt(the expected curvature)
-SPREAD = 0.5  # of the logarithm of the factor of a scale move, over sqrt(1 + coefficients / 4)
+SPREAD = 6.0  # of the logarithm of a squared scale in a collapsed move, over sqrt(1 + coefficients), times a log-normal number
 
 
 class Blocks(NamedTuple):
@@ -142,13 +147,13 @@ def _trade(rng: np.random.Generator, blocks: Blocks, scales: Scales, b: int) -> 
 
 
 @inlinable
-def _block_density(blocks: Blocks, scales: Scales, beta: np.ndarray, b: int, shared: float) -> float:
-    """Log density of the coefficients of a block and of log sigma^2, given their other variables."""
-    total = -0.5 * blocks.df[b] * math.log(shared) - blocks.df[b] / (scales.mixing[b] * shared)
-    for j in range(beta.size):
+def _shared_density(blocks: Blocks, scales: Scales, b: int, shared: float) -> float:
+    """Log density of log sigma^2 of a block, its mixing variable summed out, and half the log determinant of its prior precisions."""
+    df, width = blocks.df[b], blocks.width[b]
+    total = 0.5 * math.log(shared) - 0.5 * (df + 1.0) * math.log1p(shared / (df * width * width))
+    for j in range(blocks.home.size):
         if blocks.home[j] == b:
-            precision = 1.0 / (shared * scales.own[j]) + blocks.slab[b]
-            total += 0.5 * math.log(precision) - 0.5 * blocks.weight[j] * precision * beta[j] * beta[j]
+            total += 0.5 * math.log(1.0 / (shared * scales.own[j]) + blocks.slab[b])
     return total
 
 
@@ -164,32 +169,6 @@ def quadratic_value(quadratic: Quadratic, beta: np.ndarray, scratch: np.ndarray)
     return total
 
 
-@inlinable
-def _scale_move(
-    rng: np.random.Generator,
-    quadratic: Quadratic,
-    blocks: Blocks,
-    scales: Scales,
-    beta: np.ndarray,
-    b: int,
-    scratch: np.ndarray,
-) -> None:
-    """Multiply the scale of a block and its coefficients by one random factor."""
-    step = SPREAD / math.sqrt(1.0 + 0.25 * blocks.size[b]) * rng.standard_normal()
-    factor = math.exp(step)
-    other = beta.copy()
-    for j in range(beta.size):
-        if blocks.home[j] == b:
-            other[j] *= factor
-    shared = scales.shared[b] * factor * factor
-    ratio = blocks.size[b] * step
-    ratio += _block_density(blocks, scales, other, b, shared) - _block_density(blocks, scales, beta, b, scales.shared[b])
-    ratio += quadratic_value(quadratic, other, scratch) - quadratic_value(quadratic, beta, scratch)
-    if math.log(1.0 - rng.random()) < ratio:
-        beta[:] = other
-        scales.shared[b] = shared
-
-
 @leaf(options=SUMS)
 def factorise(matrix: np.ndarray) -> None:
     """Cholesky factor of a positive definite matrix, in place of its lower triangle."""
@@ -203,20 +182,24 @@ def factorise(matrix: np.ndarray) -> None:
 
 
 @inlinable
-def conditional_mean(quadratic: Quadratic, precision: np.ndarray, matrix: np.ndarray, mean: np.ndarray) -> None:
-    """Mean of the coefficients given the scales; `matrix` receives the factor of their precision."""
-    d = mean.size
+def _collapse(quadratic: Quadratic, precision: np.ndarray, factor: np.ndarray, half: np.ndarray) -> float:
+    """Log of the surrogate integrated over the coefficients, but for the prior's determinant.
+
+    `factor` receives the Cholesky factor of Q + H, `half` its inverse times r.
+    """
+    d, total = half.size, 0.0
     for j in range(d):
         for k in range(j + 1):
-            matrix[j, k] = quadratic.information[j, k]
-        matrix[j, j] += precision[j]
-    factorise(matrix)
+            factor[j, k] = quadratic.information[j, k]
+        factor[j, j] += precision[j]
+    factorise(factor)
     for j in range(d):
-        total = quadratic.pull[j]
+        inner = quadratic.pull[j]
         for k in range(j):
-            total -= matrix[j, k] * mean[k]
-        mean[j] = total / matrix[j, j]
-    solve_transposed(matrix, mean)
+            inner -= factor[j, k] * half[k]
+        half[j] = inner / factor[j, j]
+        total += 0.5 * half[j] * half[j] - math.log(factor[j, j])
+    return total
 
 
 @inlinable
@@ -231,17 +214,42 @@ def solve_transposed(factor: np.ndarray, vector: np.ndarray) -> None:
 
 
 @inlinable
-def draw_coefficients(
-    rng: np.random.Generator, quadratic: Quadratic, blocks: Blocks, scales: Scales, beta: np.ndarray, mean: np.ndarray
+def _move_and_draw(
+    rng: np.random.Generator,
+    quadratic: Quadratic,
+    blocks: Blocks,
+    scales: Scales,
+    beta: np.ndarray,
+    mean: np.ndarray,
+    forward: bool,
 ) -> None:
-    """Coefficients given the scales, from the surrogate; `mean` receives their conditional mean."""
-    d = beta.size
-    precision, matrix = np.empty(d), np.empty((d, d))
+    """Shared scales with the coefficients integrated out, one block after the other; then coefficients, `mean` their conditional mean."""
+    d, number = beta.size, blocks.size.size
+    precision, factor, half = np.empty(d), np.empty((d, d)), np.empty(d)
+    other_precision, other_factor, other_half = np.empty(d), np.empty((d, d)), np.empty(d)
     prior_precisions(blocks, scales, precision)
-    conditional_mean(quadratic, precision, matrix, mean)
+    value = _collapse(quadratic, precision, factor, half)
+    for i in range(number):
+        b = i if forward else number - 1 - i
+        width = SPREAD / math.sqrt(1.0 + blocks.size[b]) * math.exp(rng.standard_normal())
+        former = scales.shared[b]
+        shared = former * math.exp(min(max(width * rng.standard_normal(), -50.0), 50.0))
+        ratio = _shared_density(blocks, scales, b, shared) - _shared_density(blocks, scales, b, former)
+        scales.shared[b] = shared
+        prior_precisions(blocks, scales, other_precision)
+        other = _collapse(quadratic, other_precision, other_factor, other_half)
+        if math.log(1.0 - rng.random()) < ratio + other - value:
+            value = other
+            factor, other_factor = other_factor, factor
+            half, other_half = other_half, half
+        else:
+            scales.shared[b] = former
+        _update_mixing(rng, blocks, scales, b)
+    mean[:] = half
+    solve_transposed(factor, mean)
     for j in range(d):
         beta[j] = rng.standard_normal()
-    solve_transposed(matrix, beta)
+    solve_transposed(factor, beta)
     for j in range(d):
         beta[j] += mean[j]
 
@@ -262,21 +270,16 @@ def sweep(
     rng: np.random.Generator, quadratic: Quadratic, blocks: Blocks, scales: Scales, beta: np.ndarray, count: int, forward: bool
 ) -> None:
     """`count` sweeps over everything, in place; all forwards or all backwards."""
-    scratch, mean = np.empty(beta.size), np.empty(beta.size)
-    number = blocks.size.size
+    mean = np.empty(beta.size)
     for _ in range(count):
         if forward:
             update_scales(rng, blocks, scales, beta)
-            for b in range(number):
-                _scale_move(rng, quadratic, blocks, scales, beta, b, scratch)
-            draw_coefficients(rng, quadratic, blocks, scales, beta, mean)
+            _move_and_draw(rng, quadratic, blocks, scales, beta, mean, True)
         else:
-            draw_coefficients(rng, quadratic, blocks, scales, beta, mean)
-            for b in range(number - 1, -1, -1):
-                _scale_move(rng, quadratic, blocks, scales, beta, b, scratch)
+            _move_and_draw(rng, quadratic, blocks, scales, beta, mean, False)
             _update_own(rng, blocks, scales, beta)
             _update_own_mixing(rng, blocks, scales)
-            for b in range(number - 1, -1, -1):
+            for b in range(blocks.size.size - 1, -1, -1):
                 _update_shared(rng, blocks, scales, beta, b)
                 _update_mixing(rng, blocks, scales, b)
                 _trade(rng, blocks, scales, b)
@@ -289,13 +292,13 @@ def explore(
     blocks: Blocks,
     scales: Scales,
     beta: np.ndarray,
-    draws: np.ndarray,
     means: np.ndarray,
+    precisions: np.ndarray,
     shared: np.ndarray,
 ) -> None:
-    """A chain on the surrogate: coefficients, their conditional means and squared shared scales after every sweep."""
-    for t in range(draws.shape[0]):
-        sweep(rng, quadratic, blocks, scales, beta, 1, True)
-        draw_coefficients(rng, quadratic, blocks, scales, beta, means[t])
-        draws[t, :] = beta
+    """A chain on the surrogate. After every sweep: conditional means and prior precisions of the coefficients, squared shared scales."""
+    for t in range(means.shape[0]):
+        update_scales(rng, blocks, scales, beta)
+        _move_and_draw(rng, quadratic, blocks, scales, beta, means[t], True)
+        prior_precisions(blocks, scales, precisions[t])
         shared[t, :] = scales.shared

@@ -13,6 +13,7 @@ import numpy as np
 
 from tallbayes.engine import passes
 from tallbayes.engine.scale_sweeps import Quadratic, Scales, explore
+from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
 from tallbayes.models.unknown_scales import UnknownScaleModel
 from tallbayes.prior_terms import prior_gradient, prior_precision
@@ -20,6 +21,8 @@ from tallbayes.progress import Progress
 from tallbayes.streams import Stream, generator
 
 _ROUNDS = 6
+_CONVEX = 1e-8  # curvature upwards, relative to the diagonal, that is rounding
+_AVERAGED = 60  # conditional covariances
 _NEAR = 0.5  # distance between two points, in posterior standard deviations of the whole step, at which the search ends
 
 
@@ -52,14 +55,15 @@ def find_surrogate_reference(
             value, gradient, hessian = passes.total_hessian(model.rows, point, cores)
             count, evaluations = count + 1, evaluations + model.data.n
             quadratic, slope, curvature = _surrogate(model, point, gradient, hessian)
-            draws, means, squares = np.empty((sweeps, d)), np.empty((sweeps, d)), np.empty((sweeps, shared.size))
-            explore(rng, quadratic, blocks, scales, point.copy(), draws, means, squares)
+            means, precisions, squares = np.empty((sweeps, d)), np.empty((sweeps, d)), np.empty((sweeps, shared.size))
+            explore(rng, quadratic, blocks, scales, point.copy(), means, precisions, squares)
             late = slice(sweeps // 4, None)
-            mean, covariance = means[late].mean(0), _covariance(draws[late])
+            mean, covariance = means[late].mean(0), _covariance(quadratic, means[late], precisions[late])
             step = mean - point
             if np.sqrt(step @ np.linalg.solve(covariance, step)) < _NEAR:
                 break
             point = mean
+    _require_concave(model, quadratic)
     inner_model = model.conditional(np.zeros(d))
     own = gradient.copy()
     prior_value_at = prior_gradient(model.prior_terms, point, own)
@@ -102,8 +106,24 @@ def _surrogate(
     return Quadratic(np.ascontiguousarray(information), pull), slope, np.ascontiguousarray(curvature)
 
 
-def _covariance(draws: np.ndarray) -> np.ndarray:
-    """Of the draws, shrunk towards its diagonal by as much as their number asks for."""
-    covariance = np.atleast_2d(np.cov(draws.T))
-    share = min(0.5, draws.shape[1] / draws.shape[0])
-    return (1.0 - share) * covariance + share * np.diag(np.diag(covariance))
+def _require_concave(model: UnknownScaleModel, quadratic: Quadratic) -> None:
+    """Refuse a surrogate that is no Gaussian where the scales are large: it could not be drawn from."""
+    information = quadratic.information
+    unit = np.sqrt(np.maximum(np.abs(np.diag(information)), 1e-300))
+    values, vectors = np.linalg.eigh(information / np.outer(unit, unit))
+    if values[0] < -_CONVEX:
+        largest = int(np.abs(vectors[:, 0]).argmax())
+        raise ModelError(
+            f"the likelihood is not concave at the reference, mostly in {model.names[largest]!r}, so that its second-order expansion is no "
+            "surrogate for priors with unknown scales; give the coefficients a prior such as tallbayes.priors.normal(1.0)."
+        )
+
+
+def _covariance(quadratic: Quadratic, means: np.ndarray, precisions: np.ndarray) -> np.ndarray:
+    """Of the coefficients: the average of their conditional covariances given the scales, and the covariance of the conditional means.
+
+    Far less noisy than that of draws, and it keeps the directions that the rows determine as narrow as they are.
+    """
+    chosen = precisions[np.linspace(0, len(precisions) - 1, min(_AVERAGED, len(precisions))).astype(int)]
+    within = np.mean([np.linalg.inv(quadratic.information + np.diag(p)) for p in chosen], axis=0)
+    return within + np.atleast_2d(np.cov(means.T))

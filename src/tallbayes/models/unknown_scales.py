@@ -76,8 +76,8 @@ class UnknownScaleModel(Model):
     @cached_property
     def prior_terms(self) -> PriorTerms:
         """The fixed part of the prior: flat in coefficients with an unknown scale."""
-        resolved = resolve(_placeholders(self.data, self.given), self.data.columns, *self._prior_names())
-        terms = resolved.terms(self.data, self.predictors, len(self.nuisances), self.family.response_scale)
+        resolved = resolve(_placeholders(self.data, self.given, self.second), self.data.columns, *self._prior_names())
+        terms = resolved.terms(self.data, self.predictors, len(self.nuisances), self.family.response_scale, self.second)
         for _, _, where in self.members:
             terms.kind[list(where)] = FLAT
         return terms
@@ -86,12 +86,13 @@ class UnknownScaleModel(Model):
     def blocks(self) -> Blocks:
         """The unknown scales as compiled code sees them."""
         d, count = self.coordinates, len(self.members)
-        home, weight = np.full(d, -1, np.int64), np.ones(d)
+        home, weight, unit = np.full(d, -1, np.int64), np.ones(d), np.ones(count)
         moments = self.data.moments
-        unit = float(moments.sd[self.data.d]) if self.family.response_scale and moments.sd[self.data.d] > 0 else 1.0
         for b, (_, prior, where) in enumerate(self.members):
             at = np.array(where)
             home[at] = b
+            if self.family.response_scale and moments.sd[self.data.d] > 0 and at.max() < self.data.d - self.second:
+                unit[b] = moments.sd[self.data.d]  # a second predictor is not in units of the response
             if prior.standardise:
                 sd = moments.sd[at % self.data.d]
                 weight[at] = np.where(sd > 0.0, sd, 1.0) ** 2
@@ -102,8 +103,10 @@ class UnknownScaleModel(Model):
             np.bincount(home[home >= 0], minlength=count).astype(float),
             np.array([prior.local for prior in priors]),
             np.array([float(prior.df) for prior in priors]),
-            np.array([float(prior.scale) * unit for prior in priors]),
-            np.array([0.0 if prior.slab == 0.0 else 1.0 / (prior.slab * unit) ** 2 for prior in priors]),
+            np.array([float(prior.scale) for prior in priors]) * unit,
+            np.array(
+                [0.0 if prior.slab == 0.0 else 1.0 / (prior.slab * u) ** 2 for prior, u in zip(priors, unit, strict=True)]
+            ),
         )
 
     def draw_scales(self, terms: PriorTerms, rng: np.random.Generator) -> tuple[PriorTerms, np.ndarray]:
@@ -223,25 +226,22 @@ def _by_name(prior: Any) -> dict[str, Any]:
     return dict(prior) if isinstance(prior, Mapping) else {DEFAULT: prior}
 
 
-def _placeholders(data: Dataset, prior: Any) -> dict[str, Any]:
-    """The prior with normal ones in place of unknown scales; the intercept keeps a prior of its own under a default."""
+def _placeholders(data: Dataset, prior: Any, second: int) -> dict[str, Any]:
+    """The prior with normal ones in place of unknown scales; intercepts keep a prior of their own under a default."""
     named = _by_name(prior)
     out = {name: Prior("normal") if isinstance(own, UnknownScale) else own for name, own in named.items()}
-    if isinstance(named.get(DEFAULT), UnknownScale) and data.intercept is not None:
-        out.setdefault(data.columns[data.intercept], Prior("weakly_informative"))
+    if isinstance(named.get(DEFAULT), UnknownScale):
+        for constant in (data.intercept, data.column_of_ones(data.d - second, data.d) if second else None):
+            if constant is not None:
+                out.setdefault(data.columns[constant], Prior("weakly_informative"))
     return out
 
 
 def _with_blocks(constructor: Callable[..., Model], data: Dataset, prior: Any, *arguments: Any, **options: Any) -> Model:
-    fixed = _placeholders(data, prior)
-    plain = constructor(data, fixed, *arguments, **options)
+    plain = constructor(data, _placeholders(data, prior, 0), *arguments, **options)
+    fixed = _placeholders(data, prior, plain.second)
     if not plain.linear or plain.row_limitation:
         raise ModelError(f"ridge and horseshoe are priors of coefficients; {plain.family.name} has none.")
-    if plain.second:
-        raise ModelError(
-            f"priors with unknown scales are not available for models with a second predictor ({plain.family.second_name}=); give "
-            "coefficients a prior such as tallbayes.priors.normal(1.0)."
-        )
     places = coordinates_by_name(data.columns, plain.names, plain.nuisances)
     named = _by_name(prior)
     taken = {j for name in fixed if name != DEFAULT for j in places[name]}
@@ -249,10 +249,15 @@ def _with_blocks(constructor: Callable[..., Model], data: Dataset, prior: Any, *
     for name, own in named.items():
         if not isinstance(own, UnknownScale):
             continue
-        coefficients = range(plain.predictors * data.d)
-        where = places[name] if name != DEFAULT else tuple(j for j in coefficients if j not in taken)
-        if where:
-            members.append((own.name if name == DEFAULT else name, own, tuple(where)))
+        if name != DEFAULT:
+            members.append((name, own, tuple(places[name])))
+            continue
+        first, spans = data.d - plain.second, {own.name: range(plain.predictors * data.d)}
+        if plain.second:
+            spans = {own.name: range(first), f"{plain.family.second_name}_{own.name}": range(first, data.d)}
+        for label, span in spans.items():
+            if where := tuple(j for j in span if j not in taken):
+                members.append((label, own, where))
     if not members:
         raise ModelError("no coefficient is left for the prior with an unknown scale; name fewer coefficients in prior=.")
     given = (

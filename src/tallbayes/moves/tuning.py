@@ -34,9 +34,9 @@ class Tuning(NamedTuple):
     prior_covariance: np.ndarray
 
 
-def begin(move: Move, covariance: np.ndarray) -> Tuning:
-    """Before warm-up: the Laplace covariance and the first step size."""
-    if not move.alone:
+def begin(move: Move, covariance: np.ndarray, surrogate: bool = False) -> Tuning:
+    """Before warm-up: the Laplace covariance and the first step size; `surrogate` tells whether the sampler has one to move on."""
+    if not (move.alone or surrogate):
         raise OptionError(
             f"move={move.name}(...) proposes from a surrogate, which this sampler does not have. Use it with "
             f"tallbayes.samplers.ExactMinibatch, or another move such as {move.example}."

@@ -25,7 +25,7 @@ class ProposalPolicy(Policy):
 
     def begin(self) -> Any:
         """Identity covariance in whitened coordinates."""
-        return tuning.begin(self.move, np.eye(self.dim))
+        return tuning.begin(self.move, np.eye(self.dim), surrogate=True)
 
     def window_ends(self, warmup: int) -> list[int]:
         """As for moves."""
