@@ -162,6 +162,49 @@ def test_scales_given_coefficients_have_their_density(slab):
             assert abs(below.mean() - np.interp(level, grid, cumulative)) < 5.0 * error + 2e-3
 
 
+@jit
+def _shared(rng, quadratic, blocks, scales, beta, out):
+    for t in range(out.shape[0]):
+        sweep(rng, quadratic, blocks, scales, beta, 1, rng.random() < 0.5)
+        out[t] = scales.shared
+
+
+def test_scales_of_two_blocks_have_their_law_with_coefficients_integrated_out():
+    """Correlated coefficients of two ridges, one of them with a slab, against log m(s) on a grid."""
+    quadratic = Quadratic(np.array([[2.0, 1.2, 0.3], [1.2, 1.5, 0.4], [0.3, 0.4, 0.8]]), np.array([1.5, -0.5, 0.7]))
+    two = np.ones(2)
+    blocks = Blocks(
+        np.array([0, 0, 1]),
+        np.array([1.0, 2.0, 0.5]),
+        np.array([2.0, 1.0]),
+        np.zeros(2, bool),
+        3.0 * two,
+        two,
+        np.array([0.0, 0.25]),
+    )
+    out = np.empty((200_000, 2))
+    scales = Scales(np.ones(2), np.ones(2), np.ones(3), np.ones(3))
+    _shared(np.random.default_rng(8), quadratic, blocks, scales, np.zeros(3), out)
+    grid = np.linspace(-9.0, 9.0, 121)
+    variance = np.exp(grid)  # squared scales with the Jacobian of their logarithm
+    log_prior = 0.5 * grid - 2.0 * np.log1p(variance / 3.0)
+    inverse = np.stack(
+        np.broadcast_arrays(1.0 / variance[:, None], 1.0 / variance[:, None], 1.0 / variance[None, :] + 0.25), -1
+    )
+    prior = blocks.weight * inverse
+    total = quadratic.information + prior[..., None] * np.eye(3)
+    solved = np.linalg.solve(total, np.broadcast_to(quadratic.pull, total.shape[:-1])[..., None])[..., 0]
+    log_m = 0.5 * np.log(prior).sum(-1) - 0.5 * np.linalg.slogdet(total)[1] + 0.5 * solved @ quadratic.pull
+    joint = np.exp(log_m + log_prior[:, None] + log_prior[None, :])
+    joint /= joint.sum()
+    for k, law in enumerate((joint.sum(1), joint.sum(0))):
+        cumulative = np.cumsum(law) - 0.5 * law
+        for level in (-2.0, 0.0, 2.0):
+            below = (np.log(out[:, k]) < level).astype(float)
+            error = below.reshape(100, -1).mean(1).std() / 10.0
+            assert abs(below.mean() - np.interp(level, grid, cumulative)) < 5.0 * error + 1e-3
+
+
 def wide(n, d, seed=0, prior=None):
     rng = np.random.default_rng(seed)
     X = np.column_stack([np.ones(n), rng.standard_normal((n, d))])
