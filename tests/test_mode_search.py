@@ -10,6 +10,7 @@ import tallbayes as tb
 from tallbayes.engine import passes
 from tallbayes.engine.random_rows import UniformRows
 from tallbayes.mode import kinks
+from tallbayes.mode.newton import newton
 from tallbayes.mode.search import find_mode, mode_at
 from tallbayes.proxies.difference import difference
 from tallbayes.proxies.taylor import taylor
@@ -249,3 +250,17 @@ def test_the_mode_of_a_narrow_robust_regression_is_that_of_another_optimiser():
         minus, np.array([-2.0, 0.5, -0.5, 1.0, 0.0]), jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-8}
     )
     np.testing.assert_allclose(mode.reference, peer.x, atol=1e-3 * mode.laplace().sd.min())
+
+
+def test_a_step_that_overflows_is_refused_without_a_word():
+    """10 t - e^t from 0: the first step goes to 9, where the sums exceed the largest number; warnings are errors in tests."""
+    model = tb.models.logistic(tb.Dataset.from_arrays(np.ones((4, 1)), [0, 1, 0, 1]), tb.priors.normal(1e3))
+
+    def likelihood(theta):
+        t = theta[0]
+        if t > 5.0:
+            return -1e308, np.full(1, -1e308), np.full((1, 1), -1e308)
+        return 10.0 * t - np.exp(t), np.array([10.0 - np.exp(t)]), np.array([[-np.exp(t)]])
+
+    point = newton(model, likelihood, np.zeros(1), 10.0, 1e-6, None)
+    np.testing.assert_allclose(point.theta, np.log(10.0), atol=1e-4)

@@ -46,7 +46,8 @@ def newton(
 
     def evaluate(at: np.ndarray) -> Point:
         at = at if centring is None else centring.outwards(at)
-        return evaluated(model, likelihood(at), at, scale, kinks, centring)
+        with np.errstate(over="ignore", invalid="ignore"):  # a step that went too far is refused for its value
+            return evaluated(model, likelihood(at), at, scale, kinks, centring)
 
     theta = theta if centring is None else centring.inwards(theta)
     point, radius, distance = evaluate(theta), np.inf, np.inf
