@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -85,8 +85,24 @@ def _ratios(arrived: dict[str, list[tuple[float, float]]], which: int) -> str:
     )
 
 
-def shares_at_equilibrium(n: float, iterations: int, rng: np.random.Generator, spread: float = 0.1) -> np.ndarray:
-    """Share of the rows that each iteration reads.
+class Setting(NamedTuple):
+    """What the paper may have had otherwise in section 4.3: steps in posterior sds, the inequality, and how levels are shared."""
+
+    step: float = 2.0  # half of the proposals are accepted: (2 / pi) arctan(2 / step)
+    delta: float = DELTA
+    growth: float = GAMMA
+    serfling: bool = True  # empirical Bernstein-Serfling; empirical Bernstein (9) else
+    shared: bool = True  # level (p - 1) delta / (p j^p) at look j; delta at each else
+    twice: bool = False  # range as in (20), twice a largest modulus
+
+
+STATED = Setting()
+
+
+def shares_at_equilibrium(
+    n: float, iterations: int, rng: np.random.Generator, setting: Setting = STATED, spread: float = 0.1
+) -> tuple[np.ndarray, float]:
+    """Share of the rows that each iteration reads, and the share of proposals accepted.
 
     Section 4.3: the mean of N(theta, 1) from N(1/2, 0.1^2) data, batch sums drawn from their exact normal laws.
 
@@ -94,13 +110,15 @@ def shares_at_equilibrium(n: float, iterations: int, rng: np.random.Generator, s
     first t of n exchangeable normal values is a Brownian bridge.
     """
     top = 0.5 + spread * math.sqrt(2.0 * math.log(n))  # max |x_i|
-    theta, used = 0.0, np.empty(iterations)  # theta in posterior sds n^(-1/2) from the mean of the data
+    theta, used, accepted = 0.0, np.empty(iterations), 0  # theta in posterior sds n^(-1/2) from the mean of the data
     for iteration in range(iterations):
-        other = theta + 2.0 * rng.standard_normal()  # half of the proposals are accepted
+        other = theta + setting.step * rng.standard_normal()
         gap = (other - theta) / math.sqrt(n)
         middle = 0.5 + 0.5 * (theta + other) / math.sqrt(n)
         psi, mean = math.log(rng.random()) / n, gap * (0.5 - middle)
-        limit = abs(gap) * (top + abs(middle))  # (20) without its factor 2, which a largest modulus does not need
+        limit = (
+            abs(gap) * (top + abs(middle)) * (2.0 if setting.twice else 1.0)
+        )  # a largest modulus does not need the factor of (20)
         t, total, look, size = 0.0, 0.0, 0, 1.0
         while True:
             left = n - t
@@ -111,16 +129,19 @@ def shares_at_equilibrium(n: float, iterations: int, rng: np.random.Generator, s
             estimate = mean + gap * total / t
             if t >= n:
                 break
-            level = (P - 1.0) * DELTA / (P * look**P)
+            level = sequential_tests.look_level(setting.delta, look, P) if setting.shared else setting.delta
             deviation = abs(gap) * spread * math.sqrt(rng.chisquare(max(t - 1.0, 1.0)) / t) if t > 1 else 0.0
-            width = sequential_tests.empirical_bernstein_serfling(deviation, 2.0 * limit, t, n, level)
+            if setting.serfling:
+                width = sequential_tests.empirical_bernstein_serfling(deviation, 2.0 * limit, t, n, level)
+            else:
+                width = sequential_tests.empirical_bernstein(deviation, 2.0 * limit, t, level)
             if abs(estimate - psi) >= width:
                 break
-            size = math.ceil(GAMMA * t)
+            size = math.ceil(setting.growth * t)
         used[iteration] = t / n
         if estimate > psi:
-            theta = other
-    return used
+            theta, accepted = other, accepted + 1
+    return used, accepted / iterations
 
 
 def proposition(model: tb.models.Model, distances: list[float], pairs: int) -> list[dict[str, Any]]:
@@ -190,14 +211,36 @@ def budgets(quick: bool, write: bool, classes: int, seconds: float) -> None:
         draw(figures)
 
 
+SETTINGS = {
+    "as above: accepts half, delta = 0.01, gamma = 2": STATED,
+    "accepts 25 %": Setting(step=4.8),
+    "accepts 80 %": Setting(step=0.65),
+    "delta = 0.1": Setting(delta=0.1),
+    "delta at each look instead of shared over looks": Setting(shared=False),
+    "gamma = 1.1": Setting(growth=1.1),
+    "accepts 25 %, delta = 0.1": Setting(step=4.8, delta=0.1),
+    "range as in (20)": Setting(twice=True),
+    "empirical Bernstein (9)": Setting(serfling=False),
+}
+
+
 def equilibrium(quick: bool, write: bool) -> None:
-    """Fig. 7(b)."""
-    rng, iterations = np.random.default_rng(0), 2000 if not quick else 50
-    curves = {10.0**k: shares_at_equilibrium(10.0**k, iterations, rng) for k in (5, 7, 9, 11, 13, 15)}
-    rows = [{"n": f"{n:.0e}", "rows read / n": percent(float(used.mean()))} for n, used in curves.items()]
+    """Fig. 7(b), and what would give the paper's share."""
+    rng, iterations = np.random.default_rng(0), 5000 if not quick else 50
+    curves = {10.0**k: shares_at_equilibrium(10.0**k, iterations, rng)[0] for k in (5, 7, 9, 11, 13, 15)}
+    rows: list[dict[str, Any]] = [{"n": f"{n:.0e}", "rows read / n": percent(float(used.mean()))} for n, used in curves.items()]
+    for row in rows:
+        used, rate = shares_at_equilibrium(float(row["n"]), iterations, rng, SETTINGS["accepts 25 %"])
+        row["with steps that accept 25 %"] = percent(float(used.mean()))
     rows[-1]["the paper"] = "25 % for large n"
     note = f"Mean of a normal sample, {iterations:,} iterations at equilibrium, batch sums drawn from their exact laws."
     show("MHSubLhd at equilibrium", rows, note, "mhsublhd-equilibrium" if write else None)
+    found = []
+    for name, setting in SETTINGS.items():
+        used, rate = shares_at_equilibrium(1e15, iterations, rng, setting)
+        found.append({"setting": name, "rows read / n": percent(float(used.mean())), "accepted": percent(rate)})
+    note = f"n = 1e15, {iterations:,} iterations at equilibrium each; the paper reports 25 %."
+    show("What would give 25 %", found, note, "mhsublhd-quarter" if write else None)
     if write:
         draw_running(curves)
 
