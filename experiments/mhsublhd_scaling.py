@@ -22,6 +22,7 @@ from tallbayes.schemes import sequential_tests
 
 DELTA, P, GAMMA = 0.01, 2.0, 2.0
 CHECKED = 20_000  # rows on which errors of classification are measured
+CLASSES_LONGER = 5.0  # times as many seconds for the classes, which have 25 times as many rows
 FIRST = 0.1  # first step over the distance of the start from the mode, both in posterior sds
 
 
@@ -51,14 +52,15 @@ def against_time(
             ]
             lines.append((path, kept, errors))
         found[name] = lines
-    arrived: dict[str, list[tuple[float, float]]] = {}
+    arrived: dict[str, list[tuple[float, float, float]]] = {}
     for name, lines in found.items():
         arrived[name] = []
         for (path, _, _), far in zip(lines, distance, strict=True):
             near = np.linalg.norm(mode.laplace().whiten(path.theta), axis=1) <= 0.1 * far
             at = int(near.argmax())
-            arrived[name].append((path.evals[at], path.clock[at]) if near.any() else (math.inf, math.inf))
+            arrived[name].append((path.evals[at], path.clock[at], at + 1.0) if near.any() else 3 * (math.inf,))
     paths = [path for path, _, _ in found["MHSubLhd"]]
+    both = [(a[0], b[0]) for a, b in zip(found["MH"], found["MHSubLhd"], strict=True)]
     late = np.mean([path.rows[path.rows.size // 2 :].mean() for path in paths]) / train
     row = {
         "task": title,
@@ -69,20 +71,28 @@ def against_time(
         "rows read, first 50 iterations": percent(float(np.mean([path.rows[:50].mean() for path in paths])) / train),
         "rows read, second half": percent(float(late)),
         "evaluations of MH over those of MHSubLhd, to a tenth of the distance": _ratios(arrived, 0),
+        "the same in iterations": _ratios(arrived, 2),
         "the same in seconds": _ratios(arrived, 1),
+        "n over evaluations per iteration of MHSubLhd, on that way": _spread(
+            [train * iterations / evals for evals, _, iterations in arrived["MHSubLhd"] if math.isfinite(evals)]
+        ),
+        "seconds per evaluation, MHSubLhd over MH": _spread(
+            [b.clock[-1] / b.evals[-1] / (a.clock[-1] / a.evals[-1]) for a, b in both]
+        ),
     }
     return row, found
 
 
-def _ratios(arrived: dict[str, list[tuple[float, float]]], which: int) -> str:
-    """Least and largest ratio over the starts from which both arrived."""
+def _spread(values: list[float]) -> str:
+    """Least and largest."""
+    return f"{min(values):.2g} to {max(values):.2g}" if values else "not reached"
+
+
+def _ratios(arrived: dict[str, list[tuple[float, float, float]]], which: int) -> str:
+    """Least and largest ratio over the starts from which both arrived, with how many these are if not all."""
     pairs = [(a[which], b[which]) for a, b in zip(arrived["MH"], arrived["MHSubLhd"], strict=True)]
     gains = [a / b for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
-    if not gains:
-        return "not reached"
-    return f"{min(gains):.2g} to {max(gains):.2g}" + (
-        "" if len(gains) == len(pairs) else f" ({len(gains)} of {len(pairs)} starts)"
-    )
+    return _spread(gains) + ("" if len(gains) == len(pairs) else f" ({len(gains)} of {len(pairs)} starts)")
 
 
 class Setting(NamedTuple):
@@ -192,23 +202,29 @@ def budgets(quick: bool, write: bool, classes: int, seconds: float) -> None:
     synthetic = two_classes(classes + CHECKED if not quick else 20_000 + CHECKED)
     design, labels = passes.block(synthetic.rows, 0, synthetic.data.n)[:2]
     tasks = {
-        "covtype, 2 columns (Fig. 5; up to 3 times)": (standardised(x[:, :2]), y, train, 0.25),
-        "covtype, 10 columns (Fig. 7a)": (standardised(x), y, train, 0.25),
-        "two Gaussian classes (Fig. 6; up to 5 times)": (design, labels, design.shape[0] - CHECKED, 0.5),
+        "covtype, 2 columns (Fig. 5; up to 3 times)": (standardised(x[:, :2]), y, train, length, 0.25),
+        "covtype, 10 columns (Fig. 7a)": (standardised(x), y, train, length, 0.25),
+        "two Gaussian classes (Fig. 6; up to 5 times)": (
+            design,
+            labels,
+            design.shape[0] - CHECKED,
+            CLASSES_LONGER * length,
+            0.5,
+        ),
     }
-    for title, (features, response, size, acceptance) in tasks.items():
-        row, figures[title] = against_time(title, features, response, size, length, chains, acceptance)
+    for title, (features, response, size, duration, acceptance) in tasks.items():
+        row, figures[title] = against_time(title, features, response, size, duration, chains, acceptance)
         rows.append(row)
         print(row, flush=True)
     note = (
-        f"{chains} chains of {length:g} s each from starts with normal errors of 0.5 in each coordinate; proposals with the shape of the "
-        "Laplace fit, a tenth of the distance to the mode long at first and adapted along the trajectory to the paper's rates, 25 % with "
-        "more than two parameters and 50 % with two. A row read costs MHSubLhd two evaluations, one where that of the current state is "
-        "known. The paper used n = 1e7 for the Gaussian classes."
+        f"{chains} chains of {length:g} s each, {CLASSES_LONGER * length:g} s for the Gaussian classes, from starts with normal errors of "
+        "0.5 in each coordinate; proposals with the shape of the Laplace fit, a tenth of the distance to the mode long at first, adapted "
+        "along the trajectory to the paper's rates, 25 % with more than two parameters and 50 % with two. Ratios: least and largest of the "
+        "starts. A row read costs MHSubLhd two evaluations, one where that of the current state is known."
     )
     show("MHSubLhd", rows, note, "mhsublhd-scaling" if write else None)
     if write:
-        draw(figures)
+        draw(figures, {title: task[2] for title, task in tasks.items()})
 
 
 SETTINGS = {
@@ -256,9 +272,7 @@ def rows_needed(quick: bool, write: bool) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=("budgets", "equilibrium", "proposition"), default=None, help="one part alone")
-    parser.add_argument(
-        "--classes", type=int, default=2_000_000, help="rows of the two Gaussian classes; the paper has 10,000,000"
-    )
+    parser.add_argument("--classes", type=int, default=10_000_000, help="rows of the two Gaussian classes")
     parser.add_argument("--seconds", type=float, default=12.0, help="of each chain")
     parser.add_argument("--quick", action="store_true", help="a smoke run of seconds on few rows")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/results and the figures beside it")
@@ -287,26 +301,29 @@ def draw_running(curves: dict[float, np.ndarray]) -> None:
     save(figure, "mhsublhd_running.png")
 
 
-def draw(figures: dict[str, Any]) -> None:
-    """Figs 5, 6 and 7(a): error rates, 30 % quantile and mean of the chain against seconds."""
+def draw(figures: dict[str, Any], sizes: dict[str, int]) -> None:
+    """Figs 5, 6 and 7(a): error rates, 30 % quantile and mean of the chain against seconds, and error rates against evaluations."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(3, len(figures), figsize=(11, 7.4), constrained_layout=True, sharex="col")
+    figure, axes = plt.subplots(4, len(figures), figsize=(11, 9.6), constrained_layout=True)
     for k, (title, found) in enumerate(figures.items()):
         for (name, lines), colour in zip(found.items(), ("0.5", "tab:blue"), strict=True):
             for c, (path, kept, (training, test)) in enumerate(lines):
                 chain, seconds = path.theta[:, 1], path.clock[kept]
-                label = name if c == 0 else None
-                axes[0, k].plot(seconds, training, color=colour, lw=1, label=f"{name}, training" if c == 0 else None)
-                axes[0, k].plot(seconds, test, ":", color=colour, lw=1, label=f"{name}, test" if c == 0 else None)
-                axes[1, k].plot(seconds, [np.quantile(chain[: i + 1], 0.3) for i in kept], color=colour, lw=1, label=label)
-                axes[2, k].plot(seconds, [chain[: i + 1].mean() for i in kept], color=colour, lw=1, label=label)
-        axes[0, k].set(xscale="log", title=title.split(" (")[0], ylabel="error rate")
-        axes[1, k].set(ylabel="30 % quantile of theta_1")
-        axes[2, k].set(xlabel="seconds", ylabel="mean of theta_1")
+                label = [f"{name}, training", f"{name}, test"] if c == 0 else [None, None]
+                axes[0, k].plot(seconds, training, color=colour, lw=1, label=label[0])
+                axes[0, k].plot(seconds, test, ":", color=colour, lw=1, label=label[1])
+                axes[1, k].plot(seconds, [np.quantile(chain[: i + 1], 0.3) for i in kept], color=colour, lw=1)
+                axes[2, k].plot(seconds, [chain[: i + 1].mean() for i in kept], color=colour, lw=1)
+                axes[3, k].plot(path.evals[kept] / sizes[title], training, color=colour, lw=1)
+        if "classes" in title:  # centres at 1 and -1: Phi(-1)
+            axes[0, k].axhline(0.5 * math.erfc(math.sqrt(0.5)), color="k", ls="-.", lw=0.8, label="Bayes classifier")
+        for line, what in enumerate(("error rate", "30 % quantile of theta_1", "mean of theta_1", "error rate, training")):
+            axes[line, k].set(xscale="log", xlabel="seconds" if line < 3 else "evaluations / n", ylabel=what)
+        axes[0, k].set(title=title.split(" (")[0])
         axes[0, k].legend(frameon=False, fontsize=7)
     save(figure, "mhsublhd_scaling.png")
 
