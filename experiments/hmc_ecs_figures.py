@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 FOLDER = Path(__file__).parent.parent / "docs" / "figures"
-COLOURS = ("#1f77b4", "#d62728", "#2ca02c")
+COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e")
 
 
 def _save(canvas: Any, name: str) -> None:
@@ -24,7 +25,7 @@ def _save(canvas: Any, name: str) -> None:
     plt.close(canvas)
 
 
-def densities(shape: str, reference: tb.Fit, fits: dict[str, tb.Fit], file: str | None = None) -> None:
+def densities(shape: str, reference: tb.Fit, fits: Mapping[str, Any], file: str | None = None) -> None:
     """Means and variances of all parameters against the exact run (figures 2 and 5), and densities of four (1 and 4)."""
     flat = reference.theta.reshape(-1, len(reference.names))
     sd = flat.std(0)
@@ -33,13 +34,13 @@ def densities(shape: str, reference: tb.Fit, fits: dict[str, tb.Fit], file: str 
     for axis, j in zip((axes[0, 0], axes[0, 1], axes[1, 0], axes[1, 1]), shown, strict=True):
         grid = np.linspace(*np.quantile(flat[:, j], (0.0005, 0.9995)), 45)
         axis.hist(flat[:, j], grid, density=True, color="#d9d9d9", label="exact run")
-        for (name, fit), colour in zip(fits.items(), COLOURS, strict=False):
+        for (name, fit), colour in zip(fits.items(), COLOURS[: len(fits)], strict=True):
             height, _ = np.histogram(fit.theta[..., j].reshape(-1), grid, weights=fit.weights.reshape(-1), density=True)
             axis.step(grid[:-1], height, where="post", color=colour, lw=1.2, label=name)
         axis.set_xlabel(reference.names[j])
         axis.set_yticks([])
     axes[0, 0].legend(fontsize=8, frameon=False)
-    for (name, fit), colour in zip(fits.items(), COLOURS, strict=False):
+    for (name, fit), colour in zip(fits.items(), COLOURS[: len(fits)], strict=True):
         w = fit.weights.reshape(-1) / fit.weights.sum()
         theta = fit.theta.reshape(-1, sd.size)
         mean = w @ theta
@@ -51,7 +52,10 @@ def densities(shape: str, reference: tb.Fit, fits: dict[str, tb.Fit], file: str 
     axes[0, 2].set_ylabel("difference of means, posterior sds")
     axes[1, 2].axhline(1.0, color="0.6", lw=0.8)
     low, high = axes[1, 2].get_ylim()
-    axes[1, 2].set_ylim(min(low, 0.75), max(high, 1.25))
+    if high > 10.0:
+        axes[1, 2].set_yscale("log")
+    else:
+        axes[1, 2].set_ylim(min(low, 0.75), max(high, 1.25))
     axes[1, 2].set_ylabel("ratio of variances")
     for axis in axes[:, 2]:
         axis.set_xlabel("parameter")
