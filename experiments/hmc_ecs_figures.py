@@ -10,7 +10,7 @@ import matplotlib
 import numpy as np
 
 import tallbayes as tb
-from experiments.shapes import BLOCK, bankruptcy_block, bankruptcy_covariates
+from experiments.shapes import bankruptcy_block, bankruptcy_covariates, blocks
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -107,9 +107,9 @@ def receiver(found: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
     _save(canvas, "hmc-ecs-roc.png")
 
 
-def probabilities(fits: dict[str, tb.Fit], groups: int = 100, blocks: int = 4, draws: int = 200, seed: int = 2019) -> None:
+def probabilities(fits: dict[str, tb.Fit], n: int, groups: int = 100, draws: int = 200, seed: int = 2019) -> None:
     """Figure 6: realised and predicted probabilities in groups of rows of equal size along the first covariate, 90 % bands."""
-    parts = [bankruptcy_covariates(seed, k, BLOCK) for k in range(blocks)]
+    parts = [bankruptcy_covariates(seed, k, rows) for k, rows in blocks(n)]
     u, y = np.concatenate([p[0][:, 0] for p in parts]), np.concatenate([p[1] for p in parts])
     group = np.empty(u.size, np.int64)
     group[np.argsort(u)] = np.arange(u.size) * groups // u.size
@@ -119,9 +119,10 @@ def probabilities(fits: dict[str, tb.Fit], groups: int = 100, blocks: int = 4, d
     for axis, (name, fit) in zip(axes, fits.items(), strict=True):
         flat = fit.theta.reshape(-1, fit.theta.shape[-1])
         theta = flat[np.linspace(0, flat.shape[0] - 1, draws).astype(int)]
-        predicted = np.zeros((draws, groups))
-        for k in range(blocks):
-            x, here = bankruptcy_block(seed, k, BLOCK)[0], group[k * BLOCK : (k + 1) * BLOCK]
+        predicted, start = np.zeros((draws, groups)), 0
+        for k, rows in blocks(n):
+            x, here = bankruptcy_block(seed, k, rows)[0], group[start : start + rows]
+            start += rows
             for part in np.array_split(np.arange(draws), 10):
                 chance = 1.0 / (1.0 + np.exp(-x @ theta[part].T))
                 predicted[part] += [np.bincount(here, column, minlength=groups) for column in chance.T]
