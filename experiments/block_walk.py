@@ -103,13 +103,16 @@ def adapted(
     block: int = 20,
     first: float = 1.0,
     seed: int = 1,
+    loaded: bool = False,
 ) -> Path:
     """A run of given seconds; after every `block` draws the step grows by a fifth if more than `band` accepts, or shrinks if less.
 
     As in the LWA paper the step is adapted along the trajectory from the first iteration on, for whatever sampler. It begins `first`
-    times as long as the move would have it.
+    times as long as the move would have it. `loaded` says that a sampler of this kind was set up before, so that timing it again
+    would load no compiled code.
     """
-    sampler.setup(model, mode, 1, False)  # compiled code is loaded
+    if not loaded:
+        sampler.setup(model, mode, 1, False)  # compiled code is loaded
     begun = time.perf_counter()
     setup = sampler.setup(model, mode, 1, False)
     waited = time.perf_counter() - begun

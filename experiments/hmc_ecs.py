@@ -153,19 +153,21 @@ def run(shape: str, n: int, draws: int, full: int, folder: Path | None, write: b
         if shape == "higgs":
             figures.receiver(found)
         else:
-            figures.probabilities({"perturbed HMC-ECS": perturbed, reference.meta["sampler_name"] + ", exact": reference})
+            figures.probabilities({"perturbed HMC-ECS": perturbed, reference.meta["sampler_name"] + ", exact": reference}, n)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shape", choices=SHAPES, default="higgs")
-    parser.add_argument("--n", type=int, default=None, help="rows; the paper's numbers are 10,500,000 and 4,748,089")
+    parser.add_argument("--shape", choices=SHAPES, default=None, help="one of the two alone")
+    parser.add_argument("--n", type=int, default=None, help="rows; those of the paper if left out")
     parser.add_argument("--folder", type=Path, default=None, help="keep rows and fits on disk there; what is found is used")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--write", action="store_true", help="put the table and the figure into docs/")
     options = parser.parse_args()
-    n = options.n or (20_000 if options.quick else 1_000_000)
-    run(options.shape, n, 200 if options.quick else 5000, 10 if options.quick else 200, options.folder, options.write)
+    for shape in SHAPES:
+        if options.shape in (None, shape):
+            n = options.n or (20_000 if options.quick else SHAPES[shape][2])
+            run(shape, n, 200 if options.quick else 5000, 10 if options.quick else 200, options.folder, options.write)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,13 @@ import matplotlib
 import numpy as np
 
 import tallbayes as tb
-from experiments.shapes import BLOCK, bankruptcy_block, bankruptcy_covariates
+from experiments.shapes import bankruptcy_block, bankruptcy_covariates, blocks
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 FOLDER = Path(__file__).parent.parent / "docs" / "figures"
-COLOURS = ("#1f77b4", "#d62728", "#2ca02c")
+COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e")
 
 
 def _save(canvas: Any, name: str) -> None:
@@ -24,7 +25,7 @@ def _save(canvas: Any, name: str) -> None:
     plt.close(canvas)
 
 
-def densities(shape: str, reference: tb.Fit, fits: dict[str, tb.Fit], file: str | None = None) -> None:
+def densities(shape: str, reference: tb.Fit, fits: Mapping[str, Any], file: str | None = None) -> None:
     """Means and variances of all parameters against the exact run (figures 2 and 5), and densities of four (1 and 4)."""
     flat = reference.theta.reshape(-1, len(reference.names))
     sd = flat.std(0)
@@ -33,13 +34,13 @@ def densities(shape: str, reference: tb.Fit, fits: dict[str, tb.Fit], file: str 
     for axis, j in zip((axes[0, 0], axes[0, 1], axes[1, 0], axes[1, 1]), shown, strict=True):
         grid = np.linspace(*np.quantile(flat[:, j], (0.0005, 0.9995)), 45)
         axis.hist(flat[:, j], grid, density=True, color="#d9d9d9", label="exact run")
-        for (name, fit), colour in zip(fits.items(), COLOURS, strict=False):
+        for (name, fit), colour in zip(fits.items(), COLOURS[: len(fits)], strict=True):
             height, _ = np.histogram(fit.theta[..., j].reshape(-1), grid, weights=fit.weights.reshape(-1), density=True)
             axis.step(grid[:-1], height, where="post", color=colour, lw=1.2, label=name)
         axis.set_xlabel(reference.names[j])
         axis.set_yticks([])
     axes[0, 0].legend(fontsize=8, frameon=False)
-    for (name, fit), colour in zip(fits.items(), COLOURS, strict=False):
+    for (name, fit), colour in zip(fits.items(), COLOURS[: len(fits)], strict=True):
         w = fit.weights.reshape(-1) / fit.weights.sum()
         theta = fit.theta.reshape(-1, sd.size)
         mean = w @ theta
@@ -51,7 +52,10 @@ def densities(shape: str, reference: tb.Fit, fits: dict[str, tb.Fit], file: str 
     axes[0, 2].set_ylabel("difference of means, posterior sds")
     axes[1, 2].axhline(1.0, color="0.6", lw=0.8)
     low, high = axes[1, 2].get_ylim()
-    axes[1, 2].set_ylim(min(low, 0.75), max(high, 1.25))
+    if high > 10.0:
+        axes[1, 2].set_yscale("log")
+    else:
+        axes[1, 2].set_ylim(min(low, 0.75), max(high, 1.25))
     axes[1, 2].set_ylabel("ratio of variances")
     for axis in axes[:, 2]:
         axis.set_xlabel("parameter")
@@ -103,9 +107,9 @@ def receiver(found: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
     _save(canvas, "hmc-ecs-roc.png")
 
 
-def probabilities(fits: dict[str, tb.Fit], groups: int = 100, blocks: int = 4, draws: int = 200, seed: int = 2019) -> None:
+def probabilities(fits: dict[str, tb.Fit], n: int, groups: int = 100, draws: int = 200, seed: int = 2019) -> None:
     """Figure 6: realised and predicted probabilities in groups of rows of equal size along the first covariate, 90 % bands."""
-    parts = [bankruptcy_covariates(seed, k, BLOCK) for k in range(blocks)]
+    parts = [bankruptcy_covariates(seed, k, rows) for k, rows in blocks(n)]
     u, y = np.concatenate([p[0][:, 0] for p in parts]), np.concatenate([p[1] for p in parts])
     group = np.empty(u.size, np.int64)
     group[np.argsort(u)] = np.arange(u.size) * groups // u.size
@@ -115,9 +119,10 @@ def probabilities(fits: dict[str, tb.Fit], groups: int = 100, blocks: int = 4, d
     for axis, (name, fit) in zip(axes, fits.items(), strict=True):
         flat = fit.theta.reshape(-1, fit.theta.shape[-1])
         theta = flat[np.linspace(0, flat.shape[0] - 1, draws).astype(int)]
-        predicted = np.zeros((draws, groups))
-        for k in range(blocks):
-            x, here = bankruptcy_block(seed, k, BLOCK)[0], group[k * BLOCK : (k + 1) * BLOCK]
+        predicted, start = np.zeros((draws, groups)), 0
+        for k, rows in blocks(n):
+            x, here = bankruptcy_block(seed, k, rows)[0], group[start : start + rows]
+            start += rows
             for part in np.array_split(np.arange(draws), 10):
                 chance = 1.0 / (1.0 + np.exp(-x @ theta[part].T))
                 predicted[part] += [np.bincount(here, column, minlength=groups) for column in chance.T]

@@ -19,7 +19,8 @@ import tallbayes as tb
 BLOCK = 250_000
 
 
-def _blocks(n: int) -> Iterator[tuple[int, int]]:
+def blocks(n: int) -> Iterator[tuple[int, int]]:
+    """Number and rows of every block of n rows."""
     for k, start in enumerate(range(0, n, BLOCK)):
         yield k, min(BLOCK, n - start)
 
@@ -91,10 +92,10 @@ def bankruptcy_block(seed: int, block: int, size: int) -> tuple[np.ndarray, np.n
 SHAPES = {"higgs": (higgs_block, 29, 10_500_000), "bankruptcy": (bankruptcy_block, 81, 4_748_089)}
 
 
-def unseen(shape: str, n: int, seed: int = 2019, blocks: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """Columns and labels of `blocks` further blocks of rows, behind the first n."""
+def unseen(shape: str, n: int, seed: int = 2019, count: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Columns and labels of `count` further blocks of rows, behind the first n."""
     make, first = SHAPES[shape][0], -(-n // BLOCK)
-    parts = [make(seed, first + k, BLOCK) for k in range(blocks)]
+    parts = [make(seed, first + k, BLOCK) for k in range(count)]
     return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 
 
@@ -104,7 +105,7 @@ def dataset(shape: str, n: int, seed: int = 2019, folder: Path | None = None) ->
     if folder is None:
         x, y = np.empty((n, d), np.float32), np.empty(n)
         start = 0
-        for k, size in _blocks(n):
+        for k, size in blocks(n):
             x[start : start + size], y[start : start + size] = make(seed, k, size)
             start += size
         return tb.Dataset.from_arrays(x, y, dtype="float32", columns=["Intercept", *(f"x{j}" for j in range(1, d))])
@@ -117,7 +118,7 @@ def dataset(shape: str, n: int, seed: int = 2019, folder: Path | None = None) ->
         folder.mkdir(parents=True, exist_ok=True)
         schema = pa.schema([("y", pa.int8()), *((name, pa.float32()) for name in names)])
         with pq.ParquetWriter(path.with_suffix(".part"), schema) as writer:
-            for k, size in _blocks(n):
+            for k, size in blocks(n):
                 x, y = make(seed, k, size)
                 columns = [pa.array(y.astype(np.int8)), *(pa.array(x[:, j].astype(np.float32)) for j in range(1, d))]
                 writer.write_table(pa.Table.from_arrays(columns, schema=schema))
