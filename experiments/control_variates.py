@@ -56,16 +56,17 @@ def period(model: tb.models.Model, mode: Any, theta: np.ndarray, order: int, ite
 
 def training(model: tb.models.Model, mode: Any, first: np.ndarray, order: int, after: int) -> dict[str, Any]:
     """Variance along training and the draws after it, and how far the reference of each period is from the mode."""
-    rng, at, theta, traces, away = np.random.default_rng(3), first, first, [], []
+    rng, at, theta, traces, away, still = np.random.default_rng(3), first, first, [], [], True
     for number in range(PERIODS + 1):
         away.append(float(np.linalg.norm(np.linalg.solve(mode.factor, at - mode.reference))))
         draws, variance = period(model, mode_at(model, at), theta, order, LENGTH if number < PERIODS else after, rng)
         traces.append(variance)
+        still = still and bool((draws == theta).all())
         if draws.shape[0] == 0:
-            break
+            raise SystemExit(f"order {order}: the estimate is not finite in period {number + 1}")
         theta = draws[-1].copy()
         at = draws[draws.shape[0] // 2 :].mean(0)
-    return {"trace": np.concatenate(traces), "parts": [np.median(t) if t.size else np.nan for t in traces], "away": away}
+    return {"trace": np.concatenate(traces), "parts": [np.median(t) for t in traces], "away": away, "still": still}
 
 
 def training_rows(found: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -74,7 +75,9 @@ def training_rows(found: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
     for order, facts in found.items():
         row: dict[str, Any] = {"order": order}
         for k, (value, away) in enumerate(zip(facts["parts"], facts["away"], strict=True)):
-            row["after training" if k == PERIODS else f"period {k + 1}"] = f"{value:.3g} (θ* at {away:.3g})"
+            row["after training" if k == PERIODS else f"period {k + 1}"] = (
+                "0, no proposal accepted" if facts["still"] else f"{value:.3g} (θ* at {away:.3g})"
+            )
         rows.append(row)
     return rows
 
@@ -122,8 +125,11 @@ def draw_training(found: dict[int, dict[str, Any]]) -> None:
 
     canvas, axis = plt.subplots(figsize=(7, 3.4), constrained_layout=True)
     for (order, facts), colour in zip(found.items(), COLOURS, strict=False):
-        trace = facts["trace"]
-        axis.plot(np.arange(trace.size), np.maximum(trace, 1e-9), color=colour, lw=0.6, label=f"order {order}")
+        trace, label = facts["trace"], f"order {order}"
+        if facts["still"]:  # at theta* the estimate has no variance
+            axis.plot([], [], color=colour, label=label + ": no proposal accepted")
+        else:
+            axis.plot(np.arange(trace.size), np.maximum(trace, 1e-9), color=colour, lw=0.6, label=label)
     for k in range(1, PERIODS + 1):
         axis.axvline(k * LENGTH, color="0.3", lw=0.8, ls="-" if k == PERIODS else "--")
     axis.set_yscale("log")
@@ -160,6 +166,7 @@ def draw_errors(results: dict[tuple[int, str], Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=SHAPES["higgs"][2])
+    parser.add_argument("--part", choices=["training", "errors"], help="Figure 8 or Figure 9 alone")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
@@ -167,25 +174,28 @@ def main() -> None:
     warnings.simplefilter("ignore", tb.TallbayesWarning)
     model = tb.models.logistic(dataset("higgs", n), tb.priors.normal(10.0))
     mode = tb.find_mode(model, progress=False)
-    first = rough_mean(model, 7)
-    found = {order: training(model, mode, first, order, after) for order in ORDERS}
-    note = (
-        f"n = {n:,}, m = {SIZE}, perturbed HMC-ECS with steps of 0.2, six to a trajectory; periods of {LENGTH} iterations, {after:,} "
-        "after training. Median of the estimated variance of the log-likelihood, and the distance of θ* from the mode in posterior "
-        "standard deviations."
-    )
-    show("Figure 8: training", training_rows(found), note, "control-variates-training" if options.write else None)
-    rows, results = compared(model, mode, draws)
-    note = (
-        f"n = {n:,}, d = {model.dim}, m = {SIZE}, {draws:,} draws of 2 chains each (SGLD {3 * draws:,}); θ* at the mode, exact "
-        "minibatch as reference. SG-HMC with the paper's step of 0.06 and 20 steps; SGLD with the step at which its variances are "
-        "predicted to be wrong by 2 %; HMC-ECS with steps of 0.2, six to a trajectory, signed with 100 products of 30 rows."
-    )
-    show("Figure 9: order of the control variates", rows, note, "control-variates" if options.write else None)
-    if options.write:
-        FOLDER.mkdir(exist_ok=True)
-        draw_training(found)
-        draw_errors(results)
+    FOLDER.mkdir(exist_ok=True)
+    if options.part in (None, "training"):
+        first = rough_mean(model, 7)
+        found = {order: training(model, mode, first, order, after) for order in ORDERS}
+        note = (
+            f"n = {n:,}, m = {SIZE}, perturbed HMC-ECS with steps of 0.2, six to a trajectory; periods of {LENGTH} iterations, "
+            f"{after:,} after training. Median of the estimated variance of the log-likelihood, and the distance of θ* from the mode in "
+            "posterior standard deviations."
+        )
+        show("Figure 8: training", training_rows(found), note, "control-variates-training" if options.write else None)
+        if options.write:
+            draw_training(found)
+    if options.part in (None, "errors"):
+        rows, results = compared(model, mode, draws)
+        note = (
+            f"n = {n:,}, d = {model.dim}, m = {SIZE}, {draws:,} draws of 2 chains each (SGLD {3 * draws:,}); θ* at the mode, exact "
+            "minibatch as reference. SG-HMC with the paper's step of 0.06 and 20 steps; SGLD with the step at which its variances are "
+            "predicted to be wrong by 2 %; HMC-ECS with steps of 0.2, six to a trajectory, signed with 100 products of 30 rows."
+        )
+        show("Figure 9: order of the control variates", rows, note, "control-variates" if options.write else None)
+        if options.write:
+            draw_errors(results)
 
 
 if __name__ == "__main__":

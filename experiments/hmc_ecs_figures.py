@@ -1,4 +1,4 @@
-"""Figures 1 to 6 of Dang et al. (2019), drawn from fits that `experiments.hmc_ecs` made."""
+"""Figures 1 to 6 of Dang et al. (2019), drawn from fits that `experiments.hmc_ecs` and `experiments.stochastic_tables` made."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def receiver(found: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
     _save(canvas, "hmc-ecs-roc.png")
 
 
-def probabilities(fits: dict[str, tb.Fit], n: int, groups: int = 100, draws: int = 200, seed: int = 2019) -> None:
+def probabilities(fits: Mapping[str, Any], n: int, groups: int = 100, draws: int = 200, seed: int = 2019) -> None:
     """Figure 6: realised and predicted probabilities in groups of rows of equal size along the first covariate, 90 % bands."""
     parts = [bankruptcy_covariates(seed, k, rows) for k, rows in blocks(n)]
     u, y = np.concatenate([p[0][:, 0] for p in parts]), np.concatenate([p[1] for p in parts])

@@ -213,7 +213,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--draws", type=int, default=200_000)
-    parser.add_argument("--seconds", type=float, default=240.0)
+    parser.add_argument("--seconds", type=float, default=180.0)
     parser.add_argument("--part", choices=["bandwidth", "size", "budget"], help="one part alone; all of them by default")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--quick", action="store_true")

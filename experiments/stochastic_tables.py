@@ -1,6 +1,7 @@
 """Dang et al. (2019), Tables 1 and 3: SG-HMC with two trajectory lengths and SGLD, relative to perturbed HMC-ECS, with their bias.
 
 SGLD runs twice: whitened by the posterior covariance, as the library has it, and in the coordinates of theta, as the paper has it.
+With --write also the panels of these methods in Figures 1, 2, 4 and 5, and Figure 6, for which HMC-ECS has the paper's m here.
 
 python -m experiments.stochastic_tables [--shape higgs|bankruptcy] [--n N] [--folder DIR] [--quick] [--write]
 """
@@ -18,7 +19,7 @@ from scipy.special import expit
 
 import tallbayes as tb
 from benchmarks.report import show
-from experiments.hmc_ecs_figures import densities
+from experiments.hmc_ecs_figures import densities, probabilities
 from experiments.shapes import SHAPES, dataset
 from tallbayes.results.classical_diagnostics import autoregressive_sizes
 from tallbayes.samplers import SGHMC, SGLD
@@ -155,6 +156,8 @@ def table(
         plain = {k: v for k, v in runs.items() if "no control" in k}
         densities(name, exact, {k: v for k, v in runs.items() if k not in plain}, f"stochastic-{name}.png")
         densities(name, exact, plain, f"stochastic-{name}-plain.png")
+        if name == "bankruptcy":
+            probabilities({f"perturbed HMC-ECS, m = {subsample:,}": base, "exact minibatch": exact}, model.data.n)
     return rows, note
 
 
