@@ -19,11 +19,14 @@ from tallbayes.results.published_counts import AFTER_FULL_READ, published_evalua
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 
 
-def arguments(description: str | None, *numbers: tuple[str, int, str]) -> argparse.Namespace:
-    """--write puts tables and figures into docs, --quick is a smoke run; whole numbers with a default and a help text may follow."""
+def arguments(description: str | None, *numbers: tuple[str, int, str], parts: tuple[str, ...] = ()) -> argparse.Namespace:
+    """--write puts tables and figures into docs, --quick is a smoke run; whole numbers with a default and a help text may follow, and
+    parts of the experiment that --part runs alone."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--write", action="store_true", help="put the tables into docs/results and the figures beside it")
     parser.add_argument("--quick", action="store_true", help="a smoke run of seconds on few rows")
+    if parts:
+        parser.add_argument("--part", choices=parts, default=None, help="one part alone")
     for name, default, text in numbers:
         parser.add_argument(name, type=int, default=default, help=text)
     return parser.parse_args()
