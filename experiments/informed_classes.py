@@ -210,7 +210,7 @@ def scatter(x: np.ndarray, y: np.ndarray, shown: int = 4000) -> None:
     import matplotlib.pyplot as plt
     from matplotlib.patches import Ellipse
 
-    canvas, axis = plt.subplots(figsize=(5, 3.2), constrained_layout=True)
+    canvas, axis = plt.subplots(figsize=(6, 2.2), constrained_layout=True)
     for k, colour in enumerate(("tab:blue", "tab:red")):
         part = x[:shown][y[:shown] == k]
         axis.plot(part[:, 0], part[:, 1], ".", ms=2, color=colour, label=f"class {k + 1}")
