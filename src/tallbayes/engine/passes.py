@@ -153,7 +153,7 @@ def total_hessian(
         return _hessian(rows._replace(records=records), 0, b - a, theta, gradient, hessian), gradient, hessian
 
     parts = _over_rows(rows, work, cores)
-    with np.errstate(over="ignore", invalid="ignore"):  # far out terms may be infinite: the caller sees that the sum is not finite
+    with np.errstate(over="ignore", invalid="ignore"):  # far out terms may be infinite: the caller looks at the sum
         lower = np.sum([p[2] for p in parts], axis=0)
         hessian = lower + np.tril(lower, -1).T
         return float(sum(p[0] for p in parts)), np.sum([p[1] for p in parts], axis=0), hessian
