@@ -144,12 +144,11 @@ def draw_costs(axis: Any, runs: dict[str, Any], n: int) -> None:
 
 
 def main() -> None:
-    options = arguments(
-        __doc__,
+    lengths = (
         ("--published", 4000, "iterations of each chain as published, logistic regression; half of that for gamma regression"),
         ("--draws", 10_000, "iterations of each chain of the others"),
-        parts=("weighted",),
     )
+    options = arguments(__doc__, *lengths, parts=("weighted",))
     rows, published, draws = (400_000, options.published, options.draws) if not options.quick else (20_000, 40, 400)
     models = {"logistic": covtype_logistic(rows), "gamma": covtype_gamma(rows)}
     table, runs = [], {}
