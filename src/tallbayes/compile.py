@@ -158,11 +158,6 @@ def _outside(thing: Any) -> bool:
     return thing.__module__.partition(".")[0] != __name__.partition(".")[0]
 
 
-def from_outside(kind: Any) -> bool:
-    """Whether a Numba type contains, at any depth, a NamedTuple class that is not the package's own."""
-    return bool(_tags((kind,)))
-
-
 def _tags(sig: Any) -> set[str | None]:
     """The `cache_tag` of every NamedTuple class in a signature, at any depth, that is not the package's own; None without."""
 
@@ -254,12 +249,6 @@ class Entry:
         """Compiled, or interpreted if an argument asks for it."""
         run = self.dispatcher.py_func if _plain or any(_interpreted(a) for a in args) else self.dispatcher
         return run(*args)
-
-    def known(self) -> list[Any]:
-        """Signatures for which there is code, in this process or, for types of the package alone, in the cache."""
-        cache, codegen = self.dispatcher._cache, self.dispatcher.targetctx.codegen()
-        keys = cache._files[""]._load_index() if self.place() else ()
-        return [*self.dispatcher.signatures, *(key[0] for key in keys if key == cache._index_key(key[0], codegen))]
 
     def place(self) -> tuple[Any, ...]:
         """Where code is cached, for which sources and which processor; empty if it is not cached."""

@@ -6,8 +6,8 @@ prepares the sampler on them, interpreted, only to learn the types; names the si
 in the cache on disk. This process takes it from there, or waits for it if it is under way. Whatever goes wrong there, this process
 compiles as if it were alone. Draws are the same: the code is.
 
-It is started only if the cache has no such code and two cores are idle, and it ends with the preparation of the run. The
-environment variable TALLBAYES_COMPILE_AHEAD=0 switches it off.
+It is started when the cache first lacks something, if two cores are idle, and it ends with the preparation of the run. The environment
+variable TALLBAYES_COMPILE_AHEAD=0 switches it off.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 
 from tallbayes import models, samplers
-from tallbayes.compile import AWAITED, from_outside, interpreted
+from tallbayes.compile import AWAITED, interpreted
 from tallbayes.contract import Sampler, advance
 from tallbayes.data.split import take, to_power
 from tallbayes.errors import ModelError
@@ -46,44 +45,32 @@ PATIENCE = 60.0  # seconds to wait for code that is under way, many times what i
 IDLE = 1.5  # cores that nobody uses, at least: on a busy machine two processes take longer than one (measured)
 FEW = 2000  # rows below which "auto" takes NUTS
 
-_COMMAND = "import sys; sys.path[:] = {path!r}; from tallbayes.compile_ahead import main; main()"
+COMMAND = "import sys; sys.path[:] = {path!r}; from tallbayes.compile_ahead import main; main()"
 
 
 class Helper:
-    """The second process, and what it said."""
+    """The second process for a run, and what it said. It is started when the cache first lacks something."""
 
-    def __init__(self, model: Model, request: bytes) -> None:
-        self.model = model
+    def __init__(self, model: Model, sampler: Sampler | None) -> None:
+        self.model, self.sampler = model, sampler
+        self.tried = False
+        self.process: subprocess.Popen[bytes] | None = None
         self.announced = b""
         self.done = threading.Event()
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _COMMAND.format(path=[str(Path(p).absolute()) for p in sys.path])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, VARIABLE: "0"},
-            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-        )
-        threading.Thread(target=self._talk, args=(request,), daemon=True).start()
-
-    def _talk(self, request: bytes) -> None:
-        """Send the request, and note what comes back until the process ends; its input stays open for as long as this one lives."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        with suppress(OSError, ValueError):
-            self.process.stdin.write(request)
-            self.process.stdin.flush()
-            self.announced = bytes.fromhex(self.process.stdout.readline().decode())
-            self.process.stdout.read()
-        self.done.set()
 
     def await_code(self, function: Any, signature: Any) -> bool:
-        """Wait for the code of `advance` if it is the one under way; True if it may be in the cache now."""
-        if function is not advance.py_func:
+        """The cache lacks code: wait for it if it is under way there; True if it may be in the cache now."""
+        if not self.tried:
+            self.tried = True
+            if function is not advance.py_func and idle_cores() >= IDLE:
+                with suppress(Exception):  # a model that cannot be sent, no memory for a process
+                    self.start(_request(self.model, self.sampler))
+        if function is not advance.py_func or self.process is None:
             return False
         if not self.announced:
             self.close()  # not far enough: this process is as quick
             return False
-        if pickle.loads(self.announced) != signature:
+        if not self._coming(signature):
             return False
         with suppress(Exception):  # needed after the wait, and there is nothing else to do
             _ = self.model.data.fingerprint
@@ -91,16 +78,45 @@ class Helper:
         self.done.wait(PATIENCE)
         return True
 
+    def _coming(self, signature: Any) -> bool:
+        try:
+            return bool(pickle.loads(self.announced) == signature)
+        except Exception:  # nothing that it says may end this process
+            return False
+
+    def start(self, request: bytes) -> None:
+        """Start the process."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", COMMAND.format(path=[str(Path(p).absolute()) for p in sys.path])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, VARIABLE: "0"},
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )
+        threading.Thread(target=self._talk, args=(self.process, request), daemon=True).start()
+
+    def _talk(self, process: Any, request: bytes) -> None:
+        """Send the request, and note what comes back until the process ends; its input stays open for as long as this one lives."""
+        with suppress(OSError, ValueError):
+            process.stdin.write(request)
+            process.stdin.flush()
+            self.announced = bytes.fromhex(process.stdout.readline().decode())
+            process.stdout.read()
+        self.done.set()
+
     def close(self) -> None:
-        """End the process."""
+        """End the process, if there is one."""
+        process, self.process, self.tried = self.process, None, True
+        if process is None:
+            return
         with suppress(OSError):
-            self.process.kill()
-        self.process.wait()
+            process.kill()
+        process.wait()
         self.done.wait(5.0)  # for the thread to see it
-        for pipe in (self.process.stdin, self.process.stdout):
+        for pipe in (process.stdin, process.stdout):
             with suppress(OSError, ValueError):
-                if pipe is not None:
-                    pipe.close()
+                pipe.close()  # type: ignore[union-attr]
 
 
 _helpers: list[Helper] = []  # at most one
@@ -110,61 +126,40 @@ _guard = threading.Lock()
 @contextmanager
 def compiling_ahead(model: Model, sampler: Sampler | None, cores: int | None) -> Iterator[None]:
     """Compile the loop of a sampler for a model in a second process, if that helps; None is "auto". It ends with the block."""
-    helper = _started(model, sampler, cores)
+    helper = Helper(model, sampler)
+    with _guard:
+        if not _helpers and _possible(cores) and not model.grouped and model.partitions is None:
+            _helpers.append(helper)
+            AWAITED.append(helper.await_code)
     try:
         yield
     finally:
-        if helper is not None:
-            finish()
+        _end(helper)
 
 
 def finish() -> None:
     """End the second process, if there is one."""
+    for helper in [*_helpers]:
+        _end(helper)
+
+
+def _end(helper: Helper) -> None:
     with _guard:
-        while _helpers:
-            helper = _helpers.pop()
+        if helper in _helpers:
+            _helpers.remove(helper)
             AWAITED.remove(helper.await_code)
-            helper.close()
+    helper.close()
 
 
-def _started(model: Model, sampler: Sampler | None, cores: int | None) -> Helper | None:
-    """The second process; None if it would not help, or cannot be had."""
-    if not _worth(cores) or model.grouped or model.partitions is not None:
-        return None
-    with suppress(Exception), _guard:
-        if _helpers or not _missing(model, sampler):
-            return None
-        if idle_cores() < IDLE:
-            return None
-        helper = Helper(model, _request(model, sampler))
-        _helpers.append(helper)
-        AWAITED.append(helper.await_code)
-        return helper
-    return None
-
-
-def _worth(cores: int | None) -> bool:
-    """Whether there is a second core for it, in a process that may start others."""
-    available = available_cores()
+def _possible(cores: int | None) -> bool:
+    """Whether there is a second core, in a process that may start others."""
     return (
         os.environ.get(VARIABLE, "1") != "0"
-        and min(available, cores or available) > 1
+        and min(available_cores(), cores or 2) > 1
         and bool(advance.place())
         and multiprocessing.parent_process() is None  # workers of a pool have the other cores
         and Path(sys.executable or "").stem.lower().startswith("python")  # not an application with Python inside
         and not getattr(sys, "frozen", False)
-    )
-
-
-def _missing(model: Model, sampler: Sampler | None) -> bool:
-    """Whether there is no code for these rows and any sampler that is likely."""
-    rows = numba.typeof(model.rows)
-    if model.describe()["family"] not in models.FAMILIES or from_outside(rows) or hasattr(type(model.rows), "interpreted"):
-        return False
-    likely = (ExactMinibatch, FullData, SurrogateTransition) if sampler is None else (type(sampler),)
-    modules = {kind.__module__ for kind in likely}
-    return not any(
-        signature[1].types[0] == rows and signature[2].instance_class.__module__ in modules for signature in advance.known()
     )
 
 
