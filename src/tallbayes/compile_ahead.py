@@ -45,7 +45,7 @@ PATIENCE = 60.0  # seconds to wait for code that is under way, many times what i
 IDLE = 1.5  # cores that nobody uses, at least: on a busy machine two processes take longer than one (measured)
 FEW = 2000  # rows below which "auto" takes NUTS
 
-COMMAND = "import sys; sys.path[:] = {path!r}; from tallbayes.compile_ahead import main; main()"
+COMMAND = "import gc, sys; gc.disable(); sys.path[:] = {path!r}; from tallbayes.compile_ahead import main; main()"
 
 
 class Helper:
