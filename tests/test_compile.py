@@ -1,5 +1,6 @@
 """The compile layer: what the cache may keep, and functions dispatched on a type at both speeds."""
 
+import gc
 import json
 import os
 import pickle
@@ -14,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from numba.core.caching import IndexDataCacheFile
+from numba.extending import overload
 
 import tallbayes
-from tallbayes.compile import SUMS, _Index, declared, generic, inlinable, jit, leaf, source_stamp
+from tallbayes.compile import RARELY, SUMS, _Index, declared, generic, inlinable, jit, leaf, source_stamp
 from tallbayes.data import Dataset, read
 from tallbayes.models import logistic
 
@@ -286,6 +288,32 @@ def test_helpers_have_no_machine_code_of_their_own():
     alone = {name for name in defined if "middle" in name and not name.startswith("_ZN08NumbaEnv")}
     linked = {f.name for e in (from_above, once_more) for o in e.overloads.values() for f in o.library.get_defined_functions()}
     assert alone <= linked  # what is left of a helper was linked into an entry
+
+
+thresholds: list[tuple[int, int, int]] = []
+
+
+def observed(x):
+    return x
+
+
+@overload(observed)
+def _observed(x):
+    thresholds.append(gc.get_threshold())
+    return lambda x: x
+
+
+@jit
+def observing(x):
+    return observed(x)
+
+
+def test_garbage_is_rarely_collected_while_an_entry_point_is_compiled_and_as_before_afterwards():
+    usual = gc.get_threshold()
+    observing._cache.disable()
+    assert observing(3.0) == 3.0
+    assert set(thresholds) == {RARELY}
+    assert gc.get_threshold() == usual != RARELY
 
 
 HEAVY = """
