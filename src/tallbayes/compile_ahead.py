@@ -1,4 +1,4 @@
-"""Compile the loop of a sampler in a second process, while this one reads rows and looks for the mode.
+"""Compile the loop of a sampler in a second process, while this one looks for the mode.
 
 Compiling is most of what a first call waits for, half of it for one function, `contract.advance`, which is needed last. Numba compiles
 under a lock, so that threads do not help. The second process is given a small sample of the rows, weighted up to all of them. It
@@ -42,7 +42,7 @@ from tallbayes.samplers import ExactMinibatch, FullData, SurrogateTransition
 VARIABLE = "TALLBAYES_COMPILE_AHEAD"
 ROWS = 200  # of the sample; more where parameters are many
 PATIENCE = 60.0  # seconds to wait for code that is under way, many times what it takes
-IDLE = 1.5  # cores that nobody uses, at least: on a busy machine two processes take longer than one (measured)
+IDLE = 1.5  # cores that nobody uses, at least: a busy machine has no time for a second process
 FEW = 2000  # rows below which "auto" takes NUTS
 
 COMMAND = "import gc, sys; gc.disable(); sys.path[:] = {path!r}; from tallbayes.compile_ahead import main; main()"
