@@ -14,6 +14,8 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.testing import ExactPosterior, exact_posterior
 
+os.environ.setdefault("TALLBAYES_COMPILE_AHEAD", "0")  # tests use every core already
+
 PRIOR = tb.priors.normal(2.0)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored, and tests send it

@@ -1,5 +1,6 @@
 """The compile layer: what the cache may keep, and functions dispatched on a type at both speeds."""
 
+import gc
 import json
 import os
 import pickle
@@ -14,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from numba.core.caching import IndexDataCacheFile
+from numba.extending import overload
 
 import tallbayes
-from tallbayes.compile import SUMS, _Index, declared, generic, inlinable, jit, leaf, source_stamp
+from tallbayes.compile import RARELY, SUMS, _Index, declared, generic, inlinable, jit, leaf, source_stamp
 from tallbayes.data import Dataset, read
 from tallbayes.models import logistic
 
@@ -288,17 +290,44 @@ def test_helpers_have_no_machine_code_of_their_own():
     assert alone <= linked  # what is left of a helper was linked into an entry
 
 
+thresholds: list[tuple[int, int, int]] = []
+
+
+def observed(x):
+    return x
+
+
+@overload(observed)
+def _observed(x):
+    thresholds.append(gc.get_threshold())
+    return lambda x: x
+
+
+@jit
+def observing(x):
+    return observed(x)
+
+
+def test_garbage_is_rarely_collected_while_an_entry_point_is_compiled_and_as_before_afterwards():
+    usual = gc.get_threshold()
+    observing._cache.disable()
+    assert observing(3.0) == 3.0
+    assert set(thresholds) == {RARELY}
+    assert gc.get_threshold() == usual != RARELY
+
+
 HEAVY = """
 import sys
-import tallbayes
+import MODULE
 heavy = ("arviz_base", "arviz_stats", "dask", "formulaic", "jax", "matplotlib", "pandas", "pyarrow", "rich", "scipy.optimize",
     "scipy.spatial", "scipy.stats", "sympy", "typer", "xarray")
 print(*[name for name in heavy if name in sys.modules])
 """
 
 
-def test_importing_the_package_imports_nothing_heavy():
-    done = subprocess.run([sys.executable, "-c", HEAVY], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("module", ["tallbayes", "tallbayes.api"])
+def test_importing_the_package_imports_nothing_heavy(module):
+    done = subprocess.run([sys.executable, "-c", HEAVY.replace("MODULE", module)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes import auto, models, priors, samplers, streams
+from tallbayes.compile_ahead import compiling_ahead
 from tallbayes.contract import Sampler
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.read import from_recipe, is_store, only_one, read
@@ -222,41 +223,42 @@ def _sample(
         if fixed is not None:
             recorded_options(fixed)  # refused now, if they cannot be stored
     entropy = streams.entropy(seed)
-    if mode is None:
-        with limited(limit):
-            tolerance = REFERENCE_TOLERANCE if model.partitions is None else PARTITION_TOLERANCE
-            mode = find_mode(model, progress=progress, cores=cores, tolerance=tolerance)
-    elif not _same(mode.model, model):
-        raise OptionError("mode= belongs to another model; pass tallbayes.find_mode(model), or omit it.")
-    predictions: list[auto.Prediction] = []
-    setup, why, spent = None, "", 0
-    if fixed is None:
-        with limited(limit), ledger.counting() as account:  # rejected candidates and their pilots too
-            chosen, setup, why, predictions = auto.choose(model, mode, guarantee, entropy, progress)
-        spent = account.rows
-    else:
-        chosen = fixed
-    starts = starting_points(model, mode, init, chains, entropy)
-    description = {
-        "model": model.describe(),
-        "sampler": chosen.as_dict(),
-        "user_sampler": written_by_user(chosen),
-        "data": {"fingerprint": model.data.fingerprint, "recipe": model.data.recipe, "store": _path(model.data)},
-        "seed": entropy,
-        "chains": chains,
-        "warmup": warmup,
-        "thin": thin,
-        "draws": draws,
-        "keep": kept,
-        "starts": starts.tolist(),
-        "separate_modes": several.warning(mode),
-        "until_ess": until_ess,
-        "why": why,
-        "auto_evals": spent,
-        "predictions": [p.as_dict() for p in predictions] if len(predictions) > 1 and warmup >= auto.JUDGED else [],
-        "default_prior": model.default_prior,
-    }
-    return execute(model, chosen, mode, setup, description, saver, True, cores, limit, progress, begun)
+    with compiling_ahead(model, fixed, cores):
+        if mode is None:
+            with limited(limit):
+                tolerance = REFERENCE_TOLERANCE if model.partitions is None else PARTITION_TOLERANCE
+                mode = find_mode(model, progress=progress, cores=cores, tolerance=tolerance)
+        elif not _same(mode.model, model):
+            raise OptionError("mode= belongs to another model; pass tallbayes.find_mode(model), or omit it.")
+        predictions: list[auto.Prediction] = []
+        setup, why, spent = None, "", 0
+        if fixed is None:
+            with limited(limit), ledger.counting() as account:  # rejected candidates and their pilots too
+                chosen, setup, why, predictions = auto.choose(model, mode, guarantee, entropy, progress)
+            spent = account.rows
+        else:
+            chosen = fixed
+        starts = starting_points(model, mode, init, chains, entropy)
+        description = {
+            "model": model.describe(),
+            "sampler": chosen.as_dict(),
+            "user_sampler": written_by_user(chosen),
+            "data": {"fingerprint": model.data.fingerprint, "recipe": model.data.recipe, "store": _path(model.data)},
+            "seed": entropy,
+            "chains": chains,
+            "warmup": warmup,
+            "thin": thin,
+            "draws": draws,
+            "keep": kept,
+            "starts": starts.tolist(),
+            "separate_modes": several.warning(mode),
+            "until_ess": until_ess,
+            "why": why,
+            "auto_evals": spent,
+            "predictions": [p.as_dict() for p in predictions] if len(predictions) > 1 and warmup >= auto.JUDGED else [],
+            "default_prior": model.default_prior,
+        }
+        return execute(model, chosen, mode, setup, description, saver, True, cores, limit, progress, begun)
 
 
 def resume(

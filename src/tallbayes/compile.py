@@ -27,10 +27,12 @@ Numba that lacks one of these parts costs time, never a result: `CACHED` and `HE
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import importlib
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,6 +72,10 @@ SCALAR: Any = {**STRICT, **INLINED}
 """Options of functions of one number: a call that is not inlined stops its loop from being vectorised."""
 
 
+RARELY = (50_000, 20, 100)
+"""Thresholds of Python's garbage collector while an entry point is compiled."""
+
+
 @functools.cache
 def source_stamp() -> str:
     """Hash of every source file of the package: the version of all compiled code."""
@@ -79,6 +85,23 @@ def source_stamp() -> str:
         digest.update(str(path.relative_to(root)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+AWAITED: list[Callable[[Any, Any], bool]] = []
+"""Asked when the cache has no code of a function for a signature: whether it may have by now, from another process. May wait for it."""
+
+_plain = False
+
+
+@contextmanager
+def interpreted() -> Iterator[None]:
+    """Run the bodies of entry points and leaves interpreted, in this process, to see the types of what they make."""
+    global _plain
+    _plain = True
+    try:
+        yield
+    finally:
+        _plain = False
 
 
 class _Index(_IndexFile):
@@ -104,7 +127,12 @@ class _StampedCache(_FunctionCache):
         self._files = {"": self._cache_file}
 
     def _load_overload(self, sig: Any, target_context: Any) -> Any:
-        return super()._load_overload(sig, target_context) if self._choose(sig) else None
+        if not self._choose(sig):
+            return None
+        found = super()._load_overload(sig, target_context)
+        if found is None and any(await_code(self._py_func, sig) for await_code in [*AWAITED]):
+            found = super()._load_overload(sig, target_context)
+        return found
 
     def _save_overload(self, sig: Any, data: Any) -> None:
         if self._choose(sig):
@@ -172,6 +200,18 @@ class _HelperLibrary(_CodeLibrary):
         return binding.parse_assembly(str(module))
 
 
+class _EntryCompiler(_Compiler):
+    """Numba makes millions of small objects that live until the end: looking through them for garbage takes time."""
+
+    def compile_extra(self, func: Callable[..., Any]) -> Any:
+        usual = gc.get_threshold()
+        gc.set_threshold(*(RARELY if usual[0] else usual))  # 0: the user has none collected
+        try:
+            return super().compile_extra(func)
+        finally:
+            gc.set_threshold(*usual)
+
+
 class _HelperCompiler(_Compiler):
     def compile_extra(self, func: Callable[..., Any]) -> Any:
         self.state.library = _HelperLibrary(self.state.targetctx.codegen(), func.__qualname__)
@@ -180,6 +220,9 @@ class _HelperCompiler(_Compiler):
 
 CACHED: bool = object not in (_FunctionCache, _IndexFile, _normalize_signature)
 """Whether compiled code is cached on disk. Without Numba's parts everything works, and every process compiles anew."""
+
+ENTRY: Any = {} if _Compiler is object else {"pipeline_class": _EntryCompiler}
+"""Options of entry points. Without Numba's part everything works, and compiling takes a little longer."""
 
 HELPER: Any = {} if object in (_CodeLibrary, _Compiler) else {"pipeline_class": _HelperCompiler}
 """Options of helpers. Without Numba's parts everything works, and the first run compiles for longer."""
@@ -204,8 +247,15 @@ class Entry:
 
     def __call__(self, *args: Any) -> Any:
         """Compiled, or interpreted if an argument asks for it."""
-        run = self.dispatcher.py_func if any(_interpreted(a) for a in args) else self.dispatcher
+        run = self.dispatcher.py_func if _plain or any(_interpreted(a) for a in args) else self.dispatcher
         return run(*args)
+
+    def place(self) -> tuple[Any, ...]:
+        """Where code is cached, for which sources and which processor; empty if it is not cached."""
+        cache = getattr(self.dispatcher, "_cache", None)
+        if not isinstance(cache, _StampedCache):
+            return ()
+        return str(cache.cache_path), source_stamp(), numba.__version__, self.dispatcher.targetctx.codegen().magic_tuple()
 
     def __getattr__(self, name: str) -> Any:
         if name == "dispatcher":  # asked for before __init__, by copy and pickle
@@ -231,7 +281,7 @@ def jit(function: Function | None = None, *, options: Any = STRICT) -> Any:
     """
     if function is None:
         return functools.partial(jit, options=options)
-    dispatcher: Any = numba.njit(**options)(function)
+    dispatcher: Any = numba.njit(**options, **ENTRY)(function)
     cache = _stamped_cache(function)
     if cache is not None:
         dispatcher._cache = cache
@@ -251,6 +301,8 @@ def _alone(function: Callable[..., Any], options: Any) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
+        if _plain:
+            return function(*args)
         if not made:
             made.append(jit(function, options=options).dispatcher)
         return made[0](*args)

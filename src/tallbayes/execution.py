@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes import auto, streams
+from tallbayes.compile_ahead import finish
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup
 from tallbayes.deadline import Deadline, limited
 from tallbayes.engine import ledger
@@ -59,6 +60,7 @@ def execute(
             saver.restore(chain)
     with Waiting("compiling the sampler for this family (once; the result is cached)", progress):
         chains[0].compile()
+    finish()
     prepared = time.perf_counter() - begun
     clock = None if limit is None else Deadline(max(limit.left, CHAINS_SHARE * limit.seconds))
     failures: list[str] = []

@@ -1,4 +1,4 @@
-"""What operating systems do differently: how much memory there is, and when files are on disk."""
+"""What operating systems do differently: how much memory and how many cores there are, and when files are on disk."""
 
 from __future__ import annotations
 
@@ -31,6 +31,24 @@ def peak_memory() -> int:
         return int(getattr(held, "peak_wset", held.rss))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def available_cores() -> int:
+    """Cores that this process may use.
+
+    >>> available_cores() >= 1
+    True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def idle_cores() -> float:
+    """Cores of the machine that nobody uses, while this thread sleeps for a moment.
+
+    >>> idle_cores() >= 0.0
+    True
+    """
+    return (os.cpu_count() or 1) * (1.0 - psutil.cpu_percent(interval=0.05) / 100.0)
 
 
 def sync_file(path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
-from scipy.stats import nbinom
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.second_predictor import second_columns
@@ -41,6 +40,8 @@ def _positive(eta: np.ndarray, size: np.ndarray) -> np.ndarray:
 
 def _simulate(rng: np.random.Generator, member: HurdleNegbin, eta: np.ndarray, nuisances: np.ndarray) -> np.ndarray:
     """By inversion of the survival function, below that of zero."""
+    from scipy.stats import nbinom  # takes half a second to import
+
     counted, size = rng.random(eta.shape[:2]) < share_of_counts(eta), np.exp(nuisances[:, 0])
     chance = 1.0 / (1.0 + np.exp(eta[..., 0]) / size)
     counts = nbinom.isf(rng.random(eta.shape[:2]) * _positive(eta, size), np.broadcast_to(size, chance.shape), chance)
