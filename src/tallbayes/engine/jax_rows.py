@@ -92,14 +92,20 @@ class Program:
             def value(t: Any) -> Any:
                 return weight * log_lik(t, self.named(x, y, offset))
 
-            both = jax.value_and_grad(value)
-            (there, slope), step = both(theta), theta - reference
+            def directional(t: Any) -> tuple[Any, Any]:
+                return jax.jvp(value, (t,), (step,))
+
+            (there, slope), step = jax.value_and_grad(value)(theta), theta - reference
             if order == 0:
                 return there - value(reference), slope
-            (base, first), (along, second) = jax.jvp(both, (reference,), (step,))
             if order == 1:
-                return there - base - along, slope - first
-            return there - base - along - 0.5 * (step @ second), slope - first - second
+                base, along = directional(reference)
+                return there - base - along, slope - jax.grad(value)(reference)
+            (base, along), (_, second) = jax.jvp(
+                directional, (reference,), (step,)
+            )  # a number: step' H step would need H step stored
+            first, change = jax.jvp(jax.grad(value), (reference,), (step,))
+            return there - base - along - 0.5 * second, slope - first - change
 
         def residual_rows(theta: Any, reference: Any, parts: Any, order: int) -> tuple[Any, Any]:
             return jax.vmap(lambda x, y, z, w: residual_slope(theta, reference, x, y, z, w, order))(*parts)
