@@ -8,6 +8,7 @@ beforehand, which spares it a product with the factor; its minibatches are gathe
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from typing import Any
 
@@ -140,10 +141,13 @@ def main() -> None:
         add(f"BlackJAX {dtype}", "SGLD", 0, found["SGLD"], 1, 4.0 / steps[0])
         add(f"BlackJAX {dtype}", "SGLD-CV", 1, found["SGLD-CV"], 1, 4.0 / steps[1])
         add(f"BlackJAX {dtype}", "SGHMC, CV", 1, found["SGHMC"], STEPS, None)
+    count = len(os.sched_getaffinity(0))
+    cores = "one core" if count == 1 else f"{count} cores"
     note = (
         f"n = {n:,}, d = {DIMENSION}, m = {SUBSAMPLE}; {STEPS} steps per iteration of SGHMC, for which BlackJAX uses one minibatch and we "
         "a new one per step. Effective draws from the measured noise of each order and the autocorrelation 4 / step (SGLD) or 2 / step "
-        f"(SGHMC). Processor time, the best of {REPEATS} runs; other work kept the machine and its memory busy."
+        f"(SGHMC). Processor time of all threads, the best of {REPEATS} runs, on {cores}; other work kept the machine and its memory "
+        "busy."
     )
     show("Stochastic gradients against BlackJAX", rows, note, mark="stochastic-peers" if given.write else None)
 

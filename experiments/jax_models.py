@@ -148,7 +148,14 @@ def speed(n: int, rounds: int, peer_draws: int) -> list[dict[str, Any]]:
         chains, times = {}, {name: [] for name in models}
         for name, model in models.items():
             own = Mode(
-                model, mode.reference, mode.log_posterior, mode.gradient, mode.hessian, mode.precision, passes=mode.passes
+                model,
+                mode.reference,
+                mode.log_posterior,
+                mode.gradient,
+                mode.hessian,
+                mode.precision,
+                mode.passes,
+                mode.evaluations,
             )
             setup = sampler.setup(model, own, 1, False)
             chains[name] = Chain(0, sampler, setup, np.random.SeedSequence(1), mode.reference.copy(), 100, 1)

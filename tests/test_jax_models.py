@@ -28,6 +28,12 @@ def logistic(theta, row):
     return row["y"] * eta - jax.nn.softplus(eta)
 
 
+def spelled_out(theta, row):
+    """The same, as no product of the whole row with theta: gradients of rows are then those of any function."""
+    eta = jnp.sum(row["x"] * theta) + row["offset"]
+    return row["y"] * eta - jax.nn.softplus(eta)
+
+
 def third(row, radius):
     return (row["x"] @ row["x"]) ** 1.5 / (6.0 * jnp.sqrt(3.0))
 
@@ -412,8 +418,10 @@ def test_every_other_sampler_runs_or_says_why_not(name, pair):
         assert fit.theta.shape == (1, 4, 3) and np.isfinite(fit.theta).all() and fit.evals.sum() >= 0
 
 
+@pytest.mark.parametrize("function", [logistic, spelled_out])
 @pytest.mark.parametrize("order", [0, 1, 2])
-def test_control_variates_are_those_of_the_built_in_family(pair, order):
+def test_control_variates_are_those_of_the_built_in_family(pair, order, function):
+    pair = tb.models.from_jax(function, pair[0].data, tb.priors.normal(2.0), dim=3), pair[1]
     rng = np.random.default_rng(4)
     index, factors = rng.integers(0, 300, 37), rng.standard_normal(37)
     theta, reference = 0.3 * rng.standard_normal((2, 3))
@@ -428,3 +436,36 @@ def test_control_variates_are_those_of_the_built_in_family(pair, order):
         found.append((values, control_residuals(rows, index, theta, reference, order), gradient, other, np.tril(hessian)))
     for mine, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.filterwarnings("ignore::tallbayes.errors.TallbayesWarning")
+def test_both_kinds_of_slopes_give_the_same_draws(pair):
+    """One slope for each row where theta enters by the linear predictor alone, and one for each coordinate otherwise."""
+    models = pair[0], tb.models.from_jax(spelled_out, pair[0].data, tb.priors.normal(2.0), dim=3)
+    assert [int(slope_count(m.rows)) for m in models] == [1, 3]
+    sampler = tb.samplers.HMCECS(subsample=200)
+    fits = [tb.sample(m, sampler, draws=20, warmup=20, chains=1, seed=3, progress=False) for m in models]
+    np.testing.assert_allclose(fits[0].theta, fits[1].theta, rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(fits[0].evals, fits[1].evals)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda theta, row: -((row["y"] - row["x"] @ theta) ** 2) + theta[0],
+        lambda theta, row: -((row["y"] - row["x"] @ (2.0 * theta)) ** 2),
+        lambda theta, row: -((row["y"] - row["y"] * jnp.ones(3) @ theta) ** 2),
+        lambda theta, row: -jnp.exp(row["x"] @ theta) + row["x"][::-1] @ theta,
+        lambda theta, row: -((row["y"] - theta @ theta) ** 2),
+    ],
+    ids=["theta elsewhere", "theta scaled", "no design row", "two products", "theta with itself"],
+)
+def test_other_uses_of_theta_are_no_linear_predictor(function):
+    model = tb.models.from_jax(function, data_of(60), tb.priors.normal(2.0), dim=3)
+    rows, theta, index = model.rows, np.array([0.3, -0.2, 0.1]), np.arange(40)
+    assert slope_count(rows) == 3
+    values, slopes, gradient, expected = np.empty(40), np.empty((40, 3)), np.zeros(3), np.zeros(3)
+    residual_slopes(rows, index, theta, np.zeros(3), 2, values, slopes)
+    add_slopes(rows, index, slopes, np.ones(40), gradient)
+    control_gradient(rows, index, np.ones(40), theta, np.zeros(3), 2, expected)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-9, atol=1e-11)

@@ -152,25 +152,45 @@ def prefetch(records: np.ndarray, index: int) -> None:
     """Ask the memory for the cache line of the flat element `index`; does nothing when interpreted."""
 
 
-@intrinsic
-def _prefetch(typing_context: Any, records: Any, index: Any) -> Any:
-    byte_pointer = ir.IntType(8).as_pointer()
-    int32 = ir.IntType(32)
+def prefetch_second(records: np.ndarray, index: int) -> None:
+    """The same into the second-level cache, which waits for several times more lines at once than the first."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        address = builder.bitcast(builder.gep(array.data, [arguments[1]]), byte_pointer)
-        kind = ir.FunctionType(ir.VoidType(), [byte_pointer, int32, int32, int32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [address, int32(0), int32(3), int32(1)])
-        return context.get_dummy_value()
 
-    return types.void(records, index), generate
+def _prefetcher(locality: int) -> Any:
+    """The prefetch instruction for a level of the cache: 3 the first, 2 the second."""
+
+    @intrinsic
+    def instruction(typing_context: Any, records: Any, index: Any) -> Any:
+        byte_pointer = ir.IntType(8).as_pointer()
+        int32 = ir.IntType(32)
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, arguments[0])
+            address = builder.bitcast(builder.gep(array.data, [arguments[1]]), byte_pointer)
+            kind = ir.FunctionType(ir.VoidType(), [byte_pointer, int32, int32, int32])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+            builder.call(function, [address, int32(0), int32(locality), int32(1)])
+            return context.get_dummy_value()
+
+        return types.void(records, index), generate
+
+    return instruction
+
+
+_first_level, _second_level = _prefetcher(3), _prefetcher(2)
 
 
 @overload(prefetch, jit_options=SCALAR, strict=False)
 def _prefetch_compiled(records: Any, index: Any) -> Any:
     def implementation(records: np.ndarray, index: int) -> None:
-        _prefetch(records, index)  # type: ignore[call-arg]
+        _first_level(records, index)
+
+    return implementation
+
+
+@overload(prefetch_second, jit_options=SCALAR, strict=False)
+def _prefetch_second_compiled(records: Any, index: Any) -> Any:
+    def implementation(records: np.ndarray, index: int) -> None:
+        _second_level(records, index)
 
     return implementation

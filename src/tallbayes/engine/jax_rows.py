@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.engine.gradients import control_gradient
+from tallbayes.engine.jax_predictor import of_predictor, residual_predictors
 from tallbayes.engine.residuals import add_curvatures, add_slopes, residual_slopes, residual_values, slope_count
 from tallbayes.engine.rounding import ALLOWANCE, rounding
 from tallbayes.engine.rows import (
@@ -92,14 +93,20 @@ class Program:
             def value(t: Any) -> Any:
                 return weight * log_lik(t, self.named(x, y, offset))
 
-            both = jax.value_and_grad(value)
-            (there, slope), step = both(theta), theta - reference
+            def directional(t: Any) -> tuple[Any, Any]:
+                return jax.jvp(value, (t,), (step,))
+
+            (there, slope), step = jax.value_and_grad(value)(theta), theta - reference
             if order == 0:
                 return there - value(reference), slope
-            (base, first), (along, second) = jax.jvp(both, (reference,), (step,))
             if order == 1:
-                return there - base - along, slope - first
-            return there - base - along - 0.5 * (step @ second), slope - first - second
+                base, along = directional(reference)
+                return there - base - along, slope - jax.grad(value)(reference)
+            (base, along), (_, second) = jax.jvp(
+                directional, (reference,), (step,)
+            )  # a number: step' H step would need H step stored
+            first, change = jax.jvp(jax.grad(value), (reference,), (step,))
+            return there - base - along - 0.5 * second, slope - first - change
 
         def residual_rows(theta: Any, reference: Any, parts: Any, order: int) -> tuple[Any, Any]:
             return jax.vmap(lambda x, y, z, w: residual_slope(theta, reference, x, y, z, w, order))(*parts)
@@ -129,6 +136,9 @@ class Program:
         self.taylor, self.residual = jax.jit(taylor, static_argnums=3), jax.jit(residual, static_argnums=3)
         self.residual_gradient = jax.jit(jax.value_and_grad(residual_sum), static_argnums=4)
         self.residual_rows, self.split = jax.jit(residual_rows, static_argnums=3), jax.jit(split)
+        self.of_predictor: dict[int, Any] = {}  # by the length of theta: the likelihood of a linear predictor, or None
+        along_predictors = functools.partial(residual_predictors, jax, lambda *row: self.of_predictor[d](*row))
+        self.residual_predictors = jax.jit(along_predictors, static_argnums=3)
         self.row_gradients = jax.jit(jax.vmap(jax.grad(self.one), (None, 0)))
         self.curvature, self.third = jax.jit(curvature), jax.jit(third)
 
@@ -144,6 +154,16 @@ class Program:
     def named(self, x: Any, y: Any, offset: Any) -> dict[str, Any]:
         """The same from its parts."""
         return {**{name: x[j] for j, name in enumerate(self.columns)}, self.response: y, "x": x, "y": y, "offset": offset}
+
+    def linear(self, dim: int) -> bool:
+        """Whether the likelihood sees theta only through x . theta."""
+        if dim not in self.of_predictor:
+
+            def parted(theta: Any, x: Any, y: Any, offset: Any) -> Any:
+                return self.log_lik(theta, self.named(x, y, offset))
+
+            self.of_predictor[dim] = of_predictor(self.jax, parted, len(self.columns), dim)
+        return self.of_predictor[dim] is not None
 
     def call(self, name: str, *arguments: Any) -> Any:
         """A jitted function in double precision, its results as NumPy arrays."""
@@ -203,21 +223,30 @@ def gather(rows: JaxRows, index: np.ndarray, size: int) -> np.ndarray:
     return block
 
 
-def held_parts(rows: JaxRows, index: np.ndarray, size: int) -> Any:
-    """Columns, response, offset and weight of the same, kept by JAX while the index stays what it is: a trajectory reads the
-    same rows at every step. The few rows of a renewed block are not kept."""
-    program, d = rows.program, rows.columns
+def held_block(rows: JaxRows, index: np.ndarray, size: int) -> np.ndarray:
+    """`gather`, kept while the index stays what it is. The few rows of a renewed block are not kept."""
+    program = rows.program
     if size <= FEW:
-        block = gather(rows, index, size)
-        return block[:, :d], block[:, d], block[:, d + 1], block[:, d + 2]
-    if not hasattr(program.held, "parts"):
-        program.held.parts = {}
-    found = program.held.parts.get(size)
+        return gather(rows, index, size)
+    if not hasattr(program.held, "blocks"):
+        program.held.blocks, program.held.parts = {}, {}
+    found = program.held.blocks.get(size)
     if found is None or found[0] is not rows.records or not np.array_equal(found[1], index):
-        with program.jax.enable_x64(True):
-            found = rows.records, index.copy(), program.split(gather(rows, index, size))
-        program.held.parts[size] = found
+        found = program.held.blocks[size] = rows.records, index.copy(), gather(rows, index, size)
+        program.held.parts.pop(size, None)
     return found[2]
+
+
+def held_parts(rows: JaxRows, index: np.ndarray, size: int) -> Any:
+    """Columns, response, offset and weight of the same, kept by JAX as long: a trajectory reads the same rows at every step."""
+    program, d = rows.program, rows.columns
+    block = held_block(rows, index, size)
+    if size <= FEW:
+        return block[:, :d], block[:, d], block[:, d + 1], block[:, d + 2]
+    if size not in program.held.parts:
+        with program.jax.enable_x64(True):
+            program.held.parts[size] = program.split(block)
+    return program.held.parts[size]
 
 
 def padded(values: np.ndarray, size: int) -> np.ndarray:
@@ -309,7 +338,7 @@ def _range_norms(rows: JaxRows, start: int, stop: int, factor: np.ndarray, out: 
 
 @slope_count.register(JaxRows)
 def _slope_count(rows: JaxRows) -> int:
-    return rows.dim
+    return 1 if rows.program.linear(rows.dim) else rows.dim
 
 
 @residual_values.register(JaxRows)
@@ -324,14 +353,21 @@ def _residual_values(
 def _residual_slopes(
     rows: JaxRows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray, slopes: np.ndarray
 ) -> None:
+    linear = rows.program.linear(rows.dim)
+    verb = "residual_predictors" if linear else "residual_rows"
     for a, b, size in batches(index.size):
-        value, slope = rows.program.call("residual_rows", theta, reference, held_parts(rows, index[a:b], size), order)
-        out[a:b], slopes[a:b] = value[: b - a], slope[: b - a]
+        value, slope = rows.program.call(verb, theta, reference, held_parts(rows, index[a:b], size), order)
+        out[a:b] = value[: b - a]
+        slopes[a:b] = slope[: b - a, None] if linear else slope[: b - a]
 
 
 @add_slopes.register(JaxRows)
 def _add_slopes(rows: JaxRows, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
-    gradient += factors @ slopes
+    if not rows.program.linear(rows.dim):
+        gradient += factors @ slopes
+        return
+    for a, b, size in batches(index.size):
+        gradient += (factors[a:b] * slopes[a:b, 0]) @ held_block(rows, index[a:b], size)[: b - a, : rows.columns]
 
 
 @add_curvatures.register(JaxRows)

@@ -17,7 +17,7 @@ import numpy as np
 
 from tallbayes.compile import inlinable, jit
 from tallbayes.engine import passes
-from tallbayes.engine.gradients import control_gradient
+from tallbayes.engine.gradients import control_gradient, expect_rows
 from tallbayes.engine.random_rows import CHUNK, ProportionalRows, UniformRows, allocate, build, draw_rows
 from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
@@ -78,8 +78,11 @@ def noisy_gradient(
     d = white.size
     controls = target.proxy
     index, factors = np.empty(subsample, np.int64), np.empty(subsample)
-    draw_rows(rng, controls.scheme, subsample, index, factors)
     half = subsample // 2
+    draw_rows(rng, controls.scheme, subsample, index[:half], factors[:half])
+    expect_rows(target.rows, index[:half])  # they come while the other half is drawn
+    draw_rows(rng, controls.scheme, subsample, index[half:], factors[half:])
+    expect_rows(target.rows, index[half:])
     first, second = np.zeros(d), np.zeros(d)
     residual_gradient(target, index[:half], factors[:half], theta, first)
     residual_gradient(target, index[half:], factors[half:], theta, second)
