@@ -146,8 +146,14 @@ def test_a_whole_iteration_enumerated():
     lights = np.zeros((24, 24))
     for s in range(3):
         lights[s * 8 : s * 8 + 8, s * 8 : s * 8 + 8] = light_matrix(implicit_chance(case.gap[s], rate))
-    whole = move @ lights
-    assert invariance_error(whole, law) < 1e-15 and irreducible(whole)
+    for moves in (1, 2, 5):
+        whole = np.linalg.matrix_power(move, moves) @ lights
+        assert invariance_error(whole, law) < 1e-15 and irreducible(whole)
+    stale = np.zeros((24, 24))  # the mutant: z is resampled with the gaps of before the last move
+    for s, t in itertools.product(range(3), repeat=2):
+        block = move[s * 8 : s * 8 + 8, t * 8 : t * 8 + 8]
+        stale[s * 8 : s * 8 + 8, t * 8 : t * 8 + 8] = block @ light_matrix(implicit_chance(case.gap[s], rate))
+    assert invariance_error(move @ stale, law) > 1e-3
 
 
 @jit
@@ -356,6 +362,36 @@ def test_every_move_keeps_exact_draws(move, small):
     assert np.abs(scores).max() < THRESHOLD
 
 
+class StaleFirefly(Firefly):
+    """Firefly that resamples as if theta had not moved: it forgets to renew the gaps of bright rows."""
+
+    def setup(self, model, mode, seed, progress):
+        setup = super().setup(model, mode, seed, progress)
+        setup.policy.scheme = Stale(setup.policy.scheme)
+        return setup
+
+
+class Stale(NamedTuple):
+    """Resampling with gaps of bright rows at the reference."""
+
+    inner: Implicit
+
+
+@resample.register(Stale)
+def _stale(rng, target, scheme, theta, lights):
+    gap = np.empty(lights.tally[0])
+    lower_gaps(target, lights.order[: gap.size], target.proxy.reference, gap)
+    lights.gap[: gap.size] = gap
+    return resample(rng, target, scheme.inner, theta, lights)
+
+
+def test_several_moves_of_theta_keep_exact_draws_and_old_gaps_do_not(small):
+    for sampler, right in ((Firefly, True), (StaleFirefly, False)):
+        several = sampler(bound="untuned", xi=0.1, rate=0.1, theta_moves=4)
+        scores = invariance_scores(several, small.model, small.posterior, starts=10_000, steps=10, mode=small.mode)
+        assert (np.abs(scores).max() < THRESHOLD) == right
+
+
 @pytest.mark.parametrize("resample", ["explicit", "explicit-without", "sweep"])
 def test_explicit_resampling_keeps_exact_draws(resample, small):
     sampler = Firefly(bound="untuned", xi=0.1, resample=resample, fraction=0.2)
@@ -519,6 +555,7 @@ def test_options_are_checked_and_survive_json():
         ({"excess": 0.0}, "positive"),
         ({"excess": 1.0, "rate": 0.1}, "omit rate"),
         ({"xi": 1.0}, "untuned"),
+        ({"theta_moves": 0}, "at least 1"),
     ):
         with pytest.raises(OptionError, match=message):
             Firefly(**options)
