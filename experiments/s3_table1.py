@@ -34,11 +34,11 @@ SHAPED = {  # the same with the shape of the Laplace fit; slice sampling has no 
 SEVERAL = 8  # moves of theta per resampling of z in the last row of each half
 ITERATIONS = {  # of each of two chains after warm-up: regular, untuned, tuned
     "MNIST 7 v 9": (20_000, 10_000, 120_000),
-    "CIFAR-10, 3 classes": (4000, 1200, 16_000),
+    "CIFAR-10, 3 classes": (2500, 500, 12_000),
     "CEP molecules": (5000, 4000, 40_000),
-    "QM9 molecules": (1000, 700, 20_000),
-    "flights": (300, 150, 16_000),
-    "synthetic logistic": (2000, 0, 20_000),
+    "QM9 molecules": (800, 500, 20_000),
+    "flights": (200, 100, 10_000),
+    "synthetic logistic": (1200, 0, 12_000),
 }
 MARKS = {name: f"s3-{name.split()[0].split('-')[0].lower()}" for name in ITERATIONS}
 PAPER = {
