@@ -22,7 +22,7 @@ from tallbayes.run.chain import Chain
 from tallbayes.run.starting_points import starting_points
 
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "s3-figure4.png"
-ITERATIONS = {"MNIST 7 v 9": 8000, "CIFAR-10, 3 classes": 400, "CEP molecules": 1500}
+ITERATIONS = {"MNIST 7 v 9": 8000, "CEP molecules": 1500}
 TUNING = 400  # iterations near the mode
 COLOURS = {"regular": "tab:blue", "untuned": "tab:green", "tuned": "tab:orange", "rows": "tab:red"}
 POINTS = 60  # of a trace
