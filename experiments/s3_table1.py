@@ -31,7 +31,9 @@ SHAPED = {  # the same with the shape of the Laplace fit; slice sampling has no 
     "CIFAR-10, 3 classes": tb.moves.mala(),
     "synthetic logistic": tb.moves.random_walk(acceptance=0.234),
 }
-ONLY_SHAPED = ["CIFAR-10, 3 classes"]  # isotropic MALA has about 8 effective draws in 2,000 iterations as in 5,000: too few to tell
+ONLY_SHAPED = [
+    "CIFAR-10, 3 classes"
+]  # isotropic MALA has about 8 effective draws in 2,000 iterations as in 5,000: too few to tell
 SEVERAL = 8  # moves of theta per resampling of z in the last row of each half
 ITERATIONS = {  # of each of two chains after warm-up: regular, untuned, tuned
     "MNIST 7 v 9": (20_000, 10_000, 120_000),
