@@ -123,7 +123,7 @@ def main() -> None:
     show(
         "Firefly: burn-in from the prior",
         rows,
-        "Five runs each (means), the paper's isotropic walk (MNIST), isotropic MALA (CIFAR) and slice sampling (CEP), each with the step "
+        "Five runs each (means), the paper's isotropic walk (MNIST) and slice sampling (CEP), each with the step "
         "that suits it near the mode. A run has arrived when its log posterior is "
         "within d of the maximum; where not all did, the number of iterations is a lower bound.",
         "s3-figure4" if options.write else None,
