@@ -165,7 +165,7 @@ class Firefly(Sampler):
     `tallbayes.proxies.lower_bounds`. `resample` is "implicit", or "explicit", "explicit-without" (replacement) and "sweep", which
     redraw a `fraction` (0.1) of all lights per iteration. Implicit resampling proposes dark rows at `rate`, one number for all rows as in
     the paper, or by default at `excess` times the expected brightness of each: 1 for HMC and NUTS and 0.2 for other moves, unless given.
-    `theta_moves` moves of theta precede each resampling of z; with 8 and an `excess` of 0.8 a move of a random walk takes a third less time.
+    `theta_moves` moves of theta precede each resampling of z; with 8, and an `excess` of 0.8, a random walk takes a third less time.
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
