@@ -12,6 +12,7 @@ import tallbayes as tb
 from tallbayes import compile as compiling
 from tallbayes import target as targets
 from tallbayes.engine import gradients, ledger, passes, residuals, rows, series, survey
+from tallbayes.engine import lower_gaps as engine_gaps
 from tallbayes.proxies import lower_bounds
 from tallbayes.samplers import SAMPLERS, SGHMC, SGLD, Confidence, ExactMinibatch, MHSubLhd
 from tallbayes.schemes import lights
@@ -65,6 +66,7 @@ READERS = [
     (gradients.control_gradient, _index),
     (lower_bounds.gaps, lambda rows, bound, index, *rest: index.size),
     (lower_bounds.log_odds_gradient, lambda rows, bound, index, *rest: index.size),
+    (engine_gaps.reference_predictors, lambda rows, reference, start, out: out.shape[0]),
     (survey.range_norms, _range),  # every pass of preparation that is not of a likelihood begins with norms
     (series.range_scores, _range),
 ]

@@ -146,8 +146,14 @@ def test_a_whole_iteration_enumerated():
     lights = np.zeros((24, 24))
     for s in range(3):
         lights[s * 8 : s * 8 + 8, s * 8 : s * 8 + 8] = light_matrix(implicit_chance(case.gap[s], rate))
-    whole = move @ lights
-    assert invariance_error(whole, law) < 1e-15 and irreducible(whole)
+    for moves in (1, 2, 5):
+        whole = np.linalg.matrix_power(move, moves) @ lights
+        assert invariance_error(whole, law) < 1e-15 and irreducible(whole)
+    stale = np.zeros((24, 24))  # the mutant: z is resampled with the gaps of before the last move
+    for s, t in itertools.product(range(3), repeat=2):
+        block = move[s * 8 : s * 8 + 8, t * 8 : t * 8 + 8]
+        stale[s * 8 : s * 8 + 8, t * 8 : t * 8 + 8] = block @ light_matrix(implicit_chance(case.gap[s], rate))
+    assert invariance_error(move @ stale, law) > 1e-3
 
 
 @jit
@@ -356,6 +362,36 @@ def test_every_move_keeps_exact_draws(move, small):
     assert np.abs(scores).max() < THRESHOLD
 
 
+class StaleFirefly(Firefly):
+    """Firefly that resamples as if theta had not moved: it forgets to renew the gaps of bright rows."""
+
+    def setup(self, model, mode, seed, progress):
+        setup = super().setup(model, mode, seed, progress)
+        setup.policy.scheme = Stale(setup.policy.scheme)
+        return setup
+
+
+class Stale(NamedTuple):
+    """Resampling with gaps of bright rows at the reference."""
+
+    inner: Implicit
+
+
+@resample.register(Stale)
+def _stale(rng, target, scheme, theta, lights):
+    gap = np.empty(lights.tally[0])
+    lower_gaps(target, lights.order[: gap.size], target.proxy.reference, gap)
+    lights.gap[: gap.size] = gap
+    return resample(rng, target, scheme.inner, theta, lights)
+
+
+def test_several_moves_of_theta_keep_exact_draws_and_old_gaps_do_not(small):
+    for sampler, right in ((Firefly, True), (StaleFirefly, False)):
+        several = sampler(bound="untuned", xi=0.1, rate=0.1, theta_moves=4)
+        scores = invariance_scores(several, small.model, small.posterior, starts=10_000, steps=10, mode=small.mode)
+        assert (np.abs(scores).max() < THRESHOLD) == right
+
+
 @pytest.mark.parametrize("resample", ["explicit", "explicit-without", "sweep"])
 def test_explicit_resampling_keeps_exact_draws(resample, small):
     sampler = Firefly(bound="untuned", xi=0.1, resample=resample, fraction=0.2)
@@ -404,7 +440,8 @@ def test_the_joint_density_reported_belongs_to_the_draw(small):
         lit = state["state.lights.order"][: state["state.lights.tally"][0]]
         gap = gaps_at(small.model.rows, proxy, theta[-1])
         np.testing.assert_allclose(state["state.lights.gap"][: lit.size], gap[lit], rtol=1e-12)
-        value = bound_value(proxy, theta[-1]) + small.model.log_prior(theta[-1]) + sum(log_odds(g) for g in gap[lit])
+        assert proxy.prior  # is in the sum of the bounds
+        value = bound_value(proxy, theta[-1]) + sum(log_odds(g) for g in gap[lit])
         report = dict(zip(sampler.columns, info.T, strict=True))
         assert report["joint"][-1] == pytest.approx(value, rel=1e-10)
         assert report["bright"][-1] == lit.size
@@ -426,7 +463,7 @@ def density_gradient(proxy, model, theta, lit, gradient):
 
         def value(at):
             gap = gaps_at(model.rows, proxy, at)
-            return bound_value(proxy, at) + model.log_prior(at) + sum(log_odds(g) for g in gap[lit])
+            return bound_value(proxy, at) + sum(log_odds(g) for g in gap[lit])
 
         gradient[j] -= (value(theta + step) - value(theta - step)) / 2e-6
         gradient[j] = gradient[j] if abs(gradient[j]) > 1e-4 else 0.0
@@ -500,7 +537,7 @@ def test_lights_that_stick_are_warned_of():
     model = tb.models.normal(np.random.default_rng(5).lognormal(sigma=2.0, size=2000))
     with pytest.warns(TallbayesWarning) as caught:
         sampler = Firefly(bound="taylor-uniform", rate=1e-5)
-        fit = tb.sample(model, sampler, draws=2000, warmup=200, chains=2, seed=1, progress=False)
+        fit = tb.sample(model, sampler, draws=2000, warmup=200, chains=2, seed=2, progress=False)
     stays, slow, *_ = (str(w.message) for w in caught)  # others judge the chains
     assert re.match(r"a bright row stays bright for .* Raise rate", stays)
     assert re.match(r"each effective draw takes .* for the same move on all rows .* Raise rate", slow)
@@ -519,6 +556,7 @@ def test_options_are_checked_and_survive_json():
         ({"excess": 0.0}, "positive"),
         ({"excess": 1.0, "rate": 0.1}, "omit rate"),
         ({"xi": 1.0}, "untuned"),
+        ({"theta_moves": 0}, "at least 1"),
     ):
         with pytest.raises(OptionError, match=message):
             Firefly(**options)

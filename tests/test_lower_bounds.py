@@ -24,6 +24,8 @@ from tallbayes.proxies.lower_bounds import (
     log_odds_gradient,
     lower_bound,
     predicted_brightness,
+    with_known_predictors,
+    with_prior,
 )
 
 GRID = np.concatenate([np.linspace(-40, 40, 801), [-700.0, -200.0, 200.0, 700.0, 1e-3, -1e-3, 1e-6]])
@@ -187,6 +189,38 @@ def test_bounds_of_a_model(family, name):
             for function, found in ((lambda t: bound_value(bound, t), gradient), (log_odds, odds)):
                 difference = (function(theta + step) - function(theta - step)) / (2 * step[j])
                 assert abs(difference - found[j]) < 1e-5 * (1 + np.abs(found).max())
+
+
+@pytest.mark.parametrize("family, name", CASES)
+def test_kept_predictors_and_the_prior_in_the_sum_change_nothing(family, name):
+    model, mode = case(family)
+    bound = lower_bound(mode, name)[0]
+    kept = with_known_predictors(model, bound)
+    assert kept.known.shape[0] == model.data.n and bound.known.size == 0
+    theta = mode.reference + 0.8 * mode.factor @ np.random.default_rng(1).standard_normal(model.dim)
+    np.testing.assert_allclose(gaps_at(model.rows, kept, theta), gaps_at(model.rows, bound, theta), rtol=1e-9, atol=1e-14)
+    index, sign = np.arange(model.data.n), np.ones(model.data.n)
+    slopes = np.zeros((2, model.dim))
+    for own, slope in zip((bound, kept), slopes, strict=True):
+        log_odds_gradient(model.rows, own, index, sign, theta, np.empty(index.size), slope)
+    np.testing.assert_allclose(slopes[0], slopes[1], rtol=1e-8, atol=1e-8 * np.abs(slopes).max())
+    both = with_prior(model, bound)
+    assert both.prior == (bound.gram.size == 0 and bool((model.prior_terms.kind <= 1).all()))
+    if both.prior:
+        expected = bound_value(bound, theta) + model.log_prior(theta)
+        assert abs(bound_value(both, theta) - expected) < 1e-11 * (1 + abs(expected))
+
+
+def test_the_bound_of_softmax_reads_the_gram_matrix_alone():
+    _, mode = case("softmax")
+    bound = lower_bound(mode)[0]
+    whole = bound._replace(gram=np.zeros((0, 0)))
+    theta = mode.reference + 2.0 * mode.factor @ np.random.default_rng(2).standard_normal(mode.reference.size)
+    first, second = np.zeros(theta.size), np.zeros(theta.size)
+    assert bound.gram.shape == (mode.model.data.d,) * 2
+    assert abs(bound_gradient(bound, theta, first) / bound_gradient(whole, theta, second) - 1.0) < 1e-12
+    np.testing.assert_allclose(first, second, rtol=1e-10, atol=1e-10 * np.abs(second).max())
+    assert abs(bound_value(bound, theta) / bound_value(whole, theta) - 1.0) < 1e-12
 
 
 def test_expected_brightness():

@@ -111,37 +111,46 @@ class Boehning(NamedTuple):
 def _lower_gap(kind: Boehning, family: Softmax, base: np.ndarray, shift: np.ndarray, y: float) -> float:
     """Third-order residual plus the excess of A over the curvature for small shifts; values for large ones."""
     q = base.size
-    g, h = np.empty(q), np.empty((q, q))
-    f = vector_hessian(family, base, y, g, h)
-    mean, largest = 0.0, 0.0
+    p = np.empty(q)
+    level = _probabilities(base, p)
+    mean, expected, square, largest = 0.0, 0.0, 0.0, 0.0
     for k in range(q):
         mean += shift[k] / q
     for k in range(q):
-        largest = max(largest, abs(shift[k] - mean))
-    if largest > 1.0:
-        total = vector_value(family, base + shift, y) - f
-        for k in range(q):
-            total += 0.25 * (shift[k] - mean) * (shift[k] - mean) - g[k] * shift[k]
-        return total
-    total = vector_residual(family, base, shift, y)
-    for k in range(q):
         v = shift[k] - mean
-        total += 0.25 * v * v
-        for l in range(q):
-            total += 0.5 * h[k, l] * v * (shift[l] - mean)
-    return total
+        expected += p[k] * v
+        square += v * v
+        largest = max(largest, abs(v))
+    if largest > 1.0:
+        return level - _shifted_level(base, shift) + mean + expected + 0.25 * square
+    third, variance = 0.0, 0.0
+    for k in range(q):
+        v = shift[k] - mean - expected
+        third += p[k] * exp_remainder(v)
+        variance += p[k] * v * v
+    return 0.25 * square - 0.5 * variance - (third + log1p_excess(third + 0.5 * variance))
+
+
+@inlinable
+def _shifted_level(base: np.ndarray, shift: np.ndarray) -> float:
+    """log sum exp of base + shift."""
+    top, total = base[0] + shift[0], 0.0
+    for k in range(1, base.size):
+        top = max(top, base[k] + shift[k])
+    for k in range(base.size):
+        total += math.exp(base[k] + shift[k] - top)
+    return top + math.log(total)
 
 
 @vector_lower_slope.register(Boehning)
 def _lower_slope(kind: Boehning, family: Softmax, base: np.ndarray, shift: np.ndarray, y: float, gradient: np.ndarray) -> None:
     q = base.size
-    start, mean = np.empty(q), 0.0
-    vector_gradient(family, base, y, start)
-    vector_gradient(family, base + shift, y, gradient)
+    _probabilities(base, gradient)
+    level, mean = _shifted_level(base, shift), 0.0
     for k in range(q):
         mean += shift[k] / q
     for k in range(q):
-        gradient[k] += 0.5 * (shift[k] - mean) - start[k]
+        gradient[k] += 0.5 * (shift[k] - mean) - math.exp(base[k] + shift[k] - level)
 
 
 @vector_lower_jet.register(Boehning)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import inlinable
+from tallbayes.compile import SUMS, inlinable
 from tallbayes.errors import OptionError
 from tallbayes.moves.move import MOVED, Move, Point, log_density, move, start
 
@@ -26,9 +26,30 @@ class RandomWalk(NamedTuple):
     blocks: int
 
 
-@inlinable
+@inlinable(options=SUMS)
+def _propose_all(rng: np.random.Generator, factor: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """All coordinates in one block."""
+    d = theta.size
+    noise, proposal = np.empty(d), np.empty(d)
+    for j in range(d):
+        noise[j] = rng.standard_normal()
+    if factor.shape[0] < d:
+        for j in range(d):
+            proposal[j] = theta[j] + factor[0, j] * noise[j]
+        return proposal
+    for j in range(d):
+        total = 0.0
+        for k in range(j + 1):
+            total += factor[j, k] * noise[k]
+        proposal[j] = theta[j] + total
+    return proposal
+
+
+@inlinable(options=SUMS)
 def _propose(rng: np.random.Generator, kernel: RandomWalk, theta: np.ndarray, which: int) -> np.ndarray:
     d = theta.size
+    if kernel.blocks == 1:
+        return _propose_all(rng, kernel.factor, theta)
     noise = np.zeros(d)
     for j in range(d):
         if kernel.block[j] == which:
@@ -37,9 +58,6 @@ def _propose(rng: np.random.Generator, kernel: RandomWalk, theta: np.ndarray, wh
     for j in range(d):
         if kernel.block[j] == which:
             total = theta[j]  # a local sum: one in the array would be stored and loaded again at every k
-            if kernel.factor.shape[0] < d:
-                proposal[j] = total + kernel.factor[0, j] * noise[j]
-                continue
             for k in range(j + 1):
                 total += kernel.factor[j, k] * noise[k]
             proposal[j] = total

@@ -26,11 +26,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.bounds.catalogue import certify
-from tallbayes.compile import SUMS, inlinable, jit
+from tallbayes.compile import INLINED, SCALAR, SUMS, inlinable, jit
 from tallbayes.engine import passes
-from tallbayes.engine.lower_gaps import Lower, add_gaps, add_log_odds_gradient
+from tallbayes.engine.lower_gaps import Lower, add_gaps, add_log_odds_gradient, reference_predictors
+from tallbayes.engine.rows import SingleIndex
 from tallbayes.errors import ModelError, OptionError, unknown
+from tallbayes.families.softmax import Boehning
 from tallbayes.mode.laplace import Mode
+from tallbayes.model import Model
+from tallbayes.priors import NORMAL, PriorTerms, prior_gradient, prior_precision
 from tallbayes.proxies.lower_penalties import (
     CubicPenalty,
     NoPenalty,
@@ -49,7 +53,11 @@ NAMES = ("tuned", "untuned", "taylor", "taylor-uniform")
 
 
 class LowerBound(NamedTuple):
-    """A bound of every row, and the sum of log B_i: value, gradient and Hessian at the reference, less the penalties."""
+    """A bound of every row, and the sum of log B_i: value, gradient and Hessian at the reference, less the penalties.
+
+    `known` has the linear predictors at the reference of all rows, or of none (`with_known_predictors`). `gram` is the Gram matrix S of
+    rows whose Hessian is -A (x) S, A = (I - 11'/K)/2, or 0 x 0. `prior` tells whether the sum includes the log prior (`with_prior`).
+    """
 
     kind: Any
     reference: np.ndarray
@@ -57,11 +65,52 @@ class LowerBound(NamedTuple):
     gradient: np.ndarray
     hessian: np.ndarray
     penalty: Any
+    known: np.ndarray
+    gram: np.ndarray
+    prior: bool = False
 
 
-@inlinable(options=SUMS)
+@inlinable(options={**SUMS, **INLINED})
+def _quadratic_value(bound: LowerBound, change: np.ndarray) -> float:
+    """Value of the quadratic part: half of the symmetric Hessian is read."""
+    if bound.gram.shape[0] > 0:
+        return _kronecker(bound, change, np.empty(change.size))
+    total = bound.value
+    for j in range(change.size):
+        inner = bound.gradient[j] + 0.5 * bound.hessian[j, j] * change[j]
+        for k in range(j):
+            inner += bound.hessian[j, k] * change[k]
+        total += inner * change[j]
+    return total
+
+
+@inlinable(options={**SUMS, **INLINED})
+def _kronecker(bound: LowerBound, change: np.ndarray, slope: np.ndarray) -> float:
+    """Value and gradient for a Hessian -A (x) S: A centres the K blocks of theta and halves them, so S alone is read."""
+    total, d = bound.value, bound.gram.shape[0]
+    blocks = change.size // d
+    centred = change.copy()
+    for c in range(d):
+        mean = 0.0
+        for k in range(blocks):
+            mean += change[k * d + c] / blocks
+        for k in range(blocks):
+            centred[k * d + c] -= mean
+    for j in range(d):
+        for k in range(blocks):
+            at, inner = k * d + j, 0.0
+            for c in range(d):
+                inner += bound.gram[j, c] * centred[k * d + c]
+            slope[at] = bound.gradient[at] - 0.5 * inner
+            total += bound.gradient[at] * change[at] - 0.25 * inner * centred[at]
+    return total
+
+
+@inlinable(options={**SUMS, **INLINED})
 def _quadratic(bound: LowerBound, change: np.ndarray, slope: np.ndarray) -> float:
     """Value of the quadratic part; its gradient is written to `slope`."""
+    if bound.gram.shape[0] > 0:
+        return _kronecker(bound, change, slope)
     total, d = bound.value, change.size
     for j in range(d):
         inner = 0.0
@@ -72,11 +121,11 @@ def _quadratic(bound: LowerBound, change: np.ndarray, slope: np.ndarray) -> floa
     return total
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def bound_value(bound: LowerBound, theta: np.ndarray) -> float:
     """sum_i log B_i(theta), up to the margin: reads no row."""
     change = theta - bound.reference
-    total = _quadratic(bound, change, np.empty(theta.size))
+    total = _quadratic_value(bound, change)
     count = penalty_count(bound.penalty)
     if count > 0:
         terms = np.empty(count)
@@ -86,7 +135,7 @@ def bound_value(bound: LowerBound, theta: np.ndarray) -> float:
     return total
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def bound_gradient(bound: LowerBound, theta: np.ndarray, gradient: np.ndarray) -> float:
     """The same; its gradient is added to `gradient`."""
     change, slope = theta - bound.reference, np.empty(theta.size)
@@ -103,20 +152,20 @@ def bound_gradient(bound: LowerBound, theta: np.ndarray, gradient: np.ndarray) -
     return total
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def gaps(rows: Any, bound: Any, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """out[j] = log L - log B of row index[j], the margin included; 0 for a row of zero weight."""
     _start_with_penalties(bound, index, theta, out)
-    add_gaps(rows, bound.kind, bound.reference, index, theta, out)
+    add_gaps(rows, bound.kind, bound.reference, bound.known, index, theta, out)
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def log_odds_gradient(
     rows: Any, bound: Any, index: np.ndarray, sign: np.ndarray, theta: np.ndarray, out: np.ndarray, gradient: np.ndarray
 ) -> None:
     """The same, and the gradient of sum_j sign[j] log(L/B - 1) added to `gradient`."""
     _start_with_penalties(bound, index, theta, out)
-    add_log_odds_gradient(rows, bound.kind, bound.reference, index, sign, theta, out, gradient)
+    add_log_odds_gradient(rows, bound.kind, bound.reference, bound.known, index, sign, theta, out, gradient)
     count = penalty_count(bound.penalty)
     if count > 0:
         factors = np.zeros(count)
@@ -128,7 +177,7 @@ def log_odds_gradient(
         add_penalty_gradient(bound.penalty, theta - bound.reference, factors, gradient)
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def _start_with_penalties(bound: Any, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     out[:] = MARGIN
     count = penalty_count(bound.penalty)
@@ -207,7 +256,35 @@ def _collapsed(mode: Mode, kind: Any, reference: np.ndarray, penalty: Any = None
     """Value, gradient and Hessian of the sum of quadratic bounds: a pass with the bound in place of the family."""
     rows = mode.model.rows
     sums = passes.total_hessian(rows._replace(family=Lower(kind, rows.family)), reference)
-    return LowerBound(kind, reference.copy(), *sums, NoPenalty() if penalty is None else penalty)
+    gram = np.zeros((0, 0))
+    if isinstance(kind, Boehning):
+        d, classes = mode.model.data.d, mode.model.predictors
+        gram = np.ascontiguousarray(sums[2][:d, :d]) * (-2.0 * classes / (classes - 1.0))
+    return LowerBound(kind, reference.copy(), *sums, NoPenalty() if penalty is None else penalty, np.zeros((0, 0)), gram)
+
+
+@jit
+def _predictors(rows: Any, reference: np.ndarray, start: int, out: np.ndarray) -> None:
+    reference_predictors(rows, reference, start, out)
+
+
+def with_known_predictors(model: Model, bound: LowerBound) -> LowerBound:
+    """The bound with the linear predictors of all rows at its reference, so that a gap takes one dot product: one pass."""
+    rows = model.rows
+    known = np.empty((model.data.n, 1 if isinstance(rows, SingleIndex) else rows.predictors + rows.nuisances))
+    passes.over_chunks(model.data.n, 1 << 14, lambda a, b: _predictors(rows, bound.reference, a, known[a:b]))
+    return bound._replace(known=known)
+
+
+def with_prior(model: Model, bound: LowerBound) -> LowerBound:
+    """The bound with a normal or flat prior in its sum, the paper's pseudo-prior; the bound as it is under any other prior."""
+    terms = model.prior_terms
+    if bound.gram.size > 0 or not isinstance(terms, PriorTerms) or (terms.kind > NORMAL).any():
+        return bound
+    gradient = np.zeros(bound.reference.size)
+    value = prior_gradient(terms, bound.reference, gradient)
+    hessian = bound.hessian - prior_precision(terms, bound.reference)
+    return bound._replace(value=bound.value + value, gradient=bound.gradient + gradient, hessian=hessian, prior=True)
 
 
 def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:

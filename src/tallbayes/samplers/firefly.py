@@ -5,7 +5,7 @@ With lower bounds 0 < B_i <= L_i and one light z_i a row, it leaves invariant
     pi(theta, z)  ~  p(theta) prod_i B_i(theta) prod_{i: z_i = 1} (L_i(theta) / B_i(theta) - 1),
 
 whose marginal of theta is the posterior: summed over z_i a row contributes B_i + (L_i - B_i) = L_i. The product of all B_i costs
-O(d^2); L_i is needed where z_i = 1 only. Any move of theta given z alternates with a resampling of z given theta:
+O(d^2); L_i is needed where z_i = 1 only. Any moves of theta given z alternate with a resampling of z given theta:
 
 * implicit (their Algorithm 2, whose line 10 must read L~/q > u): dark rows are proposed to brighten at rate q_i and accepted with
   probability min(1, L~_i / q_i), bright ones darken with probability min(1, q_i / L~_i), L~ = L/B - 1;
@@ -29,19 +29,17 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, random_walk
 from tallbayes.moves.move import Point, move
-from tallbayes.priors import prior_gradient
 from tallbayes.proxies import lower_bounds
-from tallbayes.proxies.lower_bounds import bound_gradient, bound_value
 from tallbayes.samplers.full_data import MovePolicy
 from tallbayes.schemes import lights
-from tallbayes.schemes.bright_posterior import BrightPosterior, sum_of_odds
+from tallbayes.schemes.bright_posterior import BrightPosterior, pseudo_prior, pseudo_prior_gradient, sum_of_odds
 from tallbayes.schemes.estimates import same
 from tallbayes.schemes.lights import Lights, changed_gradient, first_lights, log_odds, no_lights, renew_gaps, resample, shuffles
-from tallbayes.target import NOT_FINITE, Target, log_prior, stop_run
+from tallbayes.target import NOT_FINITE, Target, stop_run
 
 RESAMPLE = ("implicit", "explicit", "explicit-without", "sweep")
 GRADIENT_MOVES = ("mala", "hmc", "nuts")
-_EXCESS = {False: 0.2, True: 1.0}  # moves without gradients take so many iterations to renew theta that z keeps up
+_EXCESS = {"hmc": 1.0, "nuts": 1.0}  # other moves, 0.2: they take so many iterations to renew theta that z keeps up
 _DRAWS = 16  # of the Laplace fit, for the expected brightness of rows
 _STICKY = 20.0  # iterations per row may stay bright before it is worth a word
 _FLOOR = 2.0  # rows without expected brightness proposed per iteration, all together: every row must have its turn
@@ -75,21 +73,21 @@ class State(NamedTuple):
 
 
 class FireflyOptions(NamedTuple):
-    """Compiled options: the kernel of the move, whether it uses gradients, and how z is resampled."""
+    """Compiled options: the kernel of the move, whether it uses gradients, how z is resampled, and after how many moves."""
 
     kernel: Any
     gradient: bool
     scheme: Any
+    theta_moves: int
 
 
 @init.register(FireflyOptions)
 def _init(rng: np.random.Generator, target: Target, options: FireflyOptions, theta: np.ndarray) -> Any:
     lights = first_lights(rng, target, theta, shuffles(options.scheme))
     gap, gradient = lights.gap[: lights.tally[0]], np.zeros(theta.size)
-    value = log_prior(target, theta) + bound_value(target.proxy, theta) + sum_of_odds(gap)
+    value = pseudo_prior(target, theta) + sum_of_odds(gap)
     if options.gradient:
-        prior_gradient(target.prior, theta, gradient)
-        bound_gradient(target.proxy, theta, gradient)
+        pseudo_prior_gradient(target, theta, gradient)
         changed_gradient(target, lights.order[: gap.size], np.ones(gap.size), theta, gradient)
     if not abs(value) < np.inf:
         stop_run(target, NOT_FINITE, 0)
@@ -98,11 +96,20 @@ def _init(rng: np.random.Generator, target: Target, options: FireflyOptions, the
 
 @step.register(FireflyOptions)
 def _step(rng: np.random.Generator, target: Target, options: FireflyOptions, state: Any, info: np.ndarray) -> Any:
-    theta, count = state.theta, state.lights.tally[0]
-    density = BrightPosterior(target, state.lights.order[:count], np.empty(count), np.full(theta.size, np.nan))
-    point = move(rng, options.kernel, density, Point(theta, state.log_density, state.gradient), info)
-    if not same(point.theta, theta):
-        renew_gaps(target, point.theta, state.lights, density.gap, same(point.theta, density.at))
+    count = state.lights.tally[0]
+    density = BrightPosterior(target, state.lights.order[:count], np.empty(count), np.full(state.theta.size, np.nan))
+    point, moves = Point(state.theta, state.log_density, state.gradient), options.theta_moves
+    acceptance, steps, diverging, depth = 0.0, 0.0, 0.0, 0.0
+    for _ in range(moves):
+        theta = point.theta
+        point = move(rng, options.kernel, density, point, info)
+        if not same(point.theta, theta):
+            renew_gaps(target, point.theta, state.lights, density.gap, same(point.theta, density.at))
+        acceptance += info[AT.acceptance_rate] / moves
+        steps += info[AT.n_steps]
+        diverging = max(diverging, info[AT.diverging])
+        depth = max(depth, info[AT.tree_depth])
+    info[AT.acceptance_rate], info[AT.n_steps], info[AT.diverging], info[AT.tree_depth] = acceptance, steps, diverging, depth
     lights, changes = resample(rng, target, options.scheme, point.theta, state.lights)
     value, brightened = point.log_density, 0
     for k in range(changes.row.size):
@@ -125,8 +132,8 @@ def _step(rng: np.random.Generator, target: Target, options: FireflyOptions, sta
 class FireflyPolicy(Policy):
     """Warm-up of the move; bounds and rates are fixed before it."""
 
-    def __init__(self, move: Move, mode: Mode, scheme: Any) -> None:
-        self.inner, self.scheme = MovePolicy(move, mode), scheme
+    def __init__(self, move: Move, mode: Mode, scheme: Any, theta_moves: int) -> None:
+        self.inner, self.scheme, self.theta_moves = MovePolicy(move, mode), scheme, theta_moves
         self.gradient = move.name in GRADIENT_MOVES
 
     def begin(self) -> Any:
@@ -143,7 +150,7 @@ class FireflyPolicy(Policy):
 
     def options(self, state: Any, final: bool) -> FireflyOptions:
         """The kernel of the move and the resampling."""
-        return FireflyOptions(self.inner.options(state, final).kernel, self.gradient, self.scheme)
+        return FireflyOptions(self.inner.options(state, final).kernel, self.gradient, self.scheme, self.theta_moves)
 
     def blank(self, theta: np.ndarray) -> State:
         """A state without lights."""
@@ -157,7 +164,8 @@ class Firefly(Sampler):
     `bound` is "tuned" (tight at the mode), "untuned" (tight at one `xi` for all rows), "taylor" or "taylor-uniform"; see
     `tallbayes.proxies.lower_bounds`. `resample` is "implicit", or "explicit", "explicit-without" (replacement) and "sweep", which
     redraw a `fraction` (0.1) of all lights per iteration. Implicit resampling proposes dark rows at `rate`, one number for all rows as in
-    the paper, or by default at `excess` times the expected brightness of each: 0.2, and 1 for moves with gradients, unless given.
+    the paper, or by default at `excess` times the expected brightness of each: 1 for HMC and NUTS and 0.2 for other moves, unless given.
+    `theta_moves` moves of theta precede each resampling of z; with 8, and an `excess` of 0.8, a random walk takes a third less time.
 
     >>> import numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -176,6 +184,7 @@ class Firefly(Sampler):
     rate: float | None = None
     excess: float | None = None
     fraction: float | None = None
+    theta_moves: int = 1
     guarantee: ClassVar[Guarantee] = Guarantee(
         "EXACT",
         "targets the full-data posterior exactly; only bright rows are read, under proven lower bounds",
@@ -195,6 +204,10 @@ class Firefly(Sampler):
         for name, value in (("rate", self.rate), ("fraction", self.fraction)):
             if value is not None and not 0.0 < value <= 1.0:
                 raise OptionError(f"{name} must be a probability above 0; got {value}.")
+        if self.theta_moves < 1:
+            raise OptionError(
+                f"theta_moves is the number of moves of theta per resampling of z, at least 1; got {self.theta_moves}."
+            )
         if self.excess is not None and (self.rate is not None or self.resample != "implicit"):
             raise OptionError("excess applies only to resample='implicit' with one rate per row; omit rate.")
         if self.fraction is not None and self.resample == "implicit":
@@ -209,13 +222,14 @@ class Firefly(Sampler):
             raise OptionError(f"xi applies only to bound='untuned'; bound={self.bound!r} does not use it.")
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
-        """Sum the bounds (one pass), estimate the brightness of every row (16 passes), make the classes of rates."""
+        """Sum the bounds and keep predictors (two passes), estimate the brightness of rows (16 passes), make the classes of rates."""
         n = model.data.n
         if n >= 2**31:
             raise OptionError(
                 f"Firefly supports fewer than 2,147,483,648 rows, because it stores row numbers in 32 bits; got {n:,}."
             )
         bound, label = lower_bounds.lower_bound(mode, self.bound, self.xi)
+        bound = lower_bounds.with_known_predictors(model, bound)
         share = lower_bounds.brightness(mode, bound, _DRAWS, seed)
         expected = float(share.sum())
         if self.resample != "implicit":
@@ -225,12 +239,14 @@ class Firefly(Sampler):
         elif self.rate is not None:
             scheme = lights.single_rate(self.rate, n)
         else:
-            excess = self.excess or _EXCESS[self.move.name in GRADIENT_MOVES]
+            excess = self.excess or _EXCESS.get(self.move.name, 0.2)
             floor = max(_FLOOR, 0.1 * excess * expected) / n
             scheme = lights.classes_of(np.clip(excess * share, min(floor, 1.0), 1.0))
         why = f"Firefly with {label} bounds, {expected:.3g} of {n:,} rows expected bright"
         notes = {"bound": label, "expected_bright": expected}
-        return Setup(model, FireflyPolicy(self.move, mode, scheme), bound, why, notes)
+        return Setup(
+            model, FireflyPolicy(self.move, mode, scheme, self.theta_moves), lower_bounds.with_prior(model, bound), why, notes
+        )
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """Bright share, rows never looked at and autocorrelation of the bright count; sentences where they are bad."""
@@ -257,7 +273,7 @@ class Firefly(Sampler):
                 f"{factor:.0f}: theta moves slowly because the set of bright rows changes slowly. Raise {remedy}, or use "
                 "'exact-minibatch' or 'nuts'."
             )
-        return Diagnosis(notes, tuple(warnings)) + light_mixing(self.move, theta, outcome.thin, remedy)
+        return Diagnosis(notes, tuple(warnings)) + light_mixing(self.move, theta, outcome.thin * self.theta_moves, remedy)
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import SUMS, inlinable
+from tallbayes.compile import SCALAR, SUMS, inlinable
 from tallbayes.engine.arithmetic import exp_remainder
 from tallbayes.moves.move import log_density, log_density_gradient
 from tallbayes.priors import prior_gradient
@@ -23,6 +23,20 @@ class BrightPosterior(NamedTuple):
     lit: np.ndarray
     gap: np.ndarray
     at: np.ndarray
+
+
+@inlinable(options=SCALAR)
+def pseudo_prior(target: Target, theta: np.ndarray) -> float:
+    """log p(theta) + sum_i log B_i(theta), in the words of the paper; reads no row."""
+    value = bound_value(target.proxy, theta)
+    return value if target.proxy.prior else value + log_prior(target, theta)
+
+
+@inlinable(options=SCALAR)
+def pseudo_prior_gradient(target: Target, theta: np.ndarray, gradient: np.ndarray) -> float:
+    """The same; its gradient is added to `gradient`."""
+    value = bound_gradient(target.proxy, theta, gradient)
+    return value if target.proxy.prior else value + prior_gradient(target.prior, theta, gradient)
 
 
 FEW = 16  # odds multiplied before a logarithm is taken: each is between 1e-10, the margin of a gap, and e^FAR = 1e13
@@ -50,7 +64,7 @@ def _log_density(density: BrightPosterior, theta: np.ndarray) -> float:
         return -np.inf
     lower_gaps(density.target, density.lit, theta, density.gap)
     density.at[:] = theta
-    value = log_prior(density.target, theta) + bound_value(density.target.proxy, theta) + sum_of_odds(density.gap)
+    value = pseudo_prior(density.target, theta) + sum_of_odds(density.gap)
     return value if abs(value) < np.inf else -np.inf
 
 
@@ -61,6 +75,5 @@ def _log_density_gradient(density: BrightPosterior, theta: np.ndarray, gradient:
     gradient[:] = 0.0
     bright_gradient(density.target, density.lit, theta, density.gap, gradient)
     density.at[:] = theta
-    value = prior_gradient(density.target.prior, theta, gradient) + sum_of_odds(density.gap)
-    value += bound_gradient(density.target.proxy, theta, gradient)
+    value = pseudo_prior_gradient(density.target, theta, gradient) + sum_of_odds(density.gap)
     return value if abs(value) < np.inf else -np.inf

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import declared, generic, inlinable
+from tallbayes.compile import SCALAR, declared, generic, inlinable
 from tallbayes.engine.random_rows import draw_distinct_rows, draw_number
 from tallbayes.proxies.capabilities import HasLowerBound
 from tallbayes.proxies.lower_bounds import gaps, log_odds_gradient
@@ -65,28 +65,28 @@ class Explicit(NamedTuple):
     scheme: int
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def lower_gaps(target: Target[HasLowerBound], index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """Gaps log L - log B of the indexed rows to their lower bounds: one evaluation per row. A negative one ends the run."""
     count(target, index.size, 0, index.size)
     known_gaps(target, index, theta, out)
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def known_gaps(target: Target[HasLowerBound], index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """The same for rows that were already evaluated at theta and not kept: the pair counts once."""
     gaps(target.rows, target.proxy, index, theta, out)
     _require_bounds(target, index, out)
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def _require_bounds(target: Target, index: np.ndarray, gap: np.ndarray) -> None:
     for j in range(index.size):
         if gap[j] < 0.0:
             stop_run(target, BOUND_EXCEEDED, index[j])
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def bright_gradient(
     target: Target[HasLowerBound], index: np.ndarray, theta: np.ndarray, out: np.ndarray, gradient: np.ndarray
 ) -> None:
@@ -96,7 +96,7 @@ def bright_gradient(
     _require_bounds(target, index, out)
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def changed_gradient(
     target: Target[HasLowerBound], index: np.ndarray, sign: np.ndarray, theta: np.ndarray, gradient: np.ndarray
 ) -> None:
@@ -111,13 +111,13 @@ def no_lights() -> Lights:
     return Lights(index, index.copy(), np.zeros(1), flags, index.copy(), np.zeros(3, np.int64))
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def log_odds(gap: float) -> float:
     """log(L/B - 1) = log(e^gap - 1)."""
     return gap + math.log(-math.expm1(-gap)) if gap > 0.0 else -np.inf
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def brighten(lights: Lights, row: int, gap: float) -> None:
     """Make a dark row bright. `gap` must have room."""
     bright = lights.tally[0]
@@ -128,7 +128,7 @@ def brighten(lights: Lights, row: int, gap: float) -> None:
     lights.tally[0] = bright + 1
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def darken(lights: Lights, at: int) -> None:
     """Make the bright row at a position dark; the last bright row takes its place."""
     last = lights.tally[0] - 1
@@ -139,7 +139,7 @@ def darken(lights: Lights, at: int) -> None:
     lights.tally[0] = last
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def with_room(lights: Lights, extra: int) -> Lights:
     """The same with room for the gaps of `extra` more bright rows."""
     need = lights.tally[0] + extra
@@ -150,7 +150,7 @@ def with_room(lights: Lights, extra: int) -> Lights:
     return Lights(lights.order, lights.place, gap, lights.seen, lights.shuffle, lights.tally)
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def _look(lights: Lights, row: int) -> None:
     if lights.seen[row] == 0:
         lights.seen[row] = 1
@@ -178,7 +178,7 @@ def first_lights(rng: np.random.Generator, target: Target[HasLowerBound], theta:
     return lights
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def skip(rng: np.random.Generator, decay: float) -> int:
     """A geometric number of at least 1: how far to the next success of trials that fail with probability e^decay.
 
@@ -186,7 +186,7 @@ def skip(rng: np.random.Generator, decay: float) -> int:
     """
     if decay == -np.inf:
         return 1
-    return 1 + int(min(math.log(1.0 - rng.random()) / decay, 4e18))
+    return 1 + int(min(rng.standard_exponential() / -decay, 4e18))
 
 
 @inlinable
@@ -222,7 +222,7 @@ def _shuffles(scheme: Explicit) -> bool:
     return scheme.scheme == WITHOUT
 
 
-@generic(argument=2)
+@generic(argument=2, options=SCALAR)
 @declared
 def resample(rng: np.random.Generator, target: Any, scheme: Any, theta: np.ndarray, lights: Lights) -> tuple[Lights, Changes]:
     """One resampling of z given theta."""
@@ -309,7 +309,7 @@ def _explicit(
     return lights, Changes(row[:changes], sign[:changes], change[:changes], rows.size)
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def renew_gaps(target: Target[HasLowerBound], theta: np.ndarray, lights: Lights, buffer: np.ndarray, computed: bool) -> None:
     """Keep the gaps of bright rows at a new theta: from `buffer` if they were computed there, else anew."""
     bright = lights.tally[0]
