@@ -58,7 +58,7 @@ def test_a_burst_of_wide_rows_is_shorter():
 
 
 def test_bursts_go_to_the_second_level_cache():
-    """An instruction that asked for the first would be correct and twice as slow."""
+    """An instruction that asked for the first would be correct, and slower."""
     rows = problem(29, "float64")[0]
     compiled_gradient(rows, np.zeros(3, np.int64), np.ones(3), np.zeros(29), np.zeros(29), 1, np.zeros(29))
     code = "".join(compiled_gradient.inspect_llvm().values())

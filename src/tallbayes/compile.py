@@ -70,7 +70,7 @@ INLINED: Any = {"forceinline": True}
 
 SCALAR: Any = {**STRICT, **INLINED}
 """Options of functions of one number: a call that is not inlined stops its loop from being vectorised. And of helpers that are called once
-per evaluation with a whole `Target`, whose many arrays a call that is not inlined would copy: 0.3 us each."""
+per evaluation with a whole `Target`, whose many arrays a call that is not inlined would copy."""
 
 
 RARELY = (50_000, 20, 100)
