@@ -2,8 +2,7 @@
 
 The first-level cache has room for about twenty lines under way, and a loop that asks for one row ahead of each that it reads stands
 still when they are taken. The second-level cache waits for several times more, if they are asked for together;
-`benchmarks.stochastic_gradient`
-shows what that gains.
+`benchmarks.stochastic_gradient` shows what that gains.
 """
 
 from __future__ import annotations
