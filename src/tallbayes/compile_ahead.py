@@ -38,6 +38,7 @@ from tallbayes.model import Model
 from tallbayes.moves import nuts
 from tallbayes.run.chain import Chain
 from tallbayes.samplers import ExactMinibatch, FullData, SurrogateTransition
+from tallbayes.streams import Stream, sequence
 
 VARIABLE = "TALLBAYES_COMPILE_AHEAD"
 ROWS = 200  # of the sample; more where parameters are many
@@ -227,5 +228,5 @@ def _rehearsed(request: dict[str, Any]) -> Chain:
         for sampler in likely:
             with suppress(ModelError):
                 setup = sampler.setup(model, mode, 0, False)
-                return Chain(0, sampler, setup, np.random.SeedSequence(0), mode.reference, 1, 1)
+                return Chain(0, sampler, setup, sequence(0, Stream.AUTO), mode.reference, 1, 1)
     raise ModelError("no sampler serves this model")

@@ -76,6 +76,12 @@ def _vector_hessian(family: Lower, u: np.ndarray, y: float, gradient: np.ndarray
     return vector_lower_jet(family.kind, family.family, u, y, gradient, hessian)
 
 
+@generic
+def has_centred_curvature(kind: Any) -> bool:
+    """Whether the second derivative of log B in the K predictors of a row is -(I - 11'/K)/2 for every row."""
+    return False
+
+
 @generic(options=SUMS)
 @declared
 def add_gaps(

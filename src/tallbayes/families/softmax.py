@@ -16,7 +16,7 @@ import numpy as np
 from tallbayes.compile import inlinable
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp_remainder, log1p_excess
-from tallbayes.engine.lower_gaps import vector_lower_gap, vector_lower_jet, vector_lower_slope
+from tallbayes.engine.lower_gaps import has_centred_curvature, vector_lower_gap, vector_lower_jet, vector_lower_slope
 from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.model import Family, Model, Tangent, no_terms
@@ -105,6 +105,11 @@ def _residual(family: Softmax, base: np.ndarray, shift: np.ndarray, y: float) ->
 
 class Boehning(NamedTuple):
     """Quadratic bound of a row, tangent at the reference: A = (I - 11'/K)/2 dominates the curvature of every softmax."""
+
+
+@has_centred_curvature.register(Boehning)
+def _centred(kind: Boehning) -> bool:
+    return True
 
 
 @vector_lower_gap.register(Boehning)

@@ -28,10 +28,9 @@ import numpy as np
 from tallbayes.bounds.catalogue import certify
 from tallbayes.compile import INLINED, SCALAR, SUMS, inlinable, jit
 from tallbayes.engine import passes
-from tallbayes.engine.lower_gaps import Lower, add_gaps, add_log_odds_gradient, reference_predictors
+from tallbayes.engine.lower_gaps import Lower, add_gaps, add_log_odds_gradient, has_centred_curvature, reference_predictors
 from tallbayes.engine.rows import SingleIndex
 from tallbayes.errors import ModelError, OptionError, unknown
-from tallbayes.families.softmax import Boehning
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.priors import NORMAL, PriorTerms, prior_gradient, prior_precision
@@ -257,7 +256,7 @@ def _collapsed(mode: Mode, kind: Any, reference: np.ndarray, penalty: Any = None
     rows = mode.model.rows
     sums = passes.total_hessian(rows._replace(family=Lower(kind, rows.family)), reference)
     gram = np.zeros((0, 0))
-    if isinstance(kind, Boehning):
+    if has_centred_curvature(kind):
         d, classes = mode.model.data.d, mode.model.predictors
         gram = np.ascontiguousarray(sums[2][:d, :d]) * (-2.0 * classes / (classes - 1.0))
     return LowerBound(kind, reference.copy(), *sums, NoPenalty() if penalty is None else penalty, np.zeros((0, 0)), gram)
