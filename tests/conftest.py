@@ -11,7 +11,7 @@ from support import logistic_arrays, medium_model
 
 import tallbayes as tb
 from tallbayes.mode.laplace import Mode
-from tallbayes.model import Model
+from tallbayes.models import Model
 from tallbayes.testing import ExactPosterior, exact_posterior
 
 os.environ.setdefault("TALLBAYES_COMPILE_AHEAD", "0")  # tests use every core already

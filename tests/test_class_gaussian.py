@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import tallbayes as tb
-from tallbayes.engine import passes
 from tallbayes.engine.rows import range_gradient, range_hessian, range_value, row_values, weighted_gradient
 from tallbayes.errors import DataError, ModelError, OptionError
+from tallbayes.testing import log_likelihood, row_log_likelihoods
 
 V = np.array([1.0, 0.5])
 
@@ -44,9 +44,9 @@ def test_the_likelihood_is_that_of_normal_vectors(sigma, mapping):
         law = multivariate_normal(phi @ theta[k * d : k * d + d], s**2 * np.diag(V))
         values[y == k] = law.logpdf(x[y == k])
     constant = -np.log(2 * np.pi) - 0.5 * np.log(V).sum() - (2 * np.log(sigma) if sigma else 0.0)
-    found = passes.values_at(model.rows, np.arange(60), theta)
+    found = row_log_likelihoods(model, theta, np.arange(60))
     np.testing.assert_allclose(found, weights * (values - constant), rtol=1e-10)
-    assert passes.total_value(model.rows, theta) == pytest.approx(found.sum(), rel=1e-12)
+    assert log_likelihood(model, theta) == pytest.approx(found.sum(), rel=1e-12)
 
 
 @cases

@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import interrupting, logistic_arrays, start_python
+from internal_support import interrupting
+from support import logistic_arrays, start_python
 from typer.testing import CliRunner
 
 import tallbayes as tb
 from tallbayes import api
-from tallbayes.cli import commands
+from tallbayes.cli import app, main
 from tallbayes.cli.arguments import family_of, prior_of
-from tallbayes.contract import Diagnosis
+from tallbayes.samplers import Diagnosis
 
 SMALL = ("--sampler", "mh", "--draws", "40", "--warmup", "30", "--chains", "2", "--seed", "3", "--quiet")
 
@@ -31,7 +32,7 @@ def rows(tmp_path):
 
 
 def invoke(*arguments):
-    result = CliRunner().invoke(commands.app, [str(a) for a in arguments])
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -41,7 +42,7 @@ def run_main(monkeypatch, capsys, *arguments):
     """Exit code and output of the program as installed."""
     monkeypatch.setattr(sys, "argv", ["tallbayes", *map(str, arguments)])
     with pytest.raises(SystemExit) as stopped:
-        commands.main()
+        main()
     return stopped.value.code, capsys.readouterr()
 
 

@@ -8,9 +8,7 @@ from scipy.special import digamma, polygamma
 from scipy.stats import gamma
 
 from tallbayes.errors import DataError, OptionError
-from tallbayes.results.cost import effective_sizes
-from tallbayes.shards.checks import diagnose
-from tallbayes.shards.combine import (
+from tallbayes.shards import (
     COMBINERS,
     Combiner,
     Consensus,
@@ -25,13 +23,14 @@ from tallbayes.shards.combine import (
     SubPosteriors,
     Wasserstein,
     Weierstrass,
-    moment_sharing,
     refine,
     resolve,
 )
+from tallbayes.shards.checks import diagnose
+from tallbayes.shards.combine import moment_sharing
 from tallbayes.shards.combine.median import weiszfeld
 from tallbayes.shards.combine.wasserstein import barycentre_points, gaussian_barycentre
-from tallbayes.testing import THRESHOLD
+from tallbayes.testing import THRESHOLD, effective_sizes
 
 SHARDS, DIM, DRAWS = 5, 3, 4000
 

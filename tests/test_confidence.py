@@ -6,24 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import logistic_arrays, run_chunks
+from support import logistic_arrays
 
 import tallbayes as tb
 from tallbayes.bounds import uniform_ranges
 from tallbayes.bounds.catalogue import certify
 from tallbayes.engine import passes
 from tallbayes.engine.family_functions import curvature_supremum, jet2, slope_supremum
-from tallbayes.engine.ledger import counting
 from tallbayes.errors import CertificateError, ModelError, OptionError, TallbayesWarning
 from tallbayes.proxies.taylor import whiten, whitening_of
 from tallbayes.samplers import Confidence, MHSubLhd
 from tallbayes.schemes import sequential_tests
-from tallbayes.schemes.acceptance import Pair, replay
 from tallbayes.schemes.bounded_error import Weighted, beside_delta
 from tallbayes.schemes.references import References, nearest, references_at
 from tallbayes.schemes.sequential_tests import Betting
-from tallbayes.target import Cache
-from tallbayes.testing import THRESHOLD, invariance_scores
+from tallbayes.testing import THRESHOLD, counting_rows, invariance_scores, replay_decisions, run_chunks
 
 ROWS = 2000
 
@@ -122,35 +119,18 @@ def test_suprema_of_slopes_and_curvatures(family):
     assert largest[1] > 0.95 and (largest[0] > 0.95 or family in ("probit", "gaussian"))  # their slopes have no bound
 
 
-def hard_pair(model, mode, setup, rng):
-    """A proposal and its log ratio on all rows."""
-    d, factor = model.dim, mode.factor
-    white = rng.standard_normal(d)
-    other_white = white + rng.standard_normal(d)
-    theta, other = mode.reference + factor @ white, mode.reference + factor @ other_white
-    proxy = setup.proxy.proxy
-    from tallbayes.proxies.taylor import proxy_value
-
-    known = proxy_value(proxy, other_white) - proxy_value(proxy, white) + model.log_prior(other) - model.log_prior(theta)
-    exact = model.log_posterior(other) - model.log_posterior(theta)
-    order = np.arange(model.data.n, dtype=np.int32)
-    return Pair(theta, other, white, other_white, known, 0.0, order, Cache(False, False)), exact
-
-
 def flips(sampler, model, mode, pairs, repeats, seed, worst):
     """Wrong decisions on stored (theta, theta', u); `worst` puts u next to the exact ratio."""
     rng = np.random.default_rng(seed)
-    setup = sampler.setup(model, mode, seed, False)
-    rule, target = setup.policy.options(setup.policy.begin(), True).rule, setup.target()
-    wrong = []
-    for k in range(pairs):
-        pair, exact = hard_pair(model, mode, setup, rng)
-        levels = np.full(repeats, exact + (1e-5 if k % 2 else -1e-5)) if worst else np.log1p(-rng.random(repeats))
-        accepted = np.empty(repeats, np.bool_)
-        replay(rng, target, rule, pair, levels, accepted, np.zeros(len(sampler.info)))
-        wrong.append(int((accepted != (levels < exact)).sum()))
-        assert target.counters[4] == 0
-    return np.array(wrong)
+    white = rng.standard_normal((pairs, 1, model.dim)) + np.concatenate(
+        [np.zeros((pairs, 1, model.dim)), rng.standard_normal((pairs, 1, model.dim))], axis=1
+    )
+    thetas = mode.reference + white @ mode.factor.T
+    levels = np.log1p(-rng.random((pairs, repeats)))
+    if worst:
+        exact = np.array([model.log_posterior(other) - model.log_posterior(theta) for theta, other in thetas])
+        levels[:] = (exact + np.where(np.arange(pairs) % 2, 1e-5, -1e-5))[:, None]
+    return replay_decisions(sampler, model, thetas, levels, mode=mode, seed=seed).wrong(levels)
 
 
 def most(trials, delta):
@@ -186,7 +166,7 @@ def test_a_rule_that_spends_more_than_its_level_is_caught(heavy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", ["uniform", "weighted"])
-@pytest.mark.parametrize("test", sequential_tests.NAMES)
+@pytest.mark.parametrize("test", TESTS)
 def test_ten_thousand_stored_decisions(test, rows, heavy):
     sampler = Confidence(delta=0.1, test=test, rows=rows)
     assert flips(sampler, *heavy, 100, 100, 9, True).sum() <= most(10_000, 0.1)
@@ -257,7 +237,7 @@ def test_the_nearest_reference_is_used(small):
     far = small.mode.reference + 3.0 * small.mode.factor[:, 0]
     points = (tuple(far), tuple(small.mode.reference))
     sampler = Confidence(references=points)
-    with counting() as account:
+    with counting_rows() as account:
         setup = sampler.setup(small.model, small.mode, 0, False)
     target, options = setup.target(), setup.policy.options(setup.policy.begin(), True)
     assert nearest(target, options.references, small.mode.reference) == 1

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
-from tallbayes.contract import Guarantee
+from tallbayes import Fit
 from tallbayes.results.convergence import doubts, longest_stay, measure, r_hat_limits, sentences
-from tallbayes.results.cost import effective_sizes, r_hats
-from tallbayes.results.fit import Fit
+from tallbayes.results.cost import r_hats
+from tallbayes.samplers import Guarantee
+from tallbayes.testing import effective_sizes
 
 
 def fit_of(theta, thin=1, name="mh", **stats):

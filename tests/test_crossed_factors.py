@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from support import largest_disagreement
 from test_minibatch_gibbs import Script, kernel_error, natural_coefficients
 
 import tallbayes as tb
@@ -30,7 +29,7 @@ from tallbayes.schemes.crossed_moves import map_factor, move_factor_levels
 from tallbayes.schemes.factor_surrogates import factor_means, furthest_level, rest_of_factor
 from tallbayes.schemes.level_moves import whitened_radius
 from tallbayes.target import STATUS
-from tallbayes.testing import THRESHOLD, poisson_outcomes
+from tallbayes.testing import THRESHOLD, largest_disagreement, poisson_outcomes
 
 OPTIONS = {"student_t": {"nu": 4.0, "scale": 1.0}, "gaussian": {"sigma": 0.8}}
 

@@ -1,50 +1,34 @@
 """Delayed acceptance and naive subsampling: their laws, enumerated or kept from exact draws, and the faults tests must find."""
 
 import itertools
-import math
-from typing import NamedTuple
 
 import numpy as np
 import pytest
-from support import Scripted, logistic_arrays, named, run_chunks
+from support import logistic_arrays, named
 
 import tallbayes as tb
 from tallbayes import target as targets
-from tallbayes.contract import advance, init, step
 from tallbayes.errors import TallbayesWarning
-from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, whiten
-from tallbayes.samplers import delayed_acceptance
+from tallbayes.samplers import advance, delayed_acceptance
 from tallbayes.samplers.naive_subsampling import State as NaiveState
 from tallbayes.testing import (
     THRESHOLD,
     ExactPosterior,
+    ScriptedRandom,
+    frozen_kernel,
     invariance_error,
     invariance_scores,
     irreducible,
+    moment_scores,
+    run_chunks,
     transition_matrix,
 )
-from tallbayes.testing.invariance import moment_scores
 
 SAMPLERS = tb.samplers
 
 
 # Delayed acceptance
-
-
-class Discrete(NamedTuple):
-    """Proposals on a few points, to the one named `goal`, with the probabilities of an asymmetric table."""
-
-    points: np.ndarray
-    table: np.ndarray
-    goal: int
-
-
-@propose.register(Discrete)
-def _discrete(rng, kernel, white, proposal):
-    here = int(np.argmin(np.abs(kernel.points - white[0])))
-    proposal[0] = kernel.points[kernel.goal]
-    return math.log(kernel.table[kernel.goal, here] / kernel.table[here, kernel.goal]), 0
 
 
 POINTS = np.array([-1.5, -0.4, 0.3, 1.8])
@@ -71,8 +55,8 @@ def enumerated(sampler, change=lambda options: options):
     """Transition matrix of the real step, uniform numbers summed out, and the posterior on the points."""
     model = three_rows()
     mode = tb.find_mode(model, progress=False)
-    setup = sampler.setup(model, mode, 1, False)
-    options, target = change(setup.policy.options(setup.policy.begin(), True)), setup.target()
+    kernel = frozen_kernel(sampler, model, mode, 1)
+    kernel = kernel._replace(options=change(kernel.options))
     thetas = mode.reference + POINTS[:, None] * mode.factor[0, 0]
     law = np.exp([model.log_posterior(t) for t in thetas])
     law /= law.sum()
@@ -83,14 +67,13 @@ def enumerated(sampler, change=lambda options: options):
 
     def outcomes(i):
         for j in set(range(4)) - {i}:
-            chosen = options._replace(kernel=Discrete(POINTS, TABLE, j))
+            chosen = kernel.proposing(POINTS[:, None], TABLE, j)
             for subset in subsets:
 
                 def run(*levels, chosen=chosen, subset=subset):
-                    info = np.zeros(len(sampler.info))
-                    state = init(Scripted(), target, chosen, thetas[i])
-                    after = step(Scripted(*subset, *(1.0 - v for v in levels)), target, chosen, state, info)
-                    return after is not state, info[4]
+                    state = chosen.start(ScriptedRandom(), thetas[i])
+                    after, info = chosen.step(ScriptedRandom(*subset, *(1.0 - v for v in levels)), state)
+                    return after is not state, info["stages"]
 
                 if sampler.form == "product":
                     accept = threshold(lambda v: run(v)[0])

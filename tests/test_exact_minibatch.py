@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from scipy.stats import binom
-from support import logistic_arrays, run_chunks
+from support import logistic_arrays
 
 import tallbayes as tb
 from tallbayes.bounds import pair_functions, tables
@@ -22,7 +22,7 @@ from tallbayes.compile import jit
 from tallbayes.contract import init, step
 from tallbayes.engine import passes
 from tallbayes.engine.rounding import ALLOWANCE
-from tallbayes.model import Model
+from tallbayes.models import Model
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
 from tallbayes.run.flattening import flatten
@@ -38,6 +38,7 @@ from tallbayes.testing import (
     invariance_scores,
     irreducible,
     poisson_outcomes,
+    run_chunks,
     transition_matrix,
 )
 

@@ -21,9 +21,8 @@ from tallbayes.models.expressions.grammar import ETA, FUNCTIONS, LOG_SCALE, Y, a
 from tallbayes.models.expressions.simulate import simulator
 from tallbayes.models.expressions.special_functions import elementary
 from tallbayes.models.expressions.stabilise import stabilised
-from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import ExactMinibatch
-from tallbayes.testing import THRESHOLD, exact_posterior
+from tallbayes.testing import THRESHOLD, effective_sizes, exact_posterior
 
 CLOGLOG = "y*log(1 - exp(-exp(eta))) - (1 - y)*exp(eta)"
 ZERO_INFLATED = "where(y == 0, log(p + (1 - p)*exp(-exp(eta))), log(1 - p) + y*eta - exp(eta))"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from support import logistic_arrays, run_chunks
+from support import logistic_arrays
 
 import tallbayes as tb
 from tallbayes.compile import jit
@@ -38,7 +38,7 @@ from tallbayes.schemes.lights import (
     with_room,
 )
 from tallbayes.target import EVALS
-from tallbayes.testing import THRESHOLD, exact_posterior, invariance_error, invariance_scores, irreducible
+from tallbayes.testing import THRESHOLD, exact_posterior, invariance_error, invariance_scores, irreducible, run_chunks
 
 LIGHTS = list(itertools.product((0, 1), repeat=3))
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 import tallbayes as tb
-from tallbayes.contract import Outcome
 from tallbayes.errors import TallbayesWarning
 from tallbayes.moves.normal_benchmark import least_inefficiency, normal_inefficiency
-from tallbayes.results.cost import effective_sizes
-from tallbayes.samplers import Firefly
+from tallbayes.samplers import Firefly, Outcome
+from tallbayes.testing import effective_sizes
 
 
 @pytest.mark.parametrize(

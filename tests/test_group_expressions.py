@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from support import largest_disagreement
 from test_hierarchical import OPTIONS, arrays
 
 import tallbayes as tb
 from tallbayes.bounds.level_rates import proven_bounds
 from tallbayes.engine.family_functions import jet2, third, third_supremum
-from tallbayes.testing import THRESHOLD
+from tallbayes.testing import THRESHOLD, largest_disagreement
 
 LAWS = {
     "logistic": "y*eta - log(1 + exp(eta))",

@@ -9,13 +9,9 @@ import pytest
 from scipy import stats
 
 import tallbayes as tb
-from tallbayes.contract import Guarantee
 from tallbayes.results import level_summaries
-from tallbayes.results.fit import Fit
 from tallbayes.results.leave_one_out import evaluated_draws, pointwise
-from tallbayes.results.levels import level_draws, read_keep
-from tallbayes.results.provenance import origin
-from tallbayes.testing import THRESHOLD
+from tallbayes.testing import THRESHOLD, fit_from_draws
 
 CHAINS, DRAWS, LEVELS = 2, 60, 7
 EXPIT = lambda eta: 1.0 / (1.0 + np.exp(-eta))  # noqa: E731
@@ -36,22 +32,11 @@ def fit_of(model, seed=1, spread=1.0):
     rng = np.random.default_rng(seed)
     theta = rng.uniform(0.3, 0.8, (CHAINS, DRAWS, model.dim))
     values = spread * rng.standard_normal((CHAINS, DRAWS, model.level_count))
-    return Fit(
-        theta=theta,
-        stats={"evals": np.zeros((CHAINS, DRAWS))},
-        names=model.names,
-        guarantee=Guarantee("EXACT", "made up"),
-        why="",
-        status="complete",
-        setup={"evals": 0, "seconds": 1.0, "passes": 1},
-        warmup={"evals": 0, "seconds": 1.0, "iterations": 1},
-        seconds={"draws": 1.0, "total": 1.0},
-        laplace_mean=np.zeros(model.dim),
-        laplace_factor=np.eye(model.dim),
-        meta={"model": model.describe(), "sampler_name": "minibatch-gibbs", **origin(model)},
-        data=model.data,
-        levels=level_draws(model, read_keep(model, "all", DRAWS, CHAINS), values, []),
-    )
+    fit = fit_from_draws(model, theta, levels=values)
+    fit.meta["sampler_name"] = "minibatch-gibbs"
+    fit.setup["seconds"] = fit.warmup["seconds"] = fit.seconds["draws"] = fit.seconds["total"] = 1.0
+    fit.warmup["iterations"] = fit.setup["passes"] = 1
+    return fit
 
 
 @pytest.fixture(scope="module")

@@ -6,18 +6,16 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from support import everything, largest_disagreement
 
 import tallbayes as tb
 from tallbayes.auto.group_choice import GroupWeighing
 from tallbayes.engine.noncentred import natural, unconstrained
 from tallbayes.engine.rows import range_gradient, range_value
 from tallbayes.priors import prior_gradient, prior_value
-from tallbayes.results.cost import effective_sizes
 from tallbayes.run.chain import Chain
 from tallbayes.run.flattening import flatten, unflatten
 from tallbayes.samplers import SAMPLERS, MinibatchGibbs
-from tallbayes.testing import THRESHOLD
+from tallbayes.testing import THRESHOLD, all_draws, effective_sizes, largest_disagreement
 
 
 def arrays(n=400, levels=8, family="logistic", scale=0.8, seed=1):
@@ -407,7 +405,7 @@ def test_a_linear_model_against_its_exact_posterior():
     model = model_of("gaussian", n=60, levels=6)
     fit = tb.sample(model, "minibatch-gibbs", draws=4000, warmup=500, chains=4, seed=1, progress=False)
     assert not fit.evals.any()  # the surrogate of a Gaussian likelihood leaves nothing out
-    assert np.abs(moment_scores(everything(fit), *exact_gaussian(model))).max() < THRESHOLD
+    assert np.abs(moment_scores(all_draws(fit), *exact_gaussian(model))).max() < THRESHOLD
 
 
 def test_columns_far_from_zero_mix_where_levels_hardly_differ():
@@ -543,7 +541,7 @@ def test_minibatch_gibbs_agrees_with_numpyro():
         run.run(jax.random.key(1))
     drawn = run.get_samples()
     reference = np.concatenate([drawn["beta"], np.asarray(drawn["tau"])[:, None], drawn["b"]], axis=1)[None]
-    own = everything(fit)
+    own = all_draws(fit)
     noise = own.var((0, 1)) / effective_sizes(own) + reference.var((0, 1)) / effective_sizes(reference)
     assert np.abs((own.mean((0, 1)) - reference.mean((0, 1))) / np.sqrt(noise)).max() < THRESHOLD
 

@@ -6,11 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from support import logistic_arrays, run_chunks
+from support import logistic_arrays
 
 import tallbayes as tb
-from tallbayes.contract import Outcome
-from tallbayes.engine.ledger import counting
 from tallbayes.engine.random_rows import UniformRows
 from tallbayes.engine.residuals import control_residuals
 from tallbayes.errors import ModelError, OptionError, TallbayesWarning
@@ -20,12 +18,20 @@ from tallbayes.moves.move import log_density_gradient, move, start
 from tallbayes.moves.nuts import NoUTurn
 from tallbayes.proxies.difference import PenaltyEstimator, combine, difference, proxy_sum
 from tallbayes.results.cost import weighted_sizes
-from tallbayes.samplers import HMCECS, resolve
+from tallbayes.samplers import HMCECS, Outcome, resolve
 from tallbayes.samplers.full_data import FullPosterior
 from tallbayes.samplers.hmc_ecs import SubsamplingOptions, _kernel
 from tallbayes.schemes.estimates import EstimatedPosterior, assemble, control_slopes, first_rows, inside, pulled_in
 from tallbayes.target import Target, counters
-from tallbayes.testing import THRESHOLD, exact_posterior, invariance_error, transition_matrix
+from tallbayes.testing import (
+    THRESHOLD,
+    counting_rows,
+    effective_sizes,
+    exact_posterior,
+    invariance_error,
+    run_chunks,
+    transition_matrix,
+)
 
 
 class Quad(NamedTuple):
@@ -174,7 +180,7 @@ def test_signs_are_carried_through_the_fit(signed_fit, tmp_path):
     cost, summary = signed_fit.cost(), signed_fit.summary()
     positive = (signed_fit.weights > 0).mean()
     assert cost["positive"] == positive and "positive sign" in repr(summary)
-    unsigned = tb.results.cost.effective_sizes(signed_fit.theta)
+    unsigned = effective_sizes(signed_fit.theta)
     assert abs(cost["ess_rule"] - unsigned.min() * (2 * positive - 1) ** 2) < 1e-6
     assert cost["ess_min"] == signed_fit.ess.min() < signed_fit.weights.size
     mean = np.einsum("cd,cdk->k", signed_fit.weights, signed_fit.theta) / signed_fit.weights.sum()
@@ -293,11 +299,11 @@ def test_the_joint_kernel_of_parameter_and_rows_is_exact_by_enumeration():
 def test_a_poor_reference_is_recentred(quad):
     far = mode_at(quad.model, quad.mode.reference + 2.0 * quad.mode.factor @ np.array([0.8, -0.6]))
     sampler = HMCECS(recentre=2)
-    with counting() as recentred:
+    with counting_rows() as recentred:
         setup = sampler.setup(quad.model, far, 1, False)
     moved = np.linalg.norm(quad.mode.laplace().whiten(np.array(setup.notes["reference"])))
     assert moved < 1.0 and setup.notes["recentred"] == 2
-    with counting() as once:
+    with counting_rows() as once:
         HMCECS().setup(quad.model, far, 1, False)
     assert recentred.rows > 3 * once.rows  # three pilots, and the chains between them
 

@@ -7,19 +7,16 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 from scipy.stats import norm
-from support import run_chunks
 
 import tallbayes as tb
 from tallbayes import target as targets
-from tallbayes.contract import Outcome, init
-from tallbayes.engine.ledger import counting
+from tallbayes.contract import init
 from tallbayes.errors import ModelError, OptionError
-from tallbayes.samplers import from_dict
-from tallbayes.samplers.informed import Informed
+from tallbayes.samplers import Informed, Outcome, from_dict
 from tallbayes.schemes import subset_statistics
 from tallbayes.schemes.subsets import Subset, Swap, Window, Windows, choose, distance, propose_start, refresh
 from tallbayes.target import Target, counters
-from tallbayes.testing import THRESHOLD
+from tallbayes.testing import THRESHOLD, counting_rows, run_chunks
 
 
 def table_target(table):
@@ -215,7 +212,7 @@ def test_subsets_are_fixed_free_or_informed(subset, rates, small):
 
 def test_windows_of_independent_rows_and_statistics_of_the_user(small):
     ones = Informed(20, statistics=lambda x, y: y, bandwidth=0.05)
-    with counting() as account:
+    with counting_rows() as account:
         setup = ones.setup(small.model, small.mode, 0, False)
     y = small.model.data.y
     np.testing.assert_allclose(setup.proxy.values[:, 0], y - y.mean())

@@ -18,7 +18,8 @@ from tallbayes.engine.gradients import control_gradient
 from tallbayes.engine.jax_rows import SIZES
 from tallbayes.engine.residuals import add_curvatures, add_slopes, control_residuals, residual_slopes, slope_count
 from tallbayes.errors import CertificateError
-from tallbayes.models.transforms import Parameters, interval, ordered, parameters, positive, real, simplex
+from tallbayes.models import interval, ordered, positive, real, simplex
+from tallbayes.models.transforms import Parameters, parameters
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -10,9 +10,8 @@ from tallbayes.engine.collapsed_sums import collapsed, linear_sums
 from tallbayes.engine.grouped_rows import FactorRows
 from tallbayes.families.gaussian import Gaussian
 from tallbayes.mode.linear_several import residual_square
-from tallbayes.results.cost import effective_sizes
 from tallbayes.schemes import collapsed_draws
-from tallbayes.testing import THRESHOLD
+from tallbayes.testing import THRESHOLD, effective_sizes
 
 LEVELS = 7
 

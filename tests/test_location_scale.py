@@ -11,9 +11,8 @@ from tallbayes.models.expressions.grammar import ETA, LOG_SCALE, Y, parse
 from tallbayes.models.expressions.location_scale import certify_scale, is_location_scale
 from tallbayes.models.expressions.special_functions import elementary
 from tallbayes.models.expressions.stabilise import stabilised
-from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import ExactMinibatch
-from tallbayes.testing import THRESHOLD, exact_posterior
+from tallbayes.testing import THRESHOLD, effective_sizes, exact_posterior
 
 STUDENT = "-log_scale - (nu + 1)/2*log(1 + ((y - eta)/exp(log_scale))**2/nu)"
 LAWS = {

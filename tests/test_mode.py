@@ -6,10 +6,9 @@ import statsmodels.api as sm
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from tallbayes import priors
+from tallbayes import find_mode, priors
 from tallbayes.data import Dataset
 from tallbayes.errors import DataError, ModelError, OptionError, TallbayesWarning
-from tallbayes.mode.search import find_mode
 from tallbayes.models import build, gaussian, logistic, poisson
 
 FAMILIES = {"logistic": sm.families.Binomial(), "poisson": sm.families.Poisson(), "gaussian": sm.families.Gaussian()}

@@ -8,6 +8,7 @@ from tallbayes.mode import several
 from tallbayes.results import audit as auditing
 from tallbayes.samplers import ModeJumping
 from tallbayes.samplers.mode_jumping import AT
+from tallbayes.testing import effective_sizes
 
 
 def two_sided(n=20, nu=2.0, scale=0.5, centre=3.0, seed=0):
@@ -33,7 +34,7 @@ def deviation(fit, mass):
     for low, high in ((-9.0, -2.9), (-2.9, 0.0), (0.0, 2.6), (2.6, 2.9), (2.9, 9.0)):
         inside = ((theta > low) & (theta <= high)).astype(float)
         truth = mass[(low < GRID) & (high >= GRID)].sum()
-        size = tb.results.cost.effective_sizes(inside[:, :, None])[0]
+        size = effective_sizes(inside[:, :, None])[0]
         worst = max(worst, abs(inside.mean() - truth) / np.sqrt(truth * (1 - truth) / size))
     return worst
 

@@ -7,11 +7,12 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 import tallbayes as tb
+from tallbayes import find_mode
 from tallbayes.engine import passes
 from tallbayes.engine.random_rows import UniformRows
 from tallbayes.mode import kinks
 from tallbayes.mode.newton import newton
-from tallbayes.mode.search import find_mode, mode_at
+from tallbayes.mode.search import mode_at
 from tallbayes.proxies.difference import difference
 from tallbayes.proxies.taylor import taylor
 from tallbayes.samplers import ExactMinibatch

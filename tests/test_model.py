@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import tallbayes as tb
-from tallbayes.engine import passes
 from tallbayes.families.arma import SeriesModel
 from tallbayes.families.class_gaussian import ClassModel
 from tallbayes.partial import _part
+from tallbayes.testing import log_likelihood, row_log_likelihoods
 
 RNG = np.random.default_rng(0)
 X = np.column_stack([np.ones(60), RNG.standard_normal((60, 2))])
@@ -38,9 +38,9 @@ def check_part(model, part, index):
     theta = 0.1 * np.arange(1.0, model.dim + 1)
     if model.predictors == 1 and type(model).__name__ != "UserModel":
         np.testing.assert_array_equal(
-            passes.values_at(part.rows, np.arange(index.size), theta), passes.values_at(model.rows, index, theta)
+            row_log_likelihoods(part, theta, np.arange(index.size)), row_log_likelihoods(model, theta, index)
         )
-    values = passes.values_at(model.rows, index, theta).sum() + model.log_prior(theta)
+    values = row_log_likelihoods(model, theta, index).sum() + model.log_prior(theta)
     assert part.log_posterior(theta) == pytest.approx(values, rel=1e-12)
 
 
@@ -87,7 +87,7 @@ def test_a_series_over_other_observations_keeps_its_order():
     assert isinstance(again, SeriesModel) and again.names == model.names and again.data.n == 50
     theta = np.array([0.3, 0.1, 0.2, 0.5, 0.1])
     expected = tb.models.arma(y[:50], 2, 1)
-    assert passes.total_value(again.rows, theta) == passes.total_value(expected.rows, theta)
+    assert log_likelihood(again, theta) == log_likelihood(expected, theta)
     assert again.log_prior(theta) == model.log_prior(theta) != expected.log_prior(theta)
 
 

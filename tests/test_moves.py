@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, multivariate_t, norm
 from scipy.stats import t as student
-from support import logistic_arrays, run_chunks
+from support import logistic_arrays
 
 import tallbayes as tb
 from tallbayes.compile import inlinable
@@ -20,7 +20,7 @@ from tallbayes.moves import MOVES, PROPOSALS, Move
 from tallbayes.moves.move import log_density_gradient, move, start
 from tallbayes.moves.proposals import propose
 from tallbayes.samplers import FullData
-from tallbayes.testing import THRESHOLD, invariance_scores
+from tallbayes.testing import THRESHOLD, invariance_scores, run_chunks
 
 MODULES = {m.name: importlib.import_module(f"tallbayes.moves.{m.name}") for m in pkgutil.iter_modules(tb.moves.__path__)}
 CASES = {

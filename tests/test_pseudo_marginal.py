@@ -5,12 +5,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support import logistic_arrays, run_chunks
+from support import logistic_arrays
 from test_hmc_ecs import plain, quad, scores  # noqa: F401
 
 import tallbayes as tb
 from tallbayes.diagnostics import likelihood_estimates
-from tallbayes.engine import passes
 from tallbayes.errors import ModelError, OptionError, StoreError, TallbayesWarning
 from tallbayes.partial import _part
 from tallbayes.samplers import BlockPseudoMarginal, RheeGlynn, resolve
@@ -18,7 +17,7 @@ from tallbayes.samplers.rhee_glynn import SeriesOptions
 from tallbayes.schemes.learned_rows import LearnedOptions, estimate, group, needed
 from tallbayes.schemes.unbiased_series import log_likelihood_estimate, log_series, series_terms
 from tallbayes.target import Target, counters
-from tallbayes.testing import THRESHOLD
+from tallbayes.testing import THRESHOLD, log_likelihood, run_chunks
 
 
 def test_the_block_sampler_agrees_with_quadrature(quad):  # noqa: F811
@@ -49,7 +48,7 @@ def test_learned_rows_make_an_unbiased_log_likelihood(quad):  # noqa: F811
     options = LearnedOptions(None, 20_000, 20_000, 1, 1.0)
     value, variance, rows = estimate(target, options, theta, rng.random((2, 20_000)))
     assert rows == 20_000 and target.counters[0] == 20_000 + groups.start.size - 1
-    exact = passes.total_value(quad.model.rows, theta)
+    exact = log_likelihood(quad.model, theta)
     assert abs(value + 0.5 * variance - exact) < THRESHOLD * math.sqrt(variance)
 
 
@@ -102,7 +101,7 @@ def test_rhee_and_glynn_estimate_without_bias(proxies):
     options = SeriesOptions(None, 3, 0.2, proxies, np.arange(4))
     rng, target = np.random.default_rng(1), setup.target()
     logs = np.array([log_likelihood_estimate(rng, target, options, theta)[0] for _ in range(8000)])
-    ratio = np.exp(logs - passes.total_value(model.rows, theta))
+    ratio = np.exp(logs - log_likelihood(model, theta))
     assert abs(ratio.mean() - 1.0) < THRESHOLD * ratio.std() / math.sqrt(ratio.size)
     late = np.array([series_terms(rng, 0.2) + 1 for _ in range(8000)])  # the mutant: support from one
     assert abs(late.mean() - 5.0) > THRESHOLD * late.std() / math.sqrt(8000)

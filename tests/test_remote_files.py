@@ -29,9 +29,9 @@ from support import logistic_arrays
 import tallbayes as tb
 from tallbayes.data.file_partitions import files_of
 from tallbayes.data.sources import database, open_source, remote_files
-from tallbayes.engine import passes
 from tallbayes.errors import DataError, OptionError
 from tallbayes.shards import Partitions
+from tallbayes.testing import log_likelihood
 
 
 def table(rows, seed):
@@ -318,7 +318,7 @@ def test_queries_of_databases_are_rows_and_partitions(databases):
         rows = Partitions.open(query.parts("id", 3), "y ~ x")
         assert [p.n for p in rows.parts] == [167, 166, 167] and pickle.loads(pickle.dumps(query)).num_rows == 500
         theta = np.array([0.1, -0.2])
-        assert rows.total_value(theta) == pytest.approx(passes.total_value(tb.models.logistic(data).rows, theta), rel=1e-12)
+        assert rows.total_value(theta) == pytest.approx(log_likelihood(tb.models.logistic(data), theta), rel=1e-12)
 
 
 def connect_postgres_adbc(port):
@@ -373,7 +373,7 @@ def test_postgres_is_read_and_partitioned(postgres, monkeypatch):
         rows = Partitions.open(query.parts("id", 4), "y ~ x")
         assert rows.n == 500 and len(rows.parts) == 4
         theta = np.array([0.1, -0.2])
-        assert rows.total_value(theta) == pytest.approx(passes.total_value(tb.models.logistic(data).rows, theta), rel=1e-12)
+        assert rows.total_value(theta) == pytest.approx(log_likelihood(tb.models.logistic(data), theta), rel=1e-12)
 
 
 def test_queries_that_fail_say_what_was_asked(databases):

@@ -34,15 +34,13 @@ from tallbayes.remote import mode_start, partition_cache, partition_passes, part
 from tallbayes.remote.response_values import join_values, response_values
 from tallbayes.remote.row_weights import Request, Weighting, partition_model, weigh
 from tallbayes.remote.supply import StreamSupply, open_streams
-from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import HMCECS, SGHMC, SGLD, SGNHT, ExactMinibatch, ZigZag
 from tallbayes.schemes import stochastic_gradient
 from tallbayes.schemes.minibatch_gradient import Noise, make_controls, minibatch_gradients
 from tallbayes.schemes.poisson_minibatch import SMH, thin
 from tallbayes.shards import Partitions
 from tallbayes.target import SIZE
-from tallbayes.testing import THRESHOLD
-from tallbayes.testing.invariance import moment_scores
+from tallbayes.testing import THRESHOLD, effective_sizes, log_likelihood, moment_scores
 
 # Two iterations on one stream, every stream enumerated. Rows 0 and 1 are in one partition, row 2 in another; a stream has six rows, and
 # rows after them come from the next block. Started at the posterior, the law after two iterations is the posterior.
@@ -335,7 +333,7 @@ def test_decisions_on_all_rows_are_passes(parts, small, monkeypatch):
     ends, _, target = ends_of_chains(setup, sampler, small.posterior.draw(rng, 300), 3, rng)
     assert setup.supply.notes["full_reads"] > 10 and np.isfinite(ends).all()
     for row in target.rows.known:
-        assert row[-1] == pytest.approx(passes.total_value(small.model.rows, row[:-1]), rel=1e-12)
+        assert row[-1] == pytest.approx(log_likelihood(small.model, row[:-1]), rel=1e-12)
 
 
 # A chain that is run in chunks, with streams that are refilled all the time, beside the same chain on all of its rows at once.

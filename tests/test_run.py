@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import interrupting, logistic_arrays, start_python
+from internal_support import interrupting
+from support import logistic_arrays, start_python
 
 import tallbayes as tb
 from tallbayes import api, progress

@@ -5,9 +5,10 @@ import pytest
 
 import tallbayes as tb
 from tallbayes.results import running_levels
-from tallbayes.results.cost import effective_sizes, r_hats
+from tallbayes.results.cost import r_hats
 from tallbayes.results.levels import BUDGET, level_plan, read_keep
 from tallbayes.results.running_levels import FIRST, LevelStatistics, absorb, running, statistics
+from tallbayes.testing import effective_sizes
 
 
 def chain_draws(n, levels, rho, seed, chains=4):

@@ -7,19 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import run_chunks, sampler_skeletons
+from support import sampler_skeletons
 
 import tallbayes as tb
 from tallbayes import target as targets
-from tallbayes.contract import Guarantee
 from tallbayes.moves import MoveInfo
 from tallbayes.run.chain import Chain
 from tallbayes.run.flattening import flatten, unflatten
-from tallbayes.samplers import KINDS, FullData
+from tallbayes.samplers import KINDS, FullData, Guarantee
 from tallbayes.samplers import SAMPLERS as BUILT_IN
 from tallbayes.samplers import from_dict as built_in_from_dict
 from tallbayes.target import COUNTED
-from tallbayes.testing import THRESHOLD, invariance_scores
+from tallbayes.testing import THRESHOLD, invariance_scores, run_chunks
 
 ROWS = 60
 SKELETONS = {name: kind for kind in sampler_skeletons() for name in [kind.name]}

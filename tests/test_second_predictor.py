@@ -16,9 +16,8 @@ from tallbayes.families.hurdle_poisson import HurdlePoisson, third_cumulant
 from tallbayes.families.student_t import PredictedFree, PredictedStudent
 from tallbayes.families.zero_inflated_negbin import ZeroInflatedNegbin
 from tallbayes.families.zero_inflated_poisson import ZeroInflatedPoisson
-from tallbayes.results.cost import effective_sizes
 from tallbayes.results.findings import formula_of
-from tallbayes.testing import THRESHOLD, exact_posterior
+from tallbayes.testing import THRESHOLD, effective_sizes, exact_posterior
 
 COUNTS = {
     "zero_inflated_poisson": ZeroInflatedPoisson(1),
@@ -397,7 +396,7 @@ def test_the_default_prior_of_a_second_predictor():
 def test_the_command_line_takes_second_formulas(monkeypatch):
     from typer.testing import CliRunner
 
-    from tallbayes.cli.commands import app
+    from tallbayes.cli import app
 
     seen = {}
     monkeypatch.setattr("tallbayes.api.fit", lambda *arguments, **options: seen.update(options) or exit(0))

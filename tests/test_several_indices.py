@@ -21,8 +21,7 @@ from tallbayes.families.negbin import NegativeBinomialSize
 from tallbayes.families.ordinal import CumulativeLogit, CumulativeProbit
 from tallbayes.families.student_t import StudentFree, StudentScale
 from tallbayes.families.weibull import Weibull
-from tallbayes.results.cost import effective_sizes
-from tallbayes.testing import THRESHOLD, exact_posterior
+from tallbayes.testing import THRESHOLD, effective_sizes, exact_posterior
 
 # Of each member: responses, and the law of one row as mpmath writes it, up to terms without parameters.
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import tallbayes as tb
-from tallbayes.cli.commands import app
+from tallbayes.cli import app
 from tallbayes.data import read
 from tallbayes.data.arrow import BATCH
 from tallbayes.data.packed_store import StoreWriter, open_store

@@ -5,9 +5,8 @@ import pytest
 from support import logistic_arrays
 
 import tallbayes as tb
-from tallbayes.contract import Outcome
 from tallbayes.errors import ModelError, OptionError, TallbayesWarning
-from tallbayes.samplers import SGHMC, SGLD, SGNHT, advance, sgld
+from tallbayes.samplers import SGHMC, SGLD, SGNHT, Outcome, advance, sgld
 from tallbayes.schemes.minibatch_gradient import make_controls, measure_noise, noisy_gradient, residual_gradient
 from tallbayes.schemes.stochastic_gradient import largest_step
 from tallbayes.target import Target, counters

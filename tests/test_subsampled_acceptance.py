@@ -7,23 +7,30 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy.special import expit, ndtr
-from support import Scripted, logistic_arrays, named, run_chunks
+from support import logistic_arrays, named
 
 import tallbayes as tb
 from tallbayes import target as targets
-from tallbayes.contract import Outcome
 from tallbayes.diagnostics import pair_pilot
-from tallbayes.engine.ledger import counting
 from tallbayes.engine.random_rows import draw_distinct_rows
 from tallbayes.errors import OptionError
 from tallbayes.proxies.taylor import proxy_value, unwhiten
-from tallbayes.samplers import noise_exchange
+from tallbayes.samplers import Outcome, noise_exchange
 from tallbayes.samplers.minibatch_barker import correction
 from tallbayes.samplers.penalty import penalty_of
 from tallbayes.schemes import acceptance
 from tallbayes.schemes.acceptance import Pair, looks, replay
 from tallbayes.target import COUNTED, Cache
-from tallbayes.testing import THRESHOLD, invariance_error, invariance_scores, irreducible, transition_matrix
+from tallbayes.testing import (
+    THRESHOLD,
+    ScriptedRandom,
+    counting_rows,
+    invariance_error,
+    invariance_scores,
+    irreducible,
+    run_chunks,
+    transition_matrix,
+)
 
 SAMPLERS = tb.samplers
 
@@ -36,7 +43,7 @@ def test_a_partial_shuffle_is_uniform_whatever_order_was_left():
         seen = []
         for first, second in itertools.product(range(4), range(3)):
             order = np.array(start, np.int32)
-            draw_distinct_rows(Scripted((first + 0.5) / 4, (second + 0.5) / 3), order, 0, 2)
+            draw_distinct_rows(ScriptedRandom((first + 0.5) / 4, (second + 0.5) / 3), order, 0, 2)
             assert sorted(order) == [0, 1, 2, 3]
             seen.append(tuple(order[:2]))
         assert sorted(seen) == sorted(itertools.permutations(range(4), 2))
@@ -267,7 +274,7 @@ def test_lognormal_data_make_austerity_warn_and_normal_data_do_not(seed):
     for values, warned in ((noise, False), (np.exp(noise), True)):
         model = tb.models.normal(values)
         mode = tb.find_mode(model, progress=False)
-        with counting() as account:
+        with counting_rows() as account:
             setup = sampler.setup(model, mode, seed, False)
         assert setup.notes["normal"] is not warned
         warnings = sampler.diagnose(Outcome(setup, np.zeros((1, 1, 2)), stats)).warnings

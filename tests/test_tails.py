@@ -6,11 +6,10 @@ import pytest
 
 import tallbayes as tb
 from tallbayes.diagnostics.tails import heavy_tails
-from tallbayes.engine.ledger import counting
 from tallbayes.proxies.taylor import Whitening
 from tallbayes.schemes.poisson_minibatch import tail_excess, tail_excesses
 from tallbayes.shards import Partitions
-from tallbayes.testing import THRESHOLD
+from tallbayes.testing import THRESHOLD, counting_rows
 
 
 def leverage_model(size):
@@ -40,7 +39,7 @@ def test_the_excess_is_estimated_without_bias_and_counted(rows):
     white = np.array([0.5, 4.0])
     theta = mode.reference + mode.factor @ white
     exact = model.log_posterior(theta) - model.log_posterior(mode.reference) + 0.5 * white @ white
-    with counting() as account:
+    with counting_rows() as account:
         found, error = tail_excess(setup, white, rows)
     assert exact > 3.0 and abs(found - exact) < max(THRESHOLD * error, 1e-6)
     assert account.rows == 2 * min(rows, 500)

@@ -10,9 +10,9 @@ from scipy.stats import t as student
 import tallbayes as tb
 from tallbayes.compile import jit
 from tallbayes.engine.scale_sweeps import Blocks, Quadratic, Scales, sweep, update_scales
-from tallbayes.results.cost import effective_sizes
 from tallbayes.results.predictive_checks import _from_prior
 from tallbayes.samplers import SurrogateTransition
+from tallbayes.testing import effective_sizes
 
 EDGES = np.linspace(-10.0, 4.0, 701)  # of log sigma
 

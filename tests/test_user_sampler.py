@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import tallbayes as tb
-from tallbayes.results import cost
 from tallbayes.samplers import FullData
+from tallbayes.testing import effective_sizes
 
 
 @dataclass(frozen=True)
@@ -156,4 +156,4 @@ def test_a_failure_of_effective_sizes_keeps_the_draws(small, monkeypatch):
         fit = sample(small.model, "mh", until_ess=1e6)
     np.testing.assert_array_equal(fit.theta, expected.theta)
     assert "until_ess= was not reached" in fit.meta["warnings"][0]
-    assert cost.effective_sizes(fit.theta).shape == (2,)
+    assert effective_sizes(fit.theta).shape == (2,)

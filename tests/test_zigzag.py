@@ -14,7 +14,6 @@ from tallbayes.bounds.slopes import slope_rate
 from tallbayes.bounds.tables import rate_count, row_rates
 from tallbayes.errors import CertificateError, ModelError, OptionError
 from tallbayes.results import path_moments
-from tallbayes.results.cost import effective_sizes
 from tallbayes.run.chain import Chain
 from tallbayes.run.driver import Limits, drive
 from tallbayes.samplers import ZigZag, advance
@@ -23,7 +22,7 @@ from tallbayes.schemes.minibatch_gradient import residual_gradient
 from tallbayes.schemes.path_policy import prior_rows
 from tallbayes.schemes.paths import candidate_time, path_square, squared_radius
 from tallbayes.target import STATUS, Certified
-from tallbayes.testing import THRESHOLD, exact_posterior, invariance_scores, moment_scores
+from tallbayes.testing import THRESHOLD, effective_sizes, exact_posterior, invariance_scores, moment_scores
 
 
 def skewed(rows=12, prior=None, weights=None):

@@ -7,8 +7,7 @@ from scipy.signal import lfilter
 import tallbayes as tb
 from tallbayes import auto
 from tallbayes.diagnostics.tail_survey import heaviest_tail
-from tallbayes.engine import ledger
-from tallbayes.testing import THRESHOLD, exact_posterior
+from tallbayes.testing import THRESHOLD, counting_rows, exact_posterior
 
 
 def jax_log_lik(theta, row):
@@ -117,7 +116,7 @@ def leverage_model(size, n=500):
 def tail_of(model, seed=0):
     mode = tb.find_mode(model, progress=False)
     setup = tb.samplers.ExactMinibatch().setup(model, mode, 0, False)
-    with ledger.counting() as account:
+    with counting_rows() as account:
         tail = heaviest_tail(setup, np.random.default_rng(seed))
     return tail, account.rows, mode
 
