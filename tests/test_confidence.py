@@ -16,13 +16,13 @@ from tallbayes.engine.family_functions import curvature_supremum, jet2, slope_su
 from tallbayes.errors import CertificateError, ModelError, OptionError, TallbayesWarning
 from tallbayes.proxies.taylor import whiten, whitening_of
 from tallbayes.samplers import Confidence, MHSubLhd
-from tallbayes.schemes import sequential_tests
 from tallbayes.schemes.bounded_error import Weighted, beside_delta
 from tallbayes.schemes.references import References, nearest, references_at
 from tallbayes.schemes.sequential_tests import Betting
 from tallbayes.testing import THRESHOLD, counting_rows, invariance_scores, replay_decisions, run_chunks
 
 ROWS = 2000
+TESTS = ("betting", "predictable-bernstein", "empirical-bernstein", "empirical-bernstein-serfling", "hoeffding-serfling")
 
 
 @pytest.fixture(scope="module")

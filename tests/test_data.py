@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from tallbayes.data import Dataset, read
 from tallbayes.data import read as read_function
-from tallbayes.data.arrow import BATCH
 from tallbayes.data.formula import parse
 from tallbayes.data.moments import Moments
 from tallbayes.data.packed_store import StoreWriter, open_store
 from tallbayes.errors import DataError, OptionError, StoreError
+from tallbayes.testing import BATCH_ROWS
 
-MANY = BATCH + 4464
-LATE = BATCH + 3210
+MANY = BATCH_ROWS + 4464
+LATE = BATCH_ROWS + 3210
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def test_every_source_gives_the_same_rows(kind, memory, tmp_path):
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_batches_longer_than_a_chunk_are_packed_in_order(kind):
-    columns = columns_of(2 * BATCH + 17)
+    columns = columns_of(2 * BATCH_ROWS + 17)
     data = read(SOURCES[kind](columns), "y ~ age + income", offset="log(exposure)", weights="count")
     np.testing.assert_array_equal(data.records[:, :6], expected_records(columns))
 
@@ -357,7 +357,7 @@ def test_a_folder_that_is_no_store_is_refused(tmp_path):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_interrupted_write_leaves_nothing(tmp_path, stores, monkeypatch, error):
-    path = write_parquet(tmp_path / "rows.parquet", columns_of(3 * BATCH))
+    path = write_parquet(tmp_path / "rows.parquet", columns_of(3 * BATCH_ROWS))
     write, calls = StoreWriter.write, []
 
     def interrupted(self, chunk):
@@ -399,7 +399,7 @@ def test_an_unwritable_folder_is_named(tmp_path):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("column", ["age", "y", "exposure", "count"])
-@pytest.mark.parametrize("row", [0, BATCH - 1, BATCH, LATE])
+@pytest.mark.parametrize("row", [0, BATCH_ROWS - 1, BATCH_ROWS, LATE])
 def test_values_that_are_no_numbers_are_named(bad, column, row):
     columns = {name: values.astype(float) for name, values in columns_of(MANY).items()}
     columns[column][row] = bad
@@ -572,7 +572,7 @@ def test_moments_agree_with_numpy_over_chunks(sizes):
 
 
 def test_moments_of_a_dataset_agree_with_numpy_over_batches():
-    columns = columns_of(2 * BATCH + 99)
+    columns = columns_of(2 * BATCH_ROWS + 99)
     data = read(pa.table(columns), "y ~ age + income", offset="log(exposure)", weights="count")
     expected = expected_records(columns)
     np.testing.assert_allclose(data.moments.mean, expected.mean(0), rtol=1e-12)

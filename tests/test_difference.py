@@ -22,7 +22,6 @@ from tallbayes.engine.residuals import (
     slope_count,
 )
 from tallbayes.errors import ModelError, OptionError
-from tallbayes.mode.search import mode_at
 from tallbayes.moves.linear import inverse_factor
 from tallbayes.moves.move import log_density_gradient
 from tallbayes.proxies.difference import (
@@ -36,7 +35,7 @@ from tallbayes.proxies.difference import (
 )
 from tallbayes.schemes.estimates import EstimatedPosterior, first_rows, renewed_rows
 from tallbayes.target import Target, counters
-from tallbayes.testing import THRESHOLD
+from tallbayes.testing import THRESHOLD, mode_at
 
 N = 40
 

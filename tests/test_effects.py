@@ -12,10 +12,10 @@ from scipy import special
 from support import known_fit
 
 import tallbayes as tb
-from tallbayes.data.design import design
 from tallbayes.results import row_averages
 from tallbayes.results.design_terms import DesignTerms
 from tallbayes.results.raw_columns import RawColumns
+from tallbayes.testing import design_matrix
 
 MEANS = {
     "logistic": special.expit, "probit": special.ndtr, "poisson": np.exp, "negbin": np.exp, "gamma": np.exp,
@@ -47,7 +47,7 @@ def general(rows):
 
 def predicted(fit, table, function=special.expit):
     """E[y] of every row (rows, draws) at changed columns, with the offset."""
-    x = design(fit.meta["plan"], pa.table(table))
+    x = design_matrix(fit, pa.table(table))
     eta = x @ fit.theta.reshape(-1, fit.theta.shape[2])[:, : x.shape[1]].T
     return function(eta + np.log(table["t"])[:, None])
 
@@ -126,7 +126,7 @@ def test_predictions_at_values_and_by_groups(general, rows):
 def test_every_family_with_one_predictor(rows, family):
     data = tb.read(pa.table(rows), "y ~ x + g", progress=False)
     fit = known_fit(data, family)
-    x = design(data.recipe["plan"], pa.table(rows))
+    x = design_matrix(data, pa.table(rows))
     eta = x @ fit.theta.reshape(-1, len(fit.names)).T[: x.shape[1]]
     assert np.allclose(fit.predictions().posterior[:, 0], MEANS[family](eta).mean(0), rtol=1e-9)
     slope = (MEANS[family](eta + 1e-6) - MEANS[family](eta - 1e-6)).mean(0) / 2e-6 * fit.draws("x").reshape(-1)
@@ -221,7 +221,7 @@ def test_tables_of_levels_give_the_design_of_formulaic(rows, right):
     made = DesignTerms(fit)
     codes = {k: np.searchsorted(v, rows[k]) for k, v in made.levels.items()}
     values = {k: codes.get(k, rows[k]) for k in made.variables}
-    whole = design(fit.meta["plan"], pa.table(rows))
+    whole = design_matrix(fit, pa.table(rows))
     for name in made.variables:
         assert made._affine({name})
         assert np.allclose(made.values(values, {name}, 700), whole[:, made.touched({name})], rtol=1e-12, atol=1e-12)

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import tallbayes as tb
 from tallbayes.data import read, transform_state
-from tallbayes.data.arrow import BATCH
 from tallbayes.data.design import DesignMatrices, design
 from tallbayes.data.design_survey import survey
 from tallbayes.data.formula import parse
 from tallbayes.data.read import from_recipe
 from tallbayes.errors import DataError, StoreError, TallbayesError
+from tallbayes.testing import BATCH_ROWS
 
 NAMES = ("y", "x", "z", "g", "h", "flag")
 CONTEXT = {"log1p": np.log1p, "sqrt": np.sqrt}
@@ -120,7 +120,7 @@ def test_plain_sums_of_numbers_stay_on_the_fast_path():
 
 
 def test_a_level_first_seen_in_the_last_chunk_has_its_column():
-    n = BATCH + 100
+    n = BATCH_ROWS + 100
     groups = np.where(np.arange(n) == n - 1, "aspen", np.where(np.arange(n) % 2, "birch", "cedar"))
     table = pa.table({"y": np.zeros(n), "g": groups, "x": np.linspace(0, 1, n)})
     data = read(table, "y ~ g + x", progress=False)

@@ -12,12 +12,10 @@ import tallbayes as tb
 from tallbayes.engine.random_rows import UniformRows
 from tallbayes.engine.residuals import control_residuals
 from tallbayes.errors import ModelError, OptionError, TallbayesWarning
-from tallbayes.mode.search import mode_at
 from tallbayes.moves.hmc import Hamiltonian, leapfrog
 from tallbayes.moves.move import log_density_gradient, move, start
 from tallbayes.moves.nuts import NoUTurn
 from tallbayes.proxies.difference import PenaltyEstimator, combine, difference, proxy_sum
-from tallbayes.results.cost import weighted_sizes
 from tallbayes.samplers import HMCECS, Outcome, resolve
 from tallbayes.samplers.full_data import FullPosterior
 from tallbayes.samplers.hmc_ecs import SubsamplingOptions, _kernel
@@ -29,6 +27,7 @@ from tallbayes.testing import (
     effective_sizes,
     exact_posterior,
     invariance_error,
+    mode_at,
     run_chunks,
     transition_matrix,
 )
@@ -55,7 +54,7 @@ def scores(fit, posterior, weights):
     values = np.concatenate([x, x * x - 1.0], axis=2)
     mean = np.einsum("cd,cdk->k", weights, values) / weights.sum()
     variance = np.einsum("cd,cdk->k", weights, (values - mean) ** 2) / weights.sum()
-    sizes = weighted_sizes(values, weights)
+    sizes = effective_sizes(values, weights)
     return mean / np.sqrt(variance / sizes), sizes
 
 
@@ -199,7 +198,7 @@ def test_effective_sizes_of_signed_draws_are_those_of_their_averages():
         theta = rng.standard_normal((1, 500, 1))
         signs = np.where(rng.random((1, 500)) < 0.85, 1.0, -1.0)
         means.append((signs * theta[..., 0]).sum() / signs.sum())
-    size = weighted_sizes(theta, signs)[0]
+    size = effective_sizes(theta, signs)[0]
     expected = 1.0 / np.var(means)
     assert 0.7 < size / expected < 1.4
 

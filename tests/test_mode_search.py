@@ -8,15 +8,13 @@ from sklearn.linear_model import LogisticRegression
 
 import tallbayes as tb
 from tallbayes import find_mode
-from tallbayes.engine import passes
 from tallbayes.engine.random_rows import UniformRows
 from tallbayes.mode import kinks
 from tallbayes.mode.newton import newton
-from tallbayes.mode.search import mode_at
 from tallbayes.proxies.difference import difference
 from tallbayes.proxies.taylor import taylor
 from tallbayes.samplers import ExactMinibatch
-from tallbayes.testing import THRESHOLD, exact_posterior, invariance_scores
+from tallbayes.testing import THRESHOLD, exact_posterior, invariance_scores, log_likelihood_gradient, mode_at
 
 
 def design(n, d, seed=0):
@@ -42,7 +40,7 @@ def robust(prior, scale, n=3000, seed=2, extra=None):
 
 def slopes_of(model, theta):
     """Gradient of the log-likelihood, and slopes of the Laplace prior."""
-    return passes.total_gradient(model.rows, theta)[1], 1.0 / model.prior_terms.scale
+    return log_likelihood_gradient(model, theta), 1.0 / model.prior_terms.scale
 
 
 def assert_optimal(mode):
@@ -197,7 +195,7 @@ def test_proxies_at_a_corner_have_the_gradient_of_the_rows(scale):
     mode = find_mode(model, progress=False)
     assert (mode.reference == 0.0).any()
     for reference in (mode, mode_at(model, mode.reference)):
-        rows = passes.total_gradient(model.rows, reference.reference)[1]
+        rows = log_likelihood_gradient(model, reference.reference)
         found = np.linalg.solve(reference.factor.T, taylor(reference).gradient)
         np.testing.assert_allclose(found, rows, atol=1e-6 * np.abs(rows).max())
         np.testing.assert_allclose(

@@ -23,11 +23,11 @@ from typer.testing import CliRunner
 import tallbayes as tb
 from tallbayes.cli import app
 from tallbayes.data import read
-from tallbayes.data.arrow import BATCH
 from tallbayes.data.packed_store import StoreWriter, open_store
 from tallbayes.data.read import from_recipe
 from tallbayes.data.sources import FILES, open_source
 from tallbayes.errors import DataError, StoreError, TallbayesError
+from tallbayes.testing import BATCH_ROWS
 
 READ = sys.modules[read.__module__]
 SQLITE = sys.modules["tallbayes.data.sources.sqlite"]
@@ -452,10 +452,10 @@ def test_the_command_line_lists_and_clears_stores(tmp_path, stores):
 
 
 def test_batches_are_no_longer_than_promised(tmp_path):
-    table = rows_of(BATCH + 10)
+    table = rows_of(BATCH_ROWS + 10)
     for kind in (".csv", ".feather", "table", "pandas"):
         sizes = [batch.num_rows for batch in open_source(make(kind, tmp_path, table)).batches(["y"])]
-        assert sum(sizes) == BATCH + 10 and max(sizes) <= BATCH
+        assert sum(sizes) == BATCH_ROWS + 10 and max(sizes) <= BATCH_ROWS
 
 
 def test_a_fit_from_a_pandas_frame_with_text_matches_indicator_columns():

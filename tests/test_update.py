@@ -20,8 +20,7 @@ from tallbayes.data.append import append
 from tallbayes.data.packed_store import open_store
 from tallbayes.engine import passes
 from tallbayes.errors import DataError, ModelError, OptionError, StoreError
-from tallbayes.mode.search import mode_at
-from tallbayes.testing import THRESHOLD
+from tallbayes.testing import THRESHOLD, mode_at
 
 RUN = {"draws": 300, "warmup": 100, "chains": 2, "seed": 3, "progress": False}
 

@@ -12,9 +12,9 @@ import tallbayes as tb
 from tallbayes import samplers, streams
 from tallbayes.contract import advance_pilot, init, step
 from tallbayes.deadline import Deadline, limited
-from tallbayes.mode.search import mode_at
 from tallbayes.run.chain import Chain
 from tallbayes.target import ABANDONED, END_NOW, END_SOON, EVALS, RUNNING, STATUS, STOP, stopped
+from tallbayes.testing import mode_at
 
 LONG = {  # samplers whose iterations may take long, set so that they do
     "mh": samplers.FullData(tb.moves.random_walk()),

@@ -10,10 +10,12 @@ from tallbayes.testing.enumeration import ScriptedRandom, invariance_error, irre
 from tallbayes.testing.fits import fit_from_draws
 from tallbayes.testing.importance import ImportanceEstimate, importance_moments
 from tallbayes.testing.invariance import THRESHOLD, invariance_scores, moment_scores
-from tallbayes.testing.likelihood import RowCount, counting_rows, log_likelihood, row_log_likelihoods
+from tallbayes.testing.likelihood import RowCount, counting_rows, log_likelihood, log_likelihood_gradient, row_log_likelihoods
 from tallbayes.testing.quadrature import ExactPosterior, exact_posterior
+from tallbayes.testing.references import BATCH_ROWS, design_matrix, mode_at
 
 __all__ = [
+    "BATCH_ROWS",
     "THRESHOLD",
     "ChainRun",
     "Decisions",
@@ -24,6 +26,7 @@ __all__ = [
     "ScriptedRandom",
     "all_draws",
     "counting_rows",
+    "design_matrix",
     "effective_sizes",
     "exact_posterior",
     "fit_from_draws",
@@ -34,6 +37,8 @@ __all__ = [
     "irreducible",
     "largest_disagreement",
     "log_likelihood",
+    "log_likelihood_gradient",
+    "mode_at",
     "moment_scores",
     "poisson_outcomes",
     "replay_decisions",

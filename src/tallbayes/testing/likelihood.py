@@ -23,6 +23,18 @@ def log_likelihood(model: Model, theta: np.ndarray) -> float:
     return float(passes.total_value(model.rows, np.asarray(theta, float)))
 
 
+def log_likelihood_gradient(model: Model, theta: np.ndarray) -> np.ndarray:
+    """The gradient of the log-likelihood of all rows at theta, without the prior: one full pass.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> from tallbayes.testing import log_likelihood_gradient
+    >>> data = tb.Dataset.from_arrays(np.ones((3, 1)), [0, 1, 1])
+    >>> log_likelihood_gradient(tb.models.logistic(data), np.zeros(1))
+    array([0.5])
+    """
+    return np.asarray(passes.total_gradient(model.rows, np.asarray(theta, float))[1])
+
+
 def row_log_likelihoods(model: Model, theta: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
     """The log-likelihood of each row at theta, or of the rows with these numbers.
 
