@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from internal_support import interrupting
+from internals.support import interrupting
 from support import logistic_arrays, start_python
 from typer.testing import CliRunner
 

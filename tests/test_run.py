@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from internal_support import interrupting
+from internals.support import interrupting
 from support import logistic_arrays, start_python
 
 import tallbayes as tb
