@@ -143,20 +143,6 @@ def test_a_misspelt_option_is_refused_before_rows_are_read(options, message):
     assert message in str(raised.value)
 
 
-def test_build_and_shards_refuse_a_misspelt_option(small, monkeypatch, tmp_path):
-    from tallbayes.remote import partitions
-
-    with pytest.raises(tb.OptionError, match="did you mean 'sigma'"):
-        tb.models.build("gaussian", small.model.data, sgima=1.0)
-    with pytest.raises(tb.OptionError, match="needs expression="):
-        tb.models.build("expression", small.model.data)
-    for name in ("handles_of", "partition"):
-        if hasattr(partitions, name):
-            monkeypatch.setattr(partitions, name, unread)
-    with pytest.raises(tb.OptionError, match="did you mean 'sigma'"):
-        tb.sample_shards(str(tmp_path), formula="y ~ x", family="gaussian", family_options={"sgima": 1.0}, progress=False)
-
-
 def test_shards_of_a_model_refuse_options_of_a_family(small):
     with pytest.raises(tb.OptionError, match="family_options= belongs to paths"):
         tb.sample_shards(small.model, shards=2, family_options={"sigma": 1.0}, progress=False)

@@ -124,21 +124,6 @@ def test_a_large_data_set_takes_few_passes_in_any_order():
     np.testing.assert_allclose(norms[:1000], np.linalg.norm(X[:1000] @ found.factor, axis=1), rtol=1e-10)
 
 
-def test_the_count_of_passes_is_the_count_of_calls(monkeypatch):
-    from tallbayes.engine import passes
-
-    X, y, _, _ = problem("logistic")
-    calls = []
-    whole = passes.total_hessian
-    monkeypatch.setattr(passes, "total_hessian", lambda rows, *rest: calls.append(rows.records.shape[0]) or whole(rows, *rest))
-    found = mode_of("logistic", X, y)
-    assert found.passes == len(calls)
-    assert set(calls) == {3000}
-    assert found.evaluations == sum(calls)
-    assert found.norms.size == 3000
-    assert found.passes == len(calls)  # norms are the affair of who asks for them
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_default_prior_does_not_care_about_units_of_columns(family):
     X, y, _, _ = problem(family, n=60)

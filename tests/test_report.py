@@ -17,7 +17,6 @@ from support import known_fit, logistic_arrays
 from test_cli import invoke, run_main
 
 import tallbayes as tb
-from tallbayes.results.report import warnings_of
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 NASTY = '<script>alert("x")</script>&'
@@ -66,12 +65,6 @@ def good():
     return tb.sample(tb.models.logistic(data), "auto", draws=600, warmup=300, chains=4, seed=2, progress=False)
 
 
-@pytest.fixture(scope="module")
-def bad():
-    model = tb.models.logistic(tb.Dataset.from_arrays(*logistic_arrays(500)))
-    return tb.sample(model, "mh", draws=30, warmup=0, chains=4, seed=2, progress=False)
-
-
 def test_the_page_says_everything(good, tmp_path):
     path = good.report(tmp_path / "deep" / "report.html")
     checker, text = parsed(path.read_text())
@@ -97,21 +90,6 @@ def test_text_of_users_is_escaped(good):
     text = page_of(good)
     assert NASTY not in text and "&lt;script&gt;" in text
     assert NASTY in parsed(text)[1]
-
-
-def test_a_bad_run_is_warned_of(bad, good):
-    assert not warnings_of(good)
-    found = warnings_of(bad)
-    assert any("Few effective draws" in w for w in found)
-    _, text = parsed(page_of(bad))
-    assert "read the warnings" in text and all(w in text for w in found)
-    assert 'role="alert"' in page_of(bad) and 'class="bad"' in page_of(bad)
-
-
-def test_one_chain_of_few_draws_has_no_r_hat(small):
-    fit = tb.sample(small.model, "mh", draws=7, warmup=50, chains=1, seed=1, progress=False)
-    assert any("R-hat is unknown" in w for w in warnings_of(fit))
-    assert "nan" not in parsed(page_of(fit))[1].lower().split()
 
 
 def test_a_loaded_fit_has_the_same_page(good, tmp_path):
