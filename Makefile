@@ -12,7 +12,8 @@ endif
 BIN := $(VENV)/$(SCRIPTS)
 
 # Tests that compile little or nothing, without the few of them that do, or that read millions of rows.
-QUICK := $(addprefix tests/test_,package.py formula.py data.py sources.py progress.py combine.py)
+QUICK := $(addprefix tests/test_,package.py layout.py formula.py data.py sources.py combine.py) \
+	$(addprefix tests/internals/test_,progress.py shards_combine.py data_arrays.py)
 
 .PHONY: demo test quick slow bench docs look publish lint dist clean
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import tallbayes as tb
-import tallbayes.families
 
 ROOT = Path(__file__).parents[1]
 
