@@ -74,7 +74,7 @@ class ScriptedRandom:
     (0.25, 0.75)
     """
 
-    def __init__(self, *uniforms: float):
+    def __init__(self, *uniforms: float) -> None:
         self.uniforms = list(uniforms)
 
     def random(self) -> float:

@@ -51,7 +51,7 @@ def row_log_likelihoods(model: Model, theta: np.ndarray, rows: np.ndarray | None
 class RowCount:
     """Rows read so far."""
 
-    def __init__(self, account: ledger.Account):
+    def __init__(self, account: ledger.Account) -> None:
         self._account = account
 
     @property
