@@ -108,7 +108,7 @@ class FrozenKernel(NamedTuple):
 
         `table[i, j]` is the probability that j would be proposed at i, for the ratio of proposals.
         """
-        if "kernel" not in getattr(self.options, "_fields", ()):
+        if type(getattr(self.options, "kernel", None)) not in propose.registry:
             raise OptionError(
                 "proposing() is for samplers that propose in whitened coordinates; this one has no proposal kernel."
             )
