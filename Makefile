@@ -12,7 +12,9 @@ endif
 BIN := $(VENV)/$(SCRIPTS)
 
 # Tests that compile little or nothing, without the few of them that do, or that read millions of rows.
-QUICK := $(addprefix tests/test_,package.py formula.py data.py sources.py progress.py combine.py)
+QUICK := $(addprefix tests/test_,package.py layout.py formula.py data.py sources.py combine.py) \
+	$(addprefix tests/internals/test_,progress.py shards_combine.py data_formula.py data_moments.py data_packed_store.py) \
+	$(addprefix tests/internals/test_data_,design.py design_survey.py read.py sources.py sources_sqlite.py transform_state.py)
 
 .PHONY: demo test quick slow bench docs look publish lint dist clean
 
@@ -23,7 +25,7 @@ test: $(VENV)/.test lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 quick: $(VENV)/.test lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(QUICK) -k "not resumed and not command_line and not million"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(QUICK) -k "not resumed and not command_line and not million and not updates"
 
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow

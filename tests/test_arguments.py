@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 import tallbayes as tb
-from tallbayes import api
 
 WRONG = {
     "a number": 1.5,
@@ -90,16 +89,21 @@ def test_a_wrong_type_is_an_error_that_names_the_argument(small, run, name, para
         assert parameter.split("_")[0] in str(raised.value)
 
 
-def test_options_of_sample_are_checked_before_rows_are_read(monkeypatch):
-    monkeypatch.setattr(api, "read", unread)
+def test_options_of_sample_are_checked_before_rows_are_read():
     for parameter in inspect.signature(tb.sample).parameters:
         if parameter != "model":
             with pytest.raises(tb.OptionError, match=parameter.split("_")[0]):
-                tb.fit("y ~ x", ROWS, **{parameter: object()})
+                tb.fit("y ~ x", Unread(), **{parameter: object()})
 
 
 def unread(*arguments, **options):
     pytest.fail("rows are read")
+
+
+class Unread:
+    """A source whose rows must not be read."""
+
+    __arrow_c_stream__ = unread
 
 
 EXPRESSION = "y*eta - log(1 + exp(eta))"
@@ -133,25 +137,10 @@ def test_options_of_a_family_are_given_by_name_or_together():
     ],
     ids=str,
 )
-def test_a_misspelt_option_is_refused_before_rows_are_read(monkeypatch, options, message):
-    monkeypatch.setattr(api, "read", unread)
+def test_a_misspelt_option_is_refused_before_rows_are_read(options, message):
     with pytest.raises(tb.OptionError) as raised:
-        tb.fit("y ~ x", ROWS, **options)
+        tb.fit("y ~ x", Unread(), **options)
     assert message in str(raised.value)
-
-
-def test_build_and_shards_refuse_a_misspelt_option(small, monkeypatch, tmp_path):
-    from tallbayes.remote import partitions
-
-    with pytest.raises(tb.OptionError, match="did you mean 'sigma'"):
-        tb.models.build("gaussian", small.model.data, sgima=1.0)
-    with pytest.raises(tb.OptionError, match="needs expression="):
-        tb.models.build("expression", small.model.data)
-    for name in ("handles_of", "partition"):
-        if hasattr(partitions, name):
-            monkeypatch.setattr(partitions, name, unread)
-    with pytest.raises(tb.OptionError, match="did you mean 'sigma'"):
-        tb.sample_shards(str(tmp_path), formula="y ~ x", family="gaussian", family_options={"sgima": 1.0}, progress=False)
 
 
 def test_shards_of_a_model_refuse_options_of_a_family(small):

@@ -8,9 +8,7 @@ import pytest
 
 import tallbayes as tb
 from tallbayes import auto
-from tallbayes.auto import predictions
 from tallbayes.errors import ModelError, OptionError
-from tallbayes.run.chain import Chain
 
 
 def logistic(n, d, seed=0, effect=0.3):
@@ -80,36 +78,8 @@ def test_gaussian_models_read_no_rows():
     assert np.abs(fit.theta.mean((0, 1))[:3] - [1.0, 2.0, 3.0]).max() < 0.1
 
 
-def test_subsampled_hmc_is_taken_where_bounds_are_loose_unless_exactness_is_asked_for(monkeypatch):
-    model = logistic(30_000, 20)
-    mode = tb.find_mode(model, progress=False)
-    monkeypatch.setattr(auto.Weighing, "_exact_minibatch", lambda *_: prediction(tb.samplers.ExactMinibatch(), 5e4, 5e7))
-    monkeypatch.setattr(auto.Weighing, "_pilot", lambda self, candidate: replace(candidate, tried=True))
-    monkeypatch.setattr("tallbayes.auto.weighing.bright_hmc", lambda *_: None)  # its bounds, too
-    sampler, setup, why, _ = auto.choose(model, mode, None, 0, False)
-    assert sampler.name == "hmc-ecs" and setup is not None
-    assert "ASYMPTOTIC, not exact" in why and "pass guarantee='exact' to get" in why
-    assert auto.choose(model, mode, "asymptotic", 0, False)[0].name == "hmc-ecs"
-    exact, _, why, _ = auto.choose(model, mode, "exact", 0, False)
-    assert exact.guarantee.kind == "EXACT" and "hmc-ecs" not in why
-    monkeypatch.setattr("tallbayes.auto.weighing._CHEAP", 1e9)  # an exact method that cheap is not compared with anything
-    assert "hmc-ecs" not in auto.choose(model, mode, None, 0, False)[2]
-
-
-def test_subsampled_hmc_is_not_offered_where_it_would_read_most_rows():
-    model = logistic(300, 20)
-    setup = tb.samplers.HMCECS().setup(model, tb.find_mode(model, progress=False), 0, False)
-    assert predictions.subsampled_hmc(tb.samplers.HMCECS(), setup) is None
-
-
 def prediction(sampler, evals, nanoseconds):
     return auto.Prediction(sampler, evals, 1.0, nanoseconds / evals, 0.0, "", tried=True)
-
-
-def test_an_approximate_method_must_be_worth_it():
-    exact = prediction(tb.samplers.ExactMinibatch(), 10.0, 200.0)
-    slightly, much = (prediction(tb.samplers.HMCECS(), 10.0, t) for t in (60.0, 40.0))
-    assert predictions.price(exact) < predictions.price(slightly) and predictions.price(much) < predictions.price(exact)
 
 
 def test_a_prediction_survives_a_file():
@@ -147,13 +117,6 @@ def test_a_method_that_fails_in_its_pilot_is_skipped_with_the_reason(monkeypatch
     assert choice.sampler.name == "nuts" and "exact-minibatch was skipped: no luck;" in choice.why
 
 
-def test_stays_are_the_iterations_for_an_effective_draw():
-    rng = np.random.default_rng(0)
-    assert abs(predictions.stays(rng.random(100_000) < 0.4) / (1.6 / 0.4) - 1) < 0.1
-    mixed = np.r_[np.ones(500, bool), np.zeros(500, bool)]  # one long stay: a quarter of a million over a thousand
-    assert predictions.stays(mixed) == pytest.approx((500 + 500**2) / 1000, rel=0.01)
-
-
 def test_firefly_is_chosen_where_many_columns_cost_the_others_their_speed():
     model = logistic(5_000, 80, effect=0.05)
     mode = tb.find_mode(model, progress=False)
@@ -161,23 +124,6 @@ def test_firefly_is_chosen_where_many_columns_cost_the_others_their_speed():
     assert choice.sampler.name == "firefly" and choice.predictions[0].tried
     assert "rows expected bright" in choice.why and "nuts would be" in choice.why and "exact-minibatch would be" in choice.why
     assert 10 * choice.predictions[0].evals_per_ess < min(p.evals_per_ess for p in choice.predictions[1:])
-
-
-def test_firefly_is_not_tried_where_the_others_are_quick_or_lights_would_hold_theta():
-    choice = auto.choose(logistic(2_000, 3), tb.find_mode(logistic(2_000, 3), progress=False), None, 0, False)
-    assert "firefly" not in {p.sampler.name for p in choice.predictions}
-    model = logistic(400, 3)
-    setup = tb.samplers.Firefly(move=tb.moves.hmc()).setup(model, tb.find_mode(model, progress=False), 0, False)
-    few, many = (predictions.bright_hmc(None, replace(setup, notes={"expected_bright": bright})) for bright in (2.0, 30.0))
-    assert many.iterations_per_ess > 20 * few.iterations_per_ess
-    assert predictions.bright_hmc(None, replace(setup, notes={"expected_bright": 41.0})) is None
-
-
-def test_the_inefficiency_of_a_short_chain_is_that_of_its_correlation():
-    rng, white = np.random.default_rng(1), np.zeros((4000, 10))
-    for t in range(1, 4000):
-        white[t] = 0.5 * white[t - 1] + rng.standard_normal(10)
-    assert abs(predictions.inefficiency(white) - 3.0) < 0.3
 
 
 @pytest.fixture
@@ -205,29 +151,6 @@ def test_warm_up_that_contradicts_the_prediction_makes_auto_choose_again(mistake
     assert fit.setup["evals"] > by_name.setup["evals"] + 300  # the warm-up that was given up is counted
     longer = tb.resume(tmp_path / "run", mistaken, draws=80, progress=False)
     assert longer.why == fit.why and (longer.theta[:, :50] == fit.theta).all()
-
-
-def test_a_run_stopped_before_the_verdict_reaches_it_when_it_is_resumed(mistaken, tmp_path, monkeypatch):
-    mode, own = tb.find_mode(mistaken, progress=False), Chain.chunk
-    options = {"draws": 30, "warmup": 300, "chains": 2, "seed": 1, "mode": mode, "progress": False}
-    whole = tb.sample(mistaken, **options)
-
-    def chunk(self, goal):
-        if (
-            self.watched and self.number == 0 and self.iteration >= 200
-        ):  # one Ctrl-C: a second one would not wait for the chunks
-            raise KeyboardInterrupt
-        return own(self, goal)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Chain, "chunk", chunk)
-        with pytest.raises(OptionError, match="has no draws yet"):
-            tb.sample(mistaken, **options, cores=1, checkpoint=tmp_path / "run")  # chains in turn: neither is far ahead
-    again = []
-    monkeypatch.setattr(Chain, "chunk", lambda self, goal: again.append(self.iteration) or own(self, goal))
-    resumed = tb.resume(tmp_path / "run", mistaken, progress=False)
-    assert (resumed.theta == whole.theta).all() and resumed.why == whole.why
-    assert again[0] > 0  # warm-up went on from where it was
 
 
 def test_the_verdict_keeps_what_is_still_the_best():

@@ -7,9 +7,8 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import tallbayes as tb
-from tallbayes.engine import passes
-from tallbayes.engine.rows import range_gradient, range_hessian, range_value, row_values, weighted_gradient
 from tallbayes.errors import DataError, ModelError, OptionError
+from tallbayes.testing import log_likelihood, row_log_likelihoods
 
 V = np.array([1.0, 0.5])
 
@@ -44,40 +43,9 @@ def test_the_likelihood_is_that_of_normal_vectors(sigma, mapping):
         law = multivariate_normal(phi @ theta[k * d : k * d + d], s**2 * np.diag(V))
         values[y == k] = law.logpdf(x[y == k])
     constant = -np.log(2 * np.pi) - 0.5 * np.log(V).sum() - (2 * np.log(sigma) if sigma else 0.0)
-    found = passes.values_at(model.rows, np.arange(60), theta)
+    found = row_log_likelihoods(model, theta, np.arange(60))
     np.testing.assert_allclose(found, weights * (values - constant), rtol=1e-10)
-    assert passes.total_value(model.rows, theta) == pytest.approx(found.sum(), rel=1e-12)
-
-
-@cases
-def test_derivatives_agree_with_finite_differences(sigma, mapping):
-    model = model_of(sigma, mapping)
-    rows, theta = model.rows, np.random.default_rng(2).normal(0.0, 0.5, model.dim)
-    d = model.dim
-    gradient, other, hessian = np.zeros(d), np.zeros(d), np.zeros((d, d))
-    value = range_value(rows, 0, 60, theta)
-    assert range_gradient(rows, 0, 60, theta, gradient) == pytest.approx(value, rel=1e-12)
-    assert range_hessian(rows, 0, 60, theta, other, hessian) == pytest.approx(value, rel=1e-12)
-    np.testing.assert_allclose(gradient, other)
-    for k in range(d):
-        h = 1e-6 * np.eye(d)[k]
-        assert (range_value(rows, 0, 60, theta + h) - range_value(rows, 0, 60, theta - h)) / 2e-6 == pytest.approx(
-            gradient[k], rel=1e-5, abs=1e-4
-        )
-        above, below = np.zeros(d), np.zeros(d)
-        range_gradient(rows, 0, 60, theta + h, above)
-        range_gradient(rows, 0, 60, theta - h, below)
-        np.testing.assert_allclose(((above - below) / 2e-6)[: k + 1], hessian[k, : k + 1], rtol=1e-5, atol=1e-3)
-    index, factors, part = np.array([3, 17, 4]), np.array([1.0, 2.0, 0.5]), np.zeros(d)
-    single, expected = np.empty(3), np.zeros(d)
-    total = weighted_gradient(rows, index, factors, theta, part)
-    row_values(rows, index, theta, single)
-    for i, f in zip(index, factors, strict=True):
-        one = np.zeros(d)
-        range_gradient(rows, i, i + 1, theta, one)
-        expected += f * one
-    assert total == pytest.approx(factors @ single, rel=1e-12)
-    np.testing.assert_allclose(part, expected, rtol=1e-10, atol=1e-12)
+    assert log_likelihood(model, theta) == pytest.approx(found.sum(), rel=1e-12)
 
 
 def test_the_mode_is_that_of_weighted_means():

@@ -10,14 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import interrupting, logistic_arrays, start_python
+from support import logistic_arrays, start_python
 from typer.testing import CliRunner
 
 import tallbayes as tb
-from tallbayes import api
-from tallbayes.cli import commands
-from tallbayes.cli.arguments import family_of, prior_of
-from tallbayes.contract import Diagnosis
+from tallbayes.cli import app, main
+from tallbayes.samplers import Diagnosis
 
 SMALL = ("--sampler", "mh", "--draws", "40", "--warmup", "30", "--chains", "2", "--seed", "3", "--quiet")
 
@@ -31,7 +29,7 @@ def rows(tmp_path):
 
 
 def invoke(*arguments):
-    result = CliRunner().invoke(commands.app, [str(a) for a in arguments])
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -41,7 +39,7 @@ def run_main(monkeypatch, capsys, *arguments):
     """Exit code and output of the program as installed."""
     monkeypatch.setattr(sys, "argv", ["tallbayes", *map(str, arguments)])
     with pytest.raises(SystemExit) as stopped:
-        commands.main()
+        main()
     return stopped.value.code, capsys.readouterr()
 
 
@@ -136,36 +134,6 @@ def test_resume_and_summary(rows, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("", None),
-        ("flat", tb.priors.flat()),
-        ("normal", tb.priors.normal()),
-        ("normal:3", tb.priors.normal(3.0)),
-        ("normal:3,-1", tb.priors.normal(3.0, -1.0)),
-        ("laplace:0.5", tb.priors.laplace(0.5)),
-        ("student_t:4,2.5", tb.priors.student_t(4.0, 2.5)),
-        ("weakly_informative", tb.priors.weakly_informative()),
-    ],
-)
-def test_priors_are_read_from_text(text, expected):
-    assert prior_of(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("norml:3", "did you mean 'normal'"),
-        ("normal:wide", "cannot read the prior 'normal:wide'"),
-        ("flat:1,2", "like normal:10"),
-    ],
-)
-def test_priors_that_cannot_be_read_are_refused(text, message):
-    with pytest.raises(tb.OptionError, match=message):
-        prior_of(text)
-
-
-@pytest.mark.parametrize(
     "arguments, message",
     [
         (("--sampler", "mhh"), "unknown sampler 'mhh'; did you mean 'mh'?"),
@@ -198,28 +166,6 @@ def test_errors_are_one_line_with_the_remedy(rows, monkeypatch, capsys, argument
 def test_missing_files_are_named(tmp_path, monkeypatch, capsys, command):
     code, shown = run_main(monkeypatch, capsys, command, tmp_path / "nowhere")
     assert code == 1 and shown.err.count("\n") == 1 and str(tmp_path / "nowhere") in shown.err
-
-
-def test_control_c_before_the_first_draw(rows, monkeypatch, capsys):
-    def interrupted(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(api, "fit", interrupted)
-    code, shown = run_main(monkeypatch, capsys, "fit", rows, "--formula", "y ~ x")
-    assert code == 130 and "interrupted" in shown.err and shown.err.count("\n") == 1
-
-
-@pytest.mark.parametrize("after", [0, 1])  # draws of the second chain: the first has some then
-def test_control_c_never_ends_with_code_zero(rows, monkeypatch, capsys, tmp_path, after):
-    """In warm-up and among the draws: exit code 130, a result if there is one, and the command that continues the run."""
-    folder, options = tmp_path / "run", ("-f", "y ~ x", *SMALL, "--draws", 5000, "--cores", 1, "--json")
-    with monkeypatch.context() as patch:
-        interrupting(patch, 1, after, number=1)
-        code, shown = run_main(patch, capsys, "fit", rows, *options, "--checkpoint", folder)
-    assert code == 130 and f"continue the run with: tallbayes resume {folder}" in shown.err
-    assert json.loads(shown.out)["status"] == "interrupted" if after else not shown.out
-    code, shown = run_main(monkeypatch, capsys, "resume", folder, "--json", "--quiet")
-    assert code == 0 and json.loads(shown.out)["status"] == "complete" and not shown.err
 
 
 def test_usage_and_help(monkeypatch, capsys):
@@ -275,20 +221,6 @@ def test_options_of_a_family(rows, tmp_path):
     fit = tb.load(tmp_path / "fit.nc")
     assert fit.meta["model"]["options"] == {"shape": 2.5}
     assert "gamma(shape=2.5) model of 300 rows" in repr(fit.summary())
-
-
-@pytest.mark.parametrize(
-    "given, message",
-    [
-        (["shape"], "cannot read --option 'shape'; write it like shape=2."),
-        (["=2"], "cannot read --option '=2'"),
-        (["shape=2", "shape=3"], "shape is given twice"),
-    ],
-    ids=str,
-)
-def test_options_of_a_family_that_cannot_be_read(given, message):
-    with pytest.raises(tb.OptionError, match=message):
-        family_of("gamma", None, None, given, None, None, None, None)
 
 
 def test_an_unknown_option_of_a_family(rows, monkeypatch, capsys):

@@ -6,26 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import logistic_arrays, run_chunks
+from support import logistic_arrays
 
 import tallbayes as tb
-from tallbayes.bounds import uniform_ranges
-from tallbayes.bounds.catalogue import certify
-from tallbayes.engine import passes
-from tallbayes.engine.family_functions import curvature_supremum, jet2, slope_supremum
-from tallbayes.engine.ledger import counting
 from tallbayes.errors import CertificateError, ModelError, OptionError, TallbayesWarning
-from tallbayes.proxies.taylor import whiten, whitening_of
 from tallbayes.samplers import Confidence, MHSubLhd
-from tallbayes.schemes import sequential_tests
-from tallbayes.schemes.acceptance import Pair, replay
-from tallbayes.schemes.bounded_error import Weighted, beside_delta
-from tallbayes.schemes.references import References, nearest, references_at
-from tallbayes.schemes.sequential_tests import Betting
-from tallbayes.target import Cache
-from tallbayes.testing import THRESHOLD, invariance_scores
+from tallbayes.testing import THRESHOLD, invariance_scores, replay_decisions, run_chunks
 
 ROWS = 2000
+TESTS = ("betting", "predictable-bernstein", "empirical-bernstein", "empirical-bernstein-serfling", "hoeffding-serfling")
 
 
 @pytest.fixture(scope="module")
@@ -58,99 +47,18 @@ def families():
 MODELS = families()
 
 
-def gaps_of_all_rows(model, reference, order, theta, other):
-    index = np.arange(model.data.n)
-    gaps = passes.values_at(model.rows, index, other) - passes.values_at(model.rows, index, theta)
-    proxies = [passes.proxies_at(model.rows, index, at, reference, order) for at in (other, theta)]
-    return gaps - (proxies[0] - proxies[1])
-
-
-CERTIFICATES = [
-    *[("logistic", 2, name) for name in ("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "published")],
-    *[("gamma", 2, "T9"), ("gamma", 2, "published"), ("poisson", 2, "T9"), ("negbin", 2, "T9"), ("student_t", 2, "T6")],
-    *[(family, 0, "lipschitz") for family in ("logistic", "student_t", "negbin")],
-    *[(family, 1, "lipschitz") for family in ("logistic", "probit", "student_t", "negbin", "gaussian")],
-    *[("normal", order, "extremes") for order in (0, 1, 2)],
-]
-
-
-@pytest.mark.parametrize("family, order, bound", CERTIFICATES)
-def test_ranges_hold_for_every_row(family, order, bound):
-    model, rng, ratios = MODELS[family], np.random.default_rng(2), []
-    mode = tb.find_mode(model, progress=False)
-    sampler = Confidence(order=order, bound=bound, rows="uniform")
-    proxy = sampler.setup(model, mode, 0, False).proxy
-    for spread in (0.3, 1.0, 3.0):
-        for _ in range(10):
-            white, other_white = spread * rng.standard_normal((2, model.dim))
-            theta, other = mode.reference + mode.factor @ white, mode.reference + mode.factor @ other_white
-            low, high = uniform_ranges.gap_range(proxy.bound, proxy.whitening, order, theta, other, white, other_white)
-            gaps = gaps_of_all_rows(model, mode.reference, order, theta, other)
-            assert low - 1e-11 <= gaps.min() and gaps.max() <= high + 1e-11
-            ratios.append(np.abs(gaps).max() / max(-low, high))
-            if bound == "extremes":  # the smallest and the largest y are rows
-                ends = gaps[[model.data.y.argmin(), model.data.y.argmax()]]
-                assert min(abs(low - gaps.min()), abs(high - gaps.max())) <= 1e-9 + 1e-9 * np.abs(ends).max()
-    assert max(ratios) > (1e-5 if bound in ("published", "T1", "T3", "T4") else 0.01)  # and says something
-
-
-def test_a_collapsed_bound_is_the_largest_of_a_row(heavy):
-    _, mode = heavy
-    rng = np.random.default_rng(3)
-    for name in ("T6", "T9"):
-        bound, _ = certify(mode, name, indexed=True)
-        small = uniform_ranges.collapse(bound)
-        white, other = rng.standard_normal((2, 3))
-        rates = np.zeros(uniform_ranges.rate_count(bound))
-        uniform_ranges.total_rate(bound, white, other, rates)
-        limits = [uniform_ranges.row_rate(bound, rates, row) for row in range(ROWS)]
-        largest = uniform_ranges.largest_rate(small, white, other, np.zeros(uniform_ranges.rate_count(small)))
-        if name == "T6":
-            np.testing.assert_allclose(largest, max(limits), rtol=1e-9)
-        assert 0.0 < largest <= max(limits) * (1 + 1e-9)  # T9 may take the other table of a class than the sum would
-
-
-@pytest.mark.parametrize("family", ["logistic", "probit", "negbin", "student_t", "gaussian"])
-def test_suprema_of_slopes_and_curvatures(family):
-    member, rng, largest = MODELS[family].member, np.random.default_rng(4), np.zeros(2)
-    for y in MODELS[family].family.responses:
-        for eta in rng.uniform(-8.0, 8.0, 500):
-            _, slope, curvature = jet2(member, eta, y)
-            limits = slope_supremum(member, y), curvature_supremum(member, y)
-            assert abs(slope) <= limits[0] * (1 + 1e-12) and abs(curvature) <= limits[1] * (1 + 1e-12)
-            largest = np.maximum(largest, [abs(slope) / limits[0], abs(curvature) / limits[1]])
-    assert largest[1] > 0.95 and (largest[0] > 0.95 or family in ("probit", "gaussian"))  # their slopes have no bound
-
-
-def hard_pair(model, mode, setup, rng):
-    """A proposal and its log ratio on all rows."""
-    d, factor = model.dim, mode.factor
-    white = rng.standard_normal(d)
-    other_white = white + rng.standard_normal(d)
-    theta, other = mode.reference + factor @ white, mode.reference + factor @ other_white
-    proxy = setup.proxy.proxy
-    from tallbayes.proxies.taylor import proxy_value
-
-    known = proxy_value(proxy, other_white) - proxy_value(proxy, white) + model.log_prior(other) - model.log_prior(theta)
-    exact = model.log_posterior(other) - model.log_posterior(theta)
-    order = np.arange(model.data.n, dtype=np.int32)
-    return Pair(theta, other, white, other_white, known, 0.0, order, Cache(False, False)), exact
-
-
 def flips(sampler, model, mode, pairs, repeats, seed, worst):
     """Wrong decisions on stored (theta, theta', u); `worst` puts u next to the exact ratio."""
     rng = np.random.default_rng(seed)
-    setup = sampler.setup(model, mode, seed, False)
-    rule, target = setup.policy.options(setup.policy.begin(), True).rule, setup.target()
-    wrong = []
-    for k in range(pairs):
-        pair, exact = hard_pair(model, mode, setup, rng)
-        levels = np.full(repeats, exact + (1e-5 if k % 2 else -1e-5)) if worst else np.log1p(-rng.random(repeats))
-        accepted = np.empty(repeats, np.bool_)
-        replay(rng, target, rule, pair, levels, accepted, np.zeros(len(sampler.info)))
-        wrong.append(int((accepted != (levels < exact)).sum()))
-        assert target.counters[4] == 0
-    return np.array(wrong)
+    white = rng.standard_normal((pairs, 1, model.dim)) + np.concatenate(
+        [np.zeros((pairs, 1, model.dim)), rng.standard_normal((pairs, 1, model.dim))], axis=1
+    )
+    thetas = mode.reference + white @ mode.factor.T
+    levels = np.log1p(-rng.random((pairs, repeats)))
+    if worst:
+        exact = np.array([model.log_posterior(other) - model.log_posterior(theta) for theta, other in thetas])
+        levels[:] = (exact + np.where(np.arange(pairs) % 2, 1e-5, -1e-5))[:, None]
+    return replay_decisions(sampler, model, thetas, levels, mode=mode, seed=seed).wrong(levels)
 
 
 def most(trials, delta):
@@ -172,21 +80,9 @@ def test_decisions_are_wrong_at_most_with_probability_delta(test, rows, heavy):
     assert flips(sampler, *heavy, 5, 200, 8, False).sum() <= most(1000, 0.1)
 
 
-def test_a_rule_that_spends_more_than_its_level_is_caught(heavy):
-    """The mutant: bets at level 0.6 said to be 0.1."""
-
-    class Loose(Confidence):
-        def rule(self, model, mode, seed):
-            rule, why, notes = super().rule(model, mode, seed)
-            assert isinstance(rule, Weighted)
-            return rule._replace(test=Betting(0.6, 1.5, 8, 0.75)), why, notes
-
-    assert flips(Loose(delta=0.1), *heavy, 12, 300, 7, True).sum() > most(12 * 300, 0.1)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", ["uniform", "weighted"])
-@pytest.mark.parametrize("test", sequential_tests.NAMES)
+@pytest.mark.parametrize("test", TESTS)
 def test_ten_thousand_stored_decisions(test, rows, heavy):
     sampler = Confidence(delta=0.1, test=test, rows=rows)
     assert flips(sampler, *heavy, 100, 100, 9, True).sum() <= most(10_000, 0.1)
@@ -239,35 +135,6 @@ def test_quadrature(sampler):
     assert np.abs(draws.var(0) / sd**2 - 1).max() < THRESHOLD * np.sqrt(2 / (0.5 * fit.ess.min()))
 
 
-def test_a_renewed_reference_is_the_state_and_its_sums_are_right(small):
-    sampler = Confidence(refresh=4)
-    theta, info, state = run_chunks(sampler, small.model, small.mode, [9], compiled=False)
-    np.testing.assert_array_equal(state["state.references.points"][0], theta[8])
-    direct = references_at(small.model, [theta[8]], small.mode.factor, 2, None)
-    np.testing.assert_allclose(state["state.references.gradients"], direct.gradients, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(state["state.references.hessians"], direct.hessians, rtol=1e-9, atol=1e-12)
-    report = dict(zip(sampler.columns, info.T, strict=True))
-    n, renewed = small.model.data.n, np.arange(9) % 4 == 0
-    assert (report["full_read"][renewed] == 1).all() and (report["evals_paper"][renewed] == 2 * n).all()
-    np.testing.assert_array_equal(report["evals_gradient"], np.where(renewed, n, 0))
-    assert (report["evals"][renewed] >= 2 * n).all()  # the proposal and the pass for the expansion; the state may be cached
-
-
-def test_the_nearest_reference_is_used(small):
-    far = small.mode.reference + 3.0 * small.mode.factor[:, 0]
-    points = (tuple(far), tuple(small.mode.reference))
-    sampler = Confidence(references=points)
-    with counting() as account:
-        setup = sampler.setup(small.model, small.mode, 0, False)
-    target, options = setup.target(), setup.policy.options(setup.policy.begin(), True)
-    assert nearest(target, options.references, small.mode.reference) == 1
-    assert nearest(target, options.references, far - 0.1 * small.mode.factor[:, 0]) == 0
-    one = Confidence(references=points[1:])
-    first, _, _ = run_chunks(sampler, small.model, small.mode, [15], compiled=False)
-    assert first.shape == run_chunks(one, small.model, small.mode, [15], compiled=False)[0].shape
-    assert isinstance(options.references, References) and account.rows == 3 * small.model.data.n
-
-
 @pytest.mark.parametrize("family", ["gamma", "poisson", "negbin", "student_t", "normal"])
 def test_other_families_run(family):
     model = MODELS[family]
@@ -294,14 +161,6 @@ def test_what_it_cost_is_noted_and_warned_of(small):
     notes = fit.meta["notes"]
     assert notes["median C n"] > 1 and 0 <= notes["iterations without a draw"] <= 1
     assert notes["iterations that read all rows"] == fit.stats["full_read"].mean() > 0.5
-
-
-def test_the_audit_puts_the_flip_rate_beside_delta(medium):
-    fit = tb.sample(medium, Confidence(delta=0.1), draws=200, warmup=100, chains=1, seed=1, progress=False)
-    audit = fit.audit(medium, pairs=4)
-    assert audit.passed and audit.facts["delta"] == 0.1 and audit.facts["flip rate"] <= 0.1
-    facts = {"decisions replayed": 1000, "flip rate": 0.2}
-    assert beside_delta((facts, []), 0.1)[1] and not beside_delta((facts, []), 0.19)[1]
 
 
 def test_published_configuration():
@@ -360,8 +219,3 @@ def test_models_without_a_certificate_are_refused(family, sampler, match):
     model = MODELS[family]
     with pytest.raises(ModelError, match=match):
         sampler.setup(model, tb.find_mode(model, progress=False), 0, False)
-
-
-def test_white_coordinates_of_a_reference(small):
-    whitening = whitening_of(small.mode)
-    np.testing.assert_allclose(whiten(whitening, small.mode.reference), 0.0, atol=1e-14)

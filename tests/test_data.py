@@ -1,8 +1,6 @@
 """From arrays, tables and files to packed rows: content, moments, stores, and what bad input gets."""
 
-import json
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -11,19 +9,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tallbayes.data import Dataset, read
 from tallbayes.data import read as read_function
-from tallbayes.data.arrow import BATCH
-from tallbayes.data.formula import parse
-from tallbayes.data.moments import Moments
-from tallbayes.data.packed_store import StoreWriter, open_store
 from tallbayes.errors import DataError, OptionError, StoreError
+from tallbayes.testing import BATCH_ROWS
 
-MANY = BATCH + 4464
-LATE = BATCH + 3210
+MANY = BATCH_ROWS + 4464
+LATE = BATCH_ROWS + 3210
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +82,7 @@ def test_every_source_gives_the_same_rows(kind, memory, tmp_path):
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_batches_longer_than_a_chunk_are_packed_in_order(kind):
-    columns = columns_of(2 * BATCH + 17)
+    columns = columns_of(2 * BATCH_ROWS + 17)
     data = read(SOURCES[kind](columns), "y ~ age + income", offset="log(exposure)", weights="count")
     np.testing.assert_array_equal(data.records[:, :6], expected_records(columns))
 
@@ -153,70 +146,6 @@ def test_the_index_of_a_pandas_frame_is_no_column(tmp_path):
     assert Dataset.from_arrays(some, "y").columns == ("age",)
 
 
-AVAILABLE = ("y", "a", "b c", "d.e", "t")
-
-
-@pytest.mark.parametrize(
-    "formula, columns, intercept",
-    [
-        ("y ~ a", ("a",), True),
-        ("y~a+d.e", ("a", "d.e"), True),
-        ("y ~ d.e + a", ("d.e", "a"), True),
-        ("y ~ .", ("a", "b c", "d.e"), True),
-        ("y ~ . + t", ("a", "b c", "d.e", "t"), True),
-        ("y ~ . - a", ("b c", "d.e"), True),
-        ("y ~ . - `b c` - d.e", ("a",), True),
-        ("y ~ . - .", (), True),
-        ("y ~ . - y", ("a", "b c", "d.e"), True),
-        ("y ~ (d.e + a)", ("d.e", "a"), True),
-        ("y ~ . - . + a", ("a",), True),
-        ("y ~ a + 0", ("a",), False),
-        ("y ~ 0 + a", ("a",), False),
-        ("y ~ a - 1", ("a",), False),
-        ("y ~ -1 + a", ("a",), False),
-        ("y ~ a - 0", ("a",), True),
-        ("y ~ a - 1 + 1", ("a",), True),
-        ("y ~ 1", (), True),
-        ("y ~ a + a", ("a",), True),
-        ("`y` ~ `a` + `b c`", ("a", "b c"), True),
-        (" `b c` ~ a ", ("a",), True),
-    ],
-)
-def test_formulas_choose_columns(formula, columns, intercept):
-    response = "b c" if "`b c` ~" in formula else "y"
-    terms = parse(formula, AVAILABLE, reserved=("t",))
-    assert (terms.response, terms.columns, terms.intercept, terms.plain) == (response, columns, intercept, True)
-
-
-@pytest.mark.parametrize(
-    "formula, message",
-    [
-        ("y", "exactly one ~"),
-        ("y ~ a ~ t", "exactly one ~"),
-        ("z ~ a", "unknown response column 'z'"),
-        ("y ~ aa", "unknown column 'aa'; did you mean 'a'"),
-        ("y ~ `b`", "unknown column 'b'"),
-        ("y ~ a ^ t", r"'\^' in the formula .* inside I\(\), such as"),
-        ("y ~ a + 2", "'2' in the formula"),
-        ("y ~ `a", "'`' in the formula"),
-        ("y ~ a t", "no \\+ or - before 't'"),
-        ("y ~ 10", "'10' in the formula"),
-        ("y ~ a + + t", "sign without a term before 't'"),
-        ("y ~ a + - t", "sign without a term before 't'"),
-        ("y ~ a - - t", "sign without a term before 't'"),
-        ("y ~ + a", "sign without a term before 'a'"),
-        ("y ~ a +", "ends without a term"),
-        ("y ~ ", "ends without a term"),
-        ("y ~ 0", "leaves no predictor"),
-        ("y ~ . - . - 1", "leaves no predictor"),
-        ("y ~ a + y", "the response 'y' is also a predictor"),
-    ],
-)
-def test_formulas_are_refused_with_a_reason(formula, message):
-    with pytest.raises(DataError, match=message):
-        parse(formula, AVAILABLE)
-
-
 def test_offset_and_weights_are_left_out_of_the_dot_and_may_be_named():
     columns = columns_of(20)
     options = {"offset": "exposure", "weights": "count"}
@@ -250,13 +179,6 @@ def test_the_store_holds_the_same_bits_and_fingerprint(tmp_path, stores):
             for name in ("mean", "sd", "low", "high", "two_valued"):
                 np.testing.assert_array_equal(getattr(data.moments, name), getattr(memory.moments, name))
             assert data.moments.n == MANY
-
-
-def test_the_store_cannot_be_changed_through_the_rows(tmp_path):
-    path = write_parquet(tmp_path / "rows.parquet", columns_of(50))
-    data = read(path, "y ~ .", memory="disk")
-    data.records[0, 1] = 1e6
-    assert open_store(data.store).records[0, 1] != 1e6
 
 
 def test_a_store_is_reused_until_its_source_changes(tmp_path, stores):
@@ -317,72 +239,6 @@ def test_truncated_records_are_refused(store, tmp_path, size):
             read(source, "y ~ .", memory="disk")
 
 
-def test_missing_records_are_refused(store):
-    (store / "records.bin").unlink()
-    with pytest.raises(StoreError, match="truncated"):
-        open_store(store)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1, 2]", b"null", b'{"format": "parquet"}', b"{}"])
-def test_a_foreign_description_is_refused(store, content):
-    (store / "store.json").write_bytes(content)
-    with pytest.raises(StoreError, match=r"(damaged|another format).*delete it and read the source again"):
-        open_store(store)
-
-
-@pytest.mark.parametrize(
-    "key", ["n", "width", "dtype", "columns", "response", "moments", "recipe", "fingerprint", "has_offset"]
-)
-def test_an_incomplete_description_is_refused(store, key):
-    description = json.loads((store / "store.json").read_text())
-    del description[key]
-    (store / "store.json").write_text(json.dumps(description))
-    with pytest.raises(StoreError, match=f"damaged.*{key}"):
-        open_store(store)
-
-
-@pytest.mark.parametrize("key, wrong", [("dtype", "junk"), ("n", "many"), ("n", 0), ("columns", ["a"] * 20), ("moments", [])])
-def test_a_nonsensical_description_is_refused(store, key, wrong):
-    description = json.loads((store / "store.json").read_text())
-    description[key] = wrong
-    (store / "store.json").write_text(json.dumps(description))
-    with pytest.raises(StoreError, match=r"damaged|truncated"):
-        open_store(store)
-
-
-def test_a_folder_that_is_no_store_is_refused(tmp_path):
-    with pytest.raises(StoreError, match=r"not a packed store \(no store.json in it\)"):
-        open_store(tmp_path)
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_an_interrupted_write_leaves_nothing(tmp_path, stores, monkeypatch, error):
-    path = write_parquet(tmp_path / "rows.parquet", columns_of(3 * BATCH))
-    write, calls = StoreWriter.write, []
-
-    def interrupted(self, chunk):
-        calls.append(len(list(stores.iterdir())))
-        if len(calls) == 3:
-            raise error
-        write(self, chunk)
-
-    monkeypatch.setattr(StoreWriter, "write", interrupted)
-    with pytest.raises(error):
-        read(path, "y ~ .", memory="disk", progress=False)
-    assert calls == [1, 1, 1]
-    assert list(stores.iterdir()) == []
-
-
-def test_an_interrupted_rewrite_leaves_the_old_store(stores, monkeypatch):
-    table = pa.table(columns_of(50, seed=1))
-    first = read(table, "y ~ age", memory="disk")
-    monkeypatch.setattr("tallbayes.data.packed_store.write_synced", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        read(pa.table(columns_of(50, seed=2)), "y ~ age", memory="disk")
-    assert list(stores.iterdir()) == [first.store]
-    assert open_store(first.store).fingerprint == first.fingerprint
-
-
 def test_bad_rows_leave_no_store(stores):
     columns = columns_of(MANY)
     columns["age"][LATE] = np.nan
@@ -399,7 +255,7 @@ def test_an_unwritable_folder_is_named(tmp_path):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("column", ["age", "y", "exposure", "count"])
-@pytest.mark.parametrize("row", [0, BATCH - 1, BATCH, LATE])
+@pytest.mark.parametrize("row", [0, BATCH_ROWS - 1, BATCH_ROWS, LATE])
 def test_values_that_are_no_numbers_are_named(bad, column, row):
     columns = {name: values.astype(float) for name, values in columns_of(MANY).items()}
     columns[column][row] = bad
@@ -540,39 +396,8 @@ def test_a_damaged_parquet_file_is_named(tmp_path):
         read(path, "y ~ .")
 
 
-def moments_in_chunks(values, sizes):
-    moments = Moments(tuple(f"c{j}" for j in range(values.shape[1])))
-    start = 0
-    for size in sizes:
-        moments.add(values[start : start + size])
-        start += size
-    moments.add(values[start:])
-    return moments
-
-
-@pytest.mark.parametrize("sizes", [(), (1,), (1, 1, 998), (500,), (0, 700, 0)])
-def test_moments_agree_with_numpy_over_chunks(sizes):
-    rng = np.random.default_rng(3)
-    values = np.column_stack(
-        [
-            rng.normal(size=1000),
-            1e6 + rng.normal(size=1000),
-            np.full(1000, 0.1),
-            rng.integers(0, 2, 1000),
-            np.sort(rng.random(1000)),
-        ]
-    )
-    moments = moments_in_chunks(values, sizes)
-    assert moments.n == 1000
-    np.testing.assert_allclose(moments.mean, values.mean(0), rtol=1e-12)
-    np.testing.assert_allclose(moments.sd, values.std(0), rtol=1e-9, atol=1e-12)
-    np.testing.assert_array_equal(moments.low, values.min(0))
-    np.testing.assert_array_equal(moments.high, values.max(0))
-    np.testing.assert_array_equal(moments.two_valued, [False, False, True, True, False])
-
-
 def test_moments_of_a_dataset_agree_with_numpy_over_batches():
-    columns = columns_of(2 * BATCH + 99)
+    columns = columns_of(2 * BATCH_ROWS + 99)
     data = read(pa.table(columns), "y ~ age + income", offset="log(exposure)", weights="count")
     expected = expected_records(columns)
     np.testing.assert_allclose(data.moments.mean, expected.mean(0), rtol=1e-12)
@@ -580,29 +405,6 @@ def test_moments_of_a_dataset_agree_with_numpy_over_batches():
     np.testing.assert_array_equal(data.moments.low, expected.min(0))
     np.testing.assert_array_equal(data.moments.high, expected.max(0))
     np.testing.assert_array_equal(data.moments.two_valued, [True, False, False, True, False, False])
-
-
-def test_moments_of_huge_numbers_are_infinite_without_a_warning():
-    moments = moments_in_chunks(np.array([[1e200], [-1e200], [3e200]]), (1,))
-    assert moments.sd[0] == np.inf
-    assert moments.mean[0] == pytest.approx(1e200)
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    st.lists(st.sampled_from([0.0, 1.0, 0.5, -2.0]), min_size=1, max_size=12),
-    st.lists(st.integers(0, 4), max_size=5),
-)
-def test_two_valued_means_at_most_two_values_whatever_the_chunks(values, sizes):
-    moments = moments_in_chunks(np.array(values)[:, None], sizes)
-    assert bool(moments.two_valued[0]) == (len(set(values)) <= 2)
-
-
-def test_moments_survive_json():
-    moments = moments_in_chunks(np.random.default_rng(4).normal(size=(20, 3)), (7,))
-    copy = Moments.from_dict(moments.names, moments.n, json.loads(json.dumps(moments.as_dict())))
-    for name in ("n", "mean", "sd", "low", "high", "two_valued"):
-        np.testing.assert_array_equal(getattr(copy, name), getattr(moments, name))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -631,43 +433,3 @@ def test_the_fingerprint_knows_names_order_and_type():
         Dataset.from_arrays(X[:3], y[:3]),
     ]
     assert len({data.fingerprint for data in variants}) == len(variants)
-
-
-PACK = """
-import sys
-from tallbayes.data import read
-from tallbayes.data.packed_store import StoreWriter
-
-def anonymous():
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon")) / 1024
-
-seen = []
-write = StoreWriter.write
-
-def watched(self, chunk):
-    seen.append(anonymous())
-    write(self, chunk)
-
-StoreWriter.write = watched
-read(sys.argv[1], "y ~ x0", memory="disk", store=sys.argv[2], progress=False)
-before, seen = anonymous(), []
-data = read(sys.argv[1], "y ~ .", memory="disk", store=sys.argv[2], progress=False)
-print(data.n, data.d, max(*seen, anonymous()) - before)
-"""
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads the memory of the process from /proc")
-def test_packing_two_million_rows_to_disk_takes_little_memory(tmp_path):
-    rng = np.random.default_rng(6)
-    names = [f"x{j}" for j in range(10)]
-    schema = pa.schema([(name, pa.float32()) for name in names] + [("y", pa.int8())])
-    with pq.ParquetWriter(tmp_path / "tall.parquet", schema, compression="none", use_dictionary=False) as writer:
-        block = [pa.array(rng.random(500_000, np.float32)) for _ in names] + [pa.array(np.zeros(500_000, np.int8))]
-        for _ in range(4):
-            writer.write_batch(pa.record_batch(block, schema=schema))
-    del block
-    command = [sys.executable, "-c", PACK, str(tmp_path / "tall.parquet"), str(tmp_path)]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert output[:2] == ["2000000", "11"]
-    assert float(output[2]) < 200.0

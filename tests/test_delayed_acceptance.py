@@ -1,50 +1,28 @@
 """Delayed acceptance and naive subsampling: their laws, enumerated or kept from exact draws, and the faults tests must find."""
 
 import itertools
-import math
-from typing import NamedTuple
 
 import numpy as np
 import pytest
-from support import Scripted, logistic_arrays, named, run_chunks
+from support import named
 
 import tallbayes as tb
-from tallbayes import target as targets
-from tallbayes.contract import advance, init, step
 from tallbayes.errors import TallbayesWarning
-from tallbayes.moves.proposals import propose
-from tallbayes.proxies.taylor import proxy_value, whiten
-from tallbayes.samplers import delayed_acceptance
-from tallbayes.samplers.naive_subsampling import State as NaiveState
 from tallbayes.testing import (
     THRESHOLD,
-    ExactPosterior,
+    ScriptedRandom,
+    frozen_kernel,
     invariance_error,
     invariance_scores,
     irreducible,
+    run_chunks,
     transition_matrix,
 )
-from tallbayes.testing.invariance import moment_scores
 
 SAMPLERS = tb.samplers
 
 
 # Delayed acceptance
-
-
-class Discrete(NamedTuple):
-    """Proposals on a few points, to the one named `goal`, with the probabilities of an asymmetric table."""
-
-    points: np.ndarray
-    table: np.ndarray
-    goal: int
-
-
-@propose.register(Discrete)
-def _discrete(rng, kernel, white, proposal):
-    here = int(np.argmin(np.abs(kernel.points - white[0])))
-    proposal[0] = kernel.points[kernel.goal]
-    return math.log(kernel.table[kernel.goal, here] / kernel.table[here, kernel.goal]), 0
 
 
 POINTS = np.array([-1.5, -0.4, 0.3, 1.8])
@@ -71,8 +49,8 @@ def enumerated(sampler, change=lambda options: options):
     """Transition matrix of the real step, uniform numbers summed out, and the posterior on the points."""
     model = three_rows()
     mode = tb.find_mode(model, progress=False)
-    setup = sampler.setup(model, mode, 1, False)
-    options, target = change(setup.policy.options(setup.policy.begin(), True)), setup.target()
+    kernel = frozen_kernel(sampler, model, mode, 1)
+    kernel = kernel._replace(options=change(kernel.options))
     thetas = mode.reference + POINTS[:, None] * mode.factor[0, 0]
     law = np.exp([model.log_posterior(t) for t in thetas])
     law /= law.sum()
@@ -83,14 +61,13 @@ def enumerated(sampler, change=lambda options: options):
 
     def outcomes(i):
         for j in set(range(4)) - {i}:
-            chosen = options._replace(kernel=Discrete(POINTS, TABLE, j))
+            chosen = kernel.proposing(POINTS[:, None], TABLE, j)
             for subset in subsets:
 
                 def run(*levels, chosen=chosen, subset=subset):
-                    info = np.zeros(len(sampler.info))
-                    state = init(Scripted(), target, chosen, thetas[i])
-                    after = step(Scripted(*subset, *(1.0 - v for v in levels)), target, chosen, state, info)
-                    return after is not state, info[4]
+                    state = chosen.start(ScriptedRandom(), thetas[i])
+                    after, info = chosen.step(ScriptedRandom(*subset, *(1.0 - v for v in levels)), state)
+                    return after is not state, info["stages"]
 
                 if sampler.form == "product":
                     accept = threshold(lambda v: run(v)[0])
@@ -122,18 +99,6 @@ def test_delayed_acceptance_is_exact_with_an_asymmetric_proposal(options):
 def test_the_whole_proposal_ratio_in_every_factor_is_found():
     sampler = SAMPLERS.DelayedAcceptance(form="product", batches=3)
     matrix, law = enumerated(sampler, lambda options: options._replace(power=1.0))
-    assert invariance_error(matrix, law) > 1e-3
-
-
-def test_a_second_stage_with_the_plain_ratio_is_found(monkeypatch):
-    honest = delayed_acceptance.log_posterior
-
-    def plain(target, theta):
-        cheap = proxy_value(target.proxy.proxy, whiten(target.proxy.whitening, theta)) + targets.log_prior(target, theta)
-        return honest(target, theta) + cheap  # so that the subtraction of the surrogate is undone
-
-    monkeypatch.setattr(delayed_acceptance, "log_posterior", plain)
-    matrix, law = enumerated(SAMPLERS.DelayedAcceptance())
     assert invariance_error(matrix, law) > 1e-3
 
 
@@ -173,40 +138,6 @@ def test_a_poor_surrogate_is_reported(small):
 
 
 # Naive subsampling
-
-
-def tabulated(model, posterior, share, estimator):
-    """The law p(theta) prod [w p_i^a + 1 - w] on the grid of a posterior, and p_i^a there."""
-    power = 1.0 / share if estimator == "unbiased" else 1.0
-    X, y = model.data.records[:, :2], model.data.y
-    grid = np.stack(np.meshgrid(*posterior.axes, indexing="ij"), -1).reshape(-1, 2)
-    eta = grid @ X.T
-    likelihood = power * (y * eta - np.logaddexp(0.0, eta))
-    log_law = np.log(share * np.exp(likelihood) + 1.0 - share).sum(1) + np.array([model.log_prior(t) for t in grid])
-    law = np.exp(log_law - log_law.max())
-    return ExactPosterior(posterior.axes, (law / law.sum()).reshape(posterior.probability.shape)), power
-
-
-@pytest.mark.parametrize("estimator, share", [("unbiased", 0.8), ("biased", 0.8)])
-def test_naive_subsampling_has_the_law_it_states_and_it_is_not_the_posterior(estimator, share):
-    X, y = logistic_arrays(12)
-    model = tb.models.logistic(tb.Dataset.from_arrays(X, y), tb.priors.normal(1.0))
-    posterior = tb.testing.exact_posterior(model, points=151)
-    law, power = tabulated(model, posterior, share, estimator)
-    sampler, starts = SAMPLERS.NaiveSubsampling(share=share, estimator=estimator), 20_000
-    setup = sampler.setup(model, tb.find_mode(model, progress=False), 1, False)
-    options, target, rng = setup.policy.options(setup.policy.begin(), True), setup.target(), np.random.default_rng(5)
-    ends = law.draw(rng, starts)
-    eta = ends @ X.T
-    values = power * (y * eta - np.logaddexp(0.0, eta))
-    chosen = rng.random(values.shape) < share * np.exp(values) / (share * np.exp(values) + 1.0 - share)  # z given theta
-    info, order = np.zeros((20, len(sampler.columns))), np.arange(12, dtype=np.int32)
-    for row, z, value in zip(ends, chosen, values, strict=True):
-        white = whiten(target.proxy.whitening, row)
-        state = NaiveState(row.copy(), white, float((z * value).sum()) + model.log_prior(row), order)
-        advance(rng, target, options, state, False, row[None, :], info, 20)
-    assert np.abs(moment_scores(ends, law)).max() < THRESHOLD
-    assert np.abs(moment_scores(ends, posterior)).max() > THRESHOLD
 
 
 def test_naive_subsampling_says_that_its_noise_is_too_large(medium):

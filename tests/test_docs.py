@@ -10,7 +10,7 @@ import pytest
 import typer
 
 import tallbayes as tb
-from tallbayes.cli.commands import app
+from tallbayes.cli import app
 
 ROOT = Path(__file__).parents[1]
 TOP = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "VISION.md")]

@@ -12,10 +12,7 @@ from scipy import special
 from support import known_fit
 
 import tallbayes as tb
-from tallbayes.data.design import design
-from tallbayes.results import row_averages
-from tallbayes.results.design_terms import DesignTerms
-from tallbayes.results.raw_columns import RawColumns
+from tallbayes.testing import design_matrix
 
 MEANS = {
     "logistic": special.expit, "probit": special.ndtr, "poisson": np.exp, "negbin": np.exp, "gamma": np.exp,
@@ -47,7 +44,7 @@ def general(rows):
 
 def predicted(fit, table, function=special.expit):
     """E[y] of every row (rows, draws) at changed columns, with the offset."""
-    x = design(fit.meta["plan"], pa.table(table))
+    x = design_matrix(fit, pa.table(table))
     eta = x @ fit.theta.reshape(-1, fit.theta.shape[2])[:, : x.shape[1]].T
     return function(eta + np.log(table["t"])[:, None])
 
@@ -126,7 +123,7 @@ def test_predictions_at_values_and_by_groups(general, rows):
 def test_every_family_with_one_predictor(rows, family):
     data = tb.read(pa.table(rows), "y ~ x + g", progress=False)
     fit = known_fit(data, family)
-    x = design(data.recipe["plan"], pa.table(rows))
+    x = design_matrix(data, pa.table(rows))
     eta = x @ fit.theta.reshape(-1, len(fit.names)).T[: x.shape[1]]
     assert np.allclose(fit.predictions().posterior[:, 0], MEANS[family](eta).mean(0), rtol=1e-9)
     slope = (MEANS[family](eta + 1e-6) - MEANS[family](eta - 1e-6)).mean(0) / 2e-6 * fit.draws("x").reshape(-1)
@@ -178,15 +175,6 @@ def test_remainders_of_a_few_rows_with_an_honest_standard_error():
         assert np.abs(groups.posterior[:, k] - exact[k]).max() < 4.9 * 3 * groups["rows_se"][k]
 
 
-def test_more_rows_are_taken_until_their_error_is_small():
-    rng = np.random.default_rng(5)
-    X = np.column_stack([np.ones(50_000), 3 * rng.standard_normal(50_000)])
-    data = tb.Dataset.from_arrays(X, rng.integers(0, 2, 50_000))
-    wide = known_fit(data, draws=50, spread=0.8).predictions()
-    assert (wide["rows_se"] < row_averages.NEGLIGIBLE * wide["sd"]).all()
-    assert "remainders of 1,000" in known_fit(data, draws=50, spread=0.01).predictions().header[1]
-
-
 def test_a_million_rows_and_a_thousand_draws_in_little_memory():
     rng = np.random.default_rng(6)
     X = np.column_stack([np.ones(1_000_000), rng.standard_normal((1_000_000, 5))])
@@ -199,32 +187,6 @@ def test_a_million_rows_and_a_thousand_draws_in_little_memory():
     finally:
         tracemalloc.stop()
     assert peak < 200e6
-
-
-TERMS = ["x", "center(x)", "scale(x)", "poly(x, 3)", "bs(x, df=5)", "bs(x, df=6, include_intercept=True)", "exp(x)", "log(z)",
-         "log1p(z)", "sqrt(z)", "log10(z)", "C(g)", "C(year)", "poly(x, 2, raw=True)"]  # fmt: skip
-
-
-@pytest.mark.parametrize("text", TERMS)
-def test_columns_come_back_from_their_terms(rows, text):
-    data = tb.read(pa.table(rows), f"y ~ {text}", progress=False)
-    fit = known_fit(data)
-    name = DesignTerms(fit).variables[0]
-    found = np.concatenate([b.columns[name] for b in RawColumns(fit).blocks({name})])
-    levels = DesignTerms(fit).levels.get(name)
-    assert (np.asarray(levels)[found] == rows[name]).all() if levels else np.allclose(found, rows[name], rtol=1e-9)
-
-
-@pytest.mark.parametrize("right", ["x*g", "x*g*C(year)", "center(x)*scale(z)*g", "x:g + z", "g*C(year)", "x + g"])
-def test_tables_of_levels_give_the_design_of_formulaic(rows, right):
-    fit = known_fit(tb.read(pa.table(rows), f"y ~ {right}", progress=False))
-    made = DesignTerms(fit)
-    codes = {k: np.searchsorted(v, rows[k]) for k, v in made.levels.items()}
-    values = {k: codes.get(k, rows[k]) for k in made.variables}
-    whole = design(fit.meta["plan"], pa.table(rows))
-    for name in made.variables:
-        assert made._affine({name})
-        assert np.allclose(made.values(values, {name}, 700), whole[:, made.touched({name})], rtol=1e-12, atol=1e-12)
 
 
 def test_a_column_without_a_term_of_its_own_needs_the_data(rows, tmp_path):

@@ -8,20 +8,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import tallbayes as tb
-from tallbayes.data import bucket_sort, level_index
-from tallbayes.data.bucket_sort import BucketSort
-from tallbayes.data.formula import parse
-from tallbayes.data.group_rows import with_group_columns
-from tallbayes.data.groups import places, rows_of_levels
-from tallbayes.data.level_index import LevelCounter
-from tallbayes.data.sources import open_source
 from tallbayes.errors import DataError, ModelError, StoreError, TallbayesWarning
-
-NAMES = ("y", "x", "z", "g", "h", "c")
 
 
 @pytest.fixture(autouse=True)
@@ -52,100 +41,7 @@ def read(formula, frame=FRAME, **options):
     return tb.read(chunked(frame), formula, progress=False, **options)
 
 
-# Syntax
-
-
-@pytest.mark.parametrize(
-    "right, population, groups",
-    [
-        ("(1|g)", "1", ["(1 | g)"]),
-        ("x + (1 | g)", "1 + x", ["(1 | g)"]),
-        ("(1 | g) + x", "1 + x", ["(1 | g)"]),
-        ("(1 | g) - 1 + x", "0 + x", ["(1 | g)"]),
-        ("x + (x | g)", "1 + x", ["(1 + x | g)"]),
-        ("x + (1 + x | g)", "1 + x", ["(1 + x | g)"]),
-        ("x + (0 + x | g)", "1 + x", ["(0 + x | g)"]),
-        ("x + (x - 1 | g)", "1 + x", ["(0 + x | g)"]),
-        ("x + (x || g)", "1 + x", ["(1 | g)", "(0 + x | g)"]),
-        ("x + (0 + x || g)", "1 + x", ["(0 + x | g)"]),
-        ("(1|g) + (1|h)", "1", ["(1 | g)", "(1 | h)"]),
-        ("(1 | g/h)", "1", ["(1 | g)", "(1 | g:h)"]),
-        ("(1 | g/h/c)", "1", ["(1 | g)", "(1 | g:h)", "(1 | g:h:c)"]),
-        ("(1 | g/h:c)", "1", ["(1 | g)", "(1 | g:h:c)"]),
-        ("(1 | g:h)", "1", ["(1 | g:h)"]),
-        (". + (1 | g)", "1 + x + z + h + c", ["(1 | g)"]),
-        (". + (z | g:h)", "1 + x + z + c", ["(1 + z | g:h)"]),
-        ("(x + z)*c + (log(z):x + (x) | `g`)", "1 + x + z + c + x:c + z:c", ["(1 + x + log(z):x | g)"]),
-    ],
-)
-def test_group_terms_are_read_as_lme4_brms_and_bambi_read_them(right, population, groups):
-    formula = parse(f"y ~ {right}", NAMES, {"g", "c"})
-    assert (formula.text, [term.text for term in formula.groups]) == (population, groups)
-
-
-@pytest.mark.parametrize(
-    "right, message",
-    [
-        ("x | g", r"in parentheses of its own and is added with \+"),
-        ("x*(1 | g)", "in parentheses of its own"),
-        ("(1 | g):x", "in parentheses of its own"),
-        ("((1 | g))", "in parentheses of its own"),
-        ("log(x | g)", "in parentheses of its own"),
-        ("(x + (1 | g))", "in parentheses of its own"),
-        ("(1 | g) x", "in parentheses of its own"),
-        ("x - (1 | g)", "cannot be taken away"),
-        ("(1 | g + h)", r"write \(1 \| a\) \+ \(1 \| b\) for two"),
-        ("(1 | g * h)", r"write \(1 \| a\) \+ \(1 \| b\) for two"),
-        ("(1 | i | g)", r"one bar.*not \(1 \| id \| g\)"),
-        ("( | g)", "no effect before it"),
-        ("(1 | )", "no grouping factor after it"),
-        ("(1 | g/)", "no grouping factor after it"),
-        ("(1 | C(g))", "compute it as a column first"),
-        ("(1 | 2)", "a grouping factor is a column"),
-        ("(1 | g:g)", "twice in one grouping factor"),
-        ("(. | g)", "name the effects"),
-        ("(1 | g", "not closed"),
-        ("(0 | g)", "leaves no predictor"),
-        ("0 + (1 | g)", "leaves no predictor"),
-        ("(1 | q)", "unknown column 'q'"),
-        ("(q | g)", "unknown column 'q'"),
-        ("(1 | y)", "the response 'y' is also a grouping factor"),
-        ("(y | g)", "the response 'y' is also a predictor"),
-        ("(1 | g) + (1 | g)", r"'1' of 'g' appears twice.*\(0 \+ x \| g\)"),
-        ("(1 | g) + (x | g)", "'1' of 'g' appears twice"),
-    ],
-)
-def test_group_terms_that_mean_nothing_are_refused_with_the_reason(right, message):
-    with pytest.raises(DataError, match=message):
-        parse(f"y ~ {right}", NAMES, {"g", "c"})
-
-
-@given(st.lists(st.sampled_from(["x", "g", "(", ")", "|", "||", "+", "-", ":", "/", "*", "1", "0", "C(", "."]), max_size=12))
-@settings(max_examples=300, deadline=None)
-def test_any_tokens_are_understood_or_refused(tokens):
-    try:
-        formula = parse("y ~ " + " ".join(tokens), NAMES, {"g"})
-    except DataError:
-        return
-    again = parse(f"y ~ {formula.text} + {' + '.join(t.text for t in formula.groups)}".rstrip(" +"), NAMES, {"g"})
-    assert (again.text, [t.text for t in again.groups]) == (formula.text, [t.text for t in formula.groups])
-
-
 # Levels and rows
-
-
-@given(st.lists(st.integers(0, 5), max_size=60), st.integers(1, 7))
-@settings(max_examples=50, deadline=None)
-def test_places_sort_rows_stably_whatever_the_chunks(codes, size):
-    codes = np.array(codes, np.int32)
-    offsets, members = rows_of_levels(codes, 6)
-    following, out = offsets[:-1].copy(), np.empty(codes.size, int)
-    for start in range(0, codes.size, size):
-        part = codes[start : start + size]
-        out[places(part, following)] = np.arange(start, start + part.size)
-    np.testing.assert_array_equal(out, np.argsort(codes, kind="stable"))
-    np.testing.assert_array_equal(members if members.size else np.arange(codes.size), out)
-    np.testing.assert_array_equal(following, offsets[1:])
 
 
 @pytest.mark.parametrize(
@@ -167,25 +63,6 @@ def test_columns_of_every_type_are_levels(values):
     expected = sorted(set(plain))
     assert [str(v) for v in factor.labels] == [str(int(v)) if isinstance(v, float) else str(v) for v in expected]
     np.testing.assert_array_equal(np.bincount(factor.codes), [plain.count(v) for v in expected])
-
-
-@pytest.mark.parametrize("waiting", [1, 1 << 18])
-def test_levels_do_not_depend_on_batches(waiting, monkeypatch):
-    monkeypatch.setattr(level_index, "_WAITING", waiting)
-    table = pa.Table.from_pandas(FRAME)
-    for columns in (("g",), ("h", "g")):
-        made = []
-        for size in (2000, 7):
-            counter = LevelCounter(columns)
-            for batch in table.to_batches(max_chunksize=size):
-                counter.add(batch)
-            made.append(counter.index())
-        whole, parts = made
-        assert whole.labels.tolist() == parts.labels.tolist()
-        np.testing.assert_array_equal(whole.counts, parts.counts)
-        codes = np.concatenate([parts.codes(batch, 0) for batch in table.to_batches(max_chunksize=100)])
-        names = FRAME[list(columns)].astype(str).agg(":".join, axis=1)
-        assert parts.labels[codes].astype(str).tolist() == names.tolist()
 
 
 def test_interactions_are_the_combinations_that_occur_in_the_order_of_their_parts():
@@ -251,46 +128,6 @@ def test_a_level_seen_only_in_the_last_batch():
 # Stores
 
 
-@pytest.mark.parametrize("bucket", [1, 1 << 12, 1 << 28])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_a_store_holds_what_memory_holds(bucket, dtype, monkeypatch, stores):
-    monkeypatch.setattr(bucket_sort, "BUCKET", bucket)
-    formula = "y ~ x + z + (1 | g) + (z || h) + (1 | g:h)"
-    memory, disk = (read(formula, memory=where, dtype=dtype) for where in ("ram", "disk"))
-    assert disk.store is not None and not list(disk.store.glob("*.part"))
-    again = tb.read(disk.store, formula)
-    for other in (disk, again):
-        assert memory.fingerprint == other.fingerprint and repr(memory.groups[0].terms) == repr(other.groups[0].terms)
-        np.testing.assert_array_equal(memory.records, other.records)
-        np.testing.assert_array_equal(memory.order, other.order)
-        for mine, its in zip(memory.groups, other.groups, strict=True):
-            assert (mine.name, mine.terms, mine.first) == (its.name, its.terms, its.first)
-            for part in ("labels", "codes", "offsets", "members"):
-                np.testing.assert_array_equal(getattr(mine, part), getattr(its, part))
-    recomputed = tb.Dataset(again.records, again.columns, again.response, again.moments, groups=again.groups)
-    assert recomputed.fingerprint == again.fingerprint
-
-
-@given(st.lists(st.integers(0, 8), min_size=1, max_size=80), st.integers(1, 300))
-@settings(max_examples=30, deadline=None)
-def test_the_bucket_sort_is_stable(tmp_path_factory, codes, size):
-    folder = tmp_path_factory.mktemp("buckets")
-    codes = np.array(codes, np.int32)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bucket_sort, "BUCKET", size)
-        patch.setattr(bucket_sort, "MOST_BUCKETS", 5)
-        sort = BucketSort(folder, 2, np.dtype("f8"), np.bincount(codes, minlength=9), 1, 0)
-        assert len(sort.paths) <= 6
-        for start in range(0, codes.size, 7):
-            part = codes[start : start + 7]
-            sort.add(np.repeat(part[:, None], 2, axis=1).astype(float), part[:, None])
-        rows = np.concatenate(list(sort.chunks()))
-    order = np.argsort(codes, kind="stable")
-    np.testing.assert_array_equal(rows["row"], order)
-    np.testing.assert_array_equal(rows["record"][:, 1], codes[order])
-    assert not list(folder.iterdir())
-
-
 def test_a_store_of_group_terms_refuses_other_ones():
     store = read("y ~ x + (1 | g)", memory="disk").store
     assert tb.read(store, "y ~ x + (1|g)").groups[0].levels == 4
@@ -310,18 +147,6 @@ def test_truncated_and_lost_files_of_a_store_are_refused(name):
     path.unlink()
     with pytest.raises(StoreError, match=r"[Dd]elete"):
         tb.read(store)
-
-
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_an_interrupted_sort_leaves_nothing(error, stores, monkeypatch):
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr(BucketSort, "chunks", fail)
-    with pytest.raises((StoreError, KeyboardInterrupt)) as caught:
-        read("y ~ x + (1 | g)", memory="disk")
-    assert caught.type is KeyboardInterrupt or "choose another folder with store=" in str(caught.value)
-    assert not list(stores.iterdir())
 
 
 def test_stores_are_reused_and_described_without_levels(tmp_path):
@@ -370,28 +195,6 @@ def test_a_factor_with_hardly_more_rows_than_levels_is_worth_a_warning():
 def test_two_correlated_terms_of_one_factor_are_refused():
     with pytest.raises(DataError, match=r"two group terms of g.*or with \|\|"):
         read("y ~ (1 + x | g) + (0 + c | g)")
-
-
-def test_partitions_have_no_group_terms(tmp_path):
-    from tallbayes.data.file_partitions import plan_of
-
-    pq.write_table(pa.Table.from_pandas(FRAME), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="cannot be divided among partitions"):
-        plan_of([str(tmp_path / "a.parquet")], "y ~ x + (1 | g)")
-
-
-# New rows
-
-
-def test_new_rows_have_a_column_for_each_factor_and_effect():
-    data = read("y ~ x + (scale(x) + c | g:h) + (0 + z || g)")
-    source = with_group_columns(open_source(chunked(FRAME)), data.recipe["plan"])
-    wanted = ["g:h", "scale(x)", "c[T.v]", "z", "g"]
-    table = pa.Table.from_batches(source.batches(wanted)).to_pandas().iloc[data.order]
-    factor = data.groups[0]
-    assert table["g:h"].tolist() == factor.labels[factor.codes].tolist()
-    np.testing.assert_allclose(table[["scale(x)", "c[T.v]"]], data.records[:, factor.first + 1 : factor.first + 3], atol=1e-12)
-    assert "g:h" not in with_group_columns(open_source(FRAME), read("y ~ x").recipe["plan"]).names
 
 
 # Models and results

@@ -1,6 +1,5 @@
 """Results of hierarchical models: predictions, leave-one-out, summaries of levels, intraclass correlation, plots, report."""
 
-import types
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +8,7 @@ import pytest
 from scipy import stats
 
 import tallbayes as tb
-from tallbayes.contract import Guarantee
-from tallbayes.results import level_summaries
-from tallbayes.results.fit import Fit
-from tallbayes.results.leave_one_out import evaluated_draws, pointwise
-from tallbayes.results.levels import level_draws, read_keep
-from tallbayes.results.provenance import origin
-from tallbayes.testing import THRESHOLD
+from tallbayes.testing import THRESHOLD, fit_from_draws
 
 CHAINS, DRAWS, LEVELS = 2, 60, 7
 EXPIT = lambda eta: 1.0 / (1.0 + np.exp(-eta))  # noqa: E731
@@ -36,22 +29,11 @@ def fit_of(model, seed=1, spread=1.0):
     rng = np.random.default_rng(seed)
     theta = rng.uniform(0.3, 0.8, (CHAINS, DRAWS, model.dim))
     values = spread * rng.standard_normal((CHAINS, DRAWS, model.level_count))
-    return Fit(
-        theta=theta,
-        stats={"evals": np.zeros((CHAINS, DRAWS))},
-        names=model.names,
-        guarantee=Guarantee("EXACT", "made up"),
-        why="",
-        status="complete",
-        setup={"evals": 0, "seconds": 1.0, "passes": 1},
-        warmup={"evals": 0, "seconds": 1.0, "iterations": 1},
-        seconds={"draws": 1.0, "total": 1.0},
-        laplace_mean=np.zeros(model.dim),
-        laplace_factor=np.eye(model.dim),
-        meta={"model": model.describe(), "sampler_name": "minibatch-gibbs", **origin(model)},
-        data=model.data,
-        levels=level_draws(model, read_keep(model, "all", DRAWS, CHAINS), values, []),
-    )
+    fit = fit_from_draws(model, theta, levels=values)
+    fit.meta["sampler_name"] = "minibatch-gibbs"
+    fit.setup["seconds"] = fit.warmup["seconds"] = fit.seconds["draws"] = fit.seconds["total"] = 1.0
+    fit.warmup["iterations"] = fit.setup["passes"] = 1
+    return fit
 
 
 @pytest.fixture(scope="module")
@@ -160,39 +142,6 @@ def test_levels_that_are_missing_are_refused(fit, rows, new, options, error, mes
         fit.predict(new, **options)
 
 
-def test_groups_of_a_model_without_any_are_refused(rows):
-    plain = tb.models.logistic(tb.Dataset.from_arrays(rows[0], np.tile([0, 1], 45)))
-    fit = types.SimpleNamespace(meta={"model": plain.describe()})
-    from tallbayes.results.group_predictions import grouped
-
-    with pytest.raises(tb.OptionError, match="the model has none"):
-        grouped(fit, {"shop": []}, "sample", 0)
-    assert grouped(fit, True, "sample", 0) is None
-
-
-def test_thinned_levels_are_predicted_jointly(fit, rows):
-    X, shop, _ = rows
-    positions = np.arange(0, DRAWS, 4)
-    own = fit.levels["1|shop"]
-    thin = replace(fit, levels={"1|shop": replace(own, values=own.values[:, positions], positions=positions)})
-    index = (np.arange(CHAINS)[:, None] * DRAWS + positions).reshape(-1)
-    expected = EXPIT(linear(fit, X, shop))[:, index].mean(1)
-    np.testing.assert_allclose(thin.predict(X, draws=1000, groups={"shop": shop})["mean"], expected, rtol=1e-12)
-    assert evaluated_draws(thin).shape == (index.size, 3 + LEVELS)
-
-
-def test_log_likelihoods_are_given_the_levels(slopes):
-    X, shop, model, fit = slopes
-    whole = evaluated_draws(fit)
-    order = model.data.order
-    eta = linear(fit, X, shop)[order]
-    for s in (0, 50):
-        expected = stats.norm(eta[:, s], 0.5).logpdf(model.data.y)
-        np.testing.assert_allclose(pointwise(model, np.arange(90), whole[s]), expected, rtol=1e-10)
-    elpd = fit.loo(rows=30)
-    assert elpd.n_data_points == 90 and np.isfinite(elpd.elpd)
-
-
 def test_checks_and_refusals(fit, slopes, rows):
     check = fit.ppc(rows=40, draws=5)
     assert check.simulated.shape == (5, 40) and set(np.unique(check.simulated)) <= {0.0, 1.0}
@@ -251,17 +200,6 @@ def test_long_tables_of_levels_print_their_ends(fit):
     head = repr(table.sort_values("mean").head(3)).splitlines()
     assert len(head) == 4 and "mcse_mean" in head[0] and "..." not in head[0]
     assert len(repr(fit.summary("1|shop")).splitlines()) == 2 + 7 and "<table" in table._repr_html_()
-
-
-def test_many_levels_are_summarised_from_batches(fit, monkeypatch):
-    rng = np.random.default_rng(0)
-    own = replace(fit.levels["1|shop"], values=rng.standard_normal((CHAINS, 400, LEVELS)))
-    exact = level_summaries.level_table(own, 0.89)
-    monkeypatch.setattr(level_summaries, "MANY", 3)
-    quick = level_summaries.level_table(own, 0.89)
-    np.testing.assert_allclose(quick["mean"], exact["mean"], atol=1e-5)
-    np.testing.assert_allclose(quick.iloc[:, 2], exact.iloc[:, 2], atol=0.05)
-    assert not np.array_equal(quick["ess_bulk"], exact["ess_bulk"]) and (quick["r_hat"] < 1.05).all()
 
 
 def test_the_intraclass_correlation(fit, slopes):

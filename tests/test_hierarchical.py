@@ -6,18 +6,10 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from support import everything, largest_disagreement
 
 import tallbayes as tb
-from tallbayes.auto.group_choice import GroupWeighing
-from tallbayes.engine.noncentred import natural, unconstrained
-from tallbayes.engine.rows import range_gradient, range_value
-from tallbayes.priors import prior_gradient, prior_value
-from tallbayes.results.cost import effective_sizes
-from tallbayes.run.chain import Chain
-from tallbayes.run.flattening import flatten, unflatten
-from tallbayes.samplers import SAMPLERS, MinibatchGibbs
-from tallbayes.testing import THRESHOLD
+from tallbayes.samplers import SAMPLERS
+from tallbayes.testing import THRESHOLD, all_draws, effective_sizes, largest_disagreement
 
 
 def arrays(n=400, levels=8, family="logistic", scale=0.8, seed=1):
@@ -204,47 +196,6 @@ def test_auto_weighs_both_samplers_of_small_and_tall_rows():
         assert "nuts would be at least" in why and f"times slower (all {n:,} rows are read for every gradient)" in why
 
 
-def pilots(monkeypatch, sweeps):
-    """Pilots in which a sweep of minibatch Gibbs goes a step of a slow chain; `sweeps` are those of an effective draw."""
-    tried = []
-
-    def trial(self, sampler, setup, warmup, draws):
-        tried.append(sampler.name)
-        rng, total = np.random.default_rng(0), self.model.dim + self.model.level_count
-        keep = 0.0 if sampler.name == "nuts" else (sweeps - 1.0) / (sweeps + 1.0)
-        theta = rng.standard_normal((1000, total))
-        for t in range(1, 1000):
-            theta[t] = keep * theta[t - 1] + np.sqrt(1.0 - keep**2) * theta[t]
-        evals = 8.0 * self.model.data.n if sampler.name == "nuts" else 40.0
-        return theta, {"evals": np.full(1000, evals)}
-
-    monkeypatch.setattr(GroupWeighing, "_trial", trial)
-    return tried
-
-
-def test_auto_takes_nuts_where_sweeps_mix_too_slowly_and_only_then_tries_it(monkeypatch):
-    X, y, codes = arrays()
-    model = tb.models.logistic(tb.Dataset.from_arrays(X, y, groups={"g": codes}), tb.priors.normal(3.0))
-    tried = pilots(monkeypatch, 2.0)
-    sampler, _, why, predictions = chosen(model)
-    assert sampler.name == "minibatch-gibbs" and tried == ["minibatch-gibbs"] and predictions == []
-    assert "fewer rows in fewer levels would favour nuts" in why
-    tried = pilots(monkeypatch, 200.0)
-    sampler, setup, why, predictions = chosen(model)
-    assert sampler.name == "nuts" and setup is not None and tried == ["minibatch-gibbs", "nuts"]
-    assert [p.sampler.name for p in predictions] == ["nuts", "minibatch-gibbs"] and all(p.tried for p in predictions)
-    assert "8 gradients per draw" in why and "minibatch-gibbs would be about" in why and "more rows, or more levels" in why
-
-
-def test_auto_takes_minibatch_gibbs_for_crossed_factors_too(monkeypatch):
-    X, y, codes = arrays()
-    data = tb.Dataset.from_arrays(X, y, groups={"g": codes, "h": np.arange(400) % 5})
-    pilots(monkeypatch, 1.0)
-    sampler, setup, why, _ = chosen(tb.models.logistic(data, tb.priors.normal(3.0)))
-    assert sampler.name == "minibatch-gibbs" and setup is not None
-    assert "8 levels of 'g' and 5 levels of 'h'" in why and "all 400 rows are read for every gradient" in why
-
-
 def test_auto_says_why_only_one_sampler_is_left():
     X, y, codes = arrays(family="gaussian")
     sampler, setup, why, predictions = chosen(tb.models.gaussian(tb.Dataset.from_arrays(X, y, groups={"g": codes})))
@@ -252,48 +203,7 @@ def test_auto_says_why_only_one_sampler_is_left():
     assert "nuts was skipped: nuts does not support a hierarchical gaussian model with unknown sigma" in why
 
 
-def test_the_density_of_nuts_has_the_gradient_of_its_value():
-    X, y, codes = arrays()
-    Z = np.column_stack([np.ones(400), X[:, 1], X[:, 2]])
-    priors = {"1|g_sigma": tb.priors.half_normal(1.0), "x1|g_sigma": tb.priors.exponential(2.0), "g_corr": tb.priors.lkj(2.0)}
-    data = tb.Dataset.from_arrays(X, y, groups={"g": (codes, Z), "h": np.arange(400) % 5})
-    model = tb.models.logistic(data, prior=priors)
-    rows, prior, rng = model.rows, model.prior_terms, np.random.default_rng(0)
-    theta = 0.4 * rng.standard_normal(model.dim + model.level_count)
-    gradient = np.zeros(theta.size)
-    value = range_gradient(rows, 0, 400, theta, gradient) + prior_gradient(prior, theta, gradient)
-
-    def density(at):
-        return range_value(rows, 0, 400, at) + prior_value(prior, at)
-
-    assert abs(value - density(theta)) < 1e-10
-    for j in range(0, theta.size, 3):
-        step = 1e-5 * np.eye(theta.size)[j]
-        assert abs((density(theta + step) - density(theta - step)) / 2e-5 - gradient[j]) < 1e-6
-    out, back = np.empty(theta.size), np.zeros(theta.size)
-    natural(rows, theta, out)
-    unconstrained(rows, out, back)
-    np.testing.assert_allclose(back[: model.dim], theta[: model.dim], atol=1e-12)
-    sigma, correlation = model.covariances(out)[0]
-    z = theta[model.dim : model.dim + 24].reshape(8, 3)
-    factor = np.linalg.cholesky(np.outer(sigma, sigma) * correlation)
-    np.testing.assert_allclose(out[model.dim : model.dim + 24].reshape(3, 8).T, z @ factor.T, atol=1e-12)
-
-
 # Mode
-
-
-def test_the_joint_mode_is_a_stationary_point(model, mode):
-    """At the covariances found, no coefficient and no level gains from a small step."""
-    rows, effects, beta = model.factor_rows(0), mode.effects[0], mode.coefficients
-    from tallbayes.engine.grouped_rows import level_sums
-
-    sums = level_sums(rows, beta, effects, np.empty(0), False)
-    gradient = sums.gradient.copy()
-    prior_gradient(model.coefficient_terms, beta, gradient)
-    assert np.abs(mode.laplace().sd[:3] * gradient).max() < 0.1
-    score = sums.slopes[:, 0] - effects[:, 0] / mode.sigmas[0][0] ** 2
-    assert np.abs(score / np.sqrt(sums.curvatures[:, 0, 0] + mode.sigmas[0][0] ** -2)).max() < 0.1
 
 
 def test_collinear_columns_and_silent_levels_are_named():
@@ -306,42 +216,6 @@ def test_collinear_columns_and_silent_levels_are_named():
 
 
 # The contract of a sampler, for the one that needs groups
-
-
-@pytest.mark.parametrize("terms", [None, ["1", "x1"]], ids=["intercepts", "slopes"])
-def test_chunks_never_change_draws_and_options_are_frozen(terms):
-    model = model_of(terms=terms)
-    mode, sampler = tb.find_mode(model, progress=False), MinibatchGibbs()
-    setup = sampler.setup(model, mode, 3, False)
-    size = model.dim + model.level_count
-
-    def chain():
-        return Chain(0, sampler, setup, np.random.SeedSequence(5), mode.reference, warmup=60, thin=1)
-
-    whole, parts = chain(), chain()
-    before = flatten(whole.options)
-    while whole.warming or whole.draws < 40:
-        whole.per_second = 1e9
-        whole.chunk(40)
-    while parts.warming or parts.draws < 40:
-        parts.per_second = 20.0
-        parts.chunk(40)
-    for a, b in zip(whole.collected(), parts.collected(), strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert whole.collected()[0].shape == (40, size) and whole.target.counters[4] == 0
-    assert any((before[k] != v).any() for k, v in flatten(whole.options).items())
-    for value in (whole.state, whole.tuning):
-        again = unflatten(value, flatten(value, "it"), "it")
-        for key, array in flatten(value).items():
-            np.testing.assert_array_equal(array, flatten(again)[key])
-    theta = whole.collected()[0][-1]
-    np.testing.assert_allclose(theta[3 : 3 + whole.state.log_sd.size], np.exp(whole.state.log_sd))
-    b = theta[model.dim :].reshape(-1, 8).T
-    carriers, carried = setup.proxy.prior.carriers, setup.proxy.surrogate.carried
-    surrogate, beta = setup.proxy.surrogate, theta[:3].copy()
-    beta[0] += surrogate.means @ beta
-    assert surrogate.constant == 0 and np.abs(surrogate.means[surrogate.free]).min() > 1e-4
-    np.testing.assert_allclose(whole.state.levels, b + carriers @ beta[carried], atol=1e-12)
 
 
 def test_runs_resume_save_and_load(model, mode, tmp_path):
@@ -407,7 +281,7 @@ def test_a_linear_model_against_its_exact_posterior():
     model = model_of("gaussian", n=60, levels=6)
     fit = tb.sample(model, "minibatch-gibbs", draws=4000, warmup=500, chains=4, seed=1, progress=False)
     assert not fit.evals.any()  # the surrogate of a Gaussian likelihood leaves nothing out
-    assert np.abs(moment_scores(everything(fit), *exact_gaussian(model))).max() < THRESHOLD
+    assert np.abs(moment_scores(all_draws(fit), *exact_gaussian(model))).max() < THRESHOLD
 
 
 def test_columns_far_from_zero_mix_where_levels_hardly_differ():
@@ -543,7 +417,7 @@ def test_minibatch_gibbs_agrees_with_numpyro():
         run.run(jax.random.key(1))
     drawn = run.get_samples()
     reference = np.concatenate([drawn["beta"], np.asarray(drawn["tau"])[:, None], drawn["b"]], axis=1)[None]
-    own = everything(fit)
+    own = all_draws(fit)
     noise = own.var((0, 1)) / effective_sizes(own) + reference.var((0, 1)) / effective_sizes(reference)
     assert np.abs((own.mean((0, 1)) - reference.mean((0, 1))) / np.sqrt(noise)).max() < THRESHOLD
 

@@ -30,15 +30,3 @@ def test_every_public_name_is_found():
     assert tb.run.__name__ == "tallbayes.run"  # rooms without a public name too
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         tb.nothing  # noqa: B018
-
-
-def test_a_fit_finds_the_module_that_updates_it():
-    code = "import tallbayes as tb; tb.fit; from tallbayes.results.rebuild import updater; print(updater().__module__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "tallbayes.growth"
-
-
-def test_functions_are_not_hidden_by_modules():
-    import tallbayes.sampler_comparison  # noqa: F401
-
-    assert all(callable(getattr(tb, name)) for name in ("compare", "fit", "sample", "read", "load"))

@@ -43,14 +43,3 @@ def test_rows_that_differ_in_one_number_stay_apart():
     grouped = tb.Dataset.from_arrays(np.ones((4, 1)), [0, 1, 0, 1], groups={"g": [0, 1, 0, 1]})
     with pytest.raises(tb.DataError, match="rows with groups cannot be merged"):
         tb.data.merge_rows(grouped)
-
-
-def test_a_file_is_read_and_merged_again(tmp_path):
-    import pyarrow.parquet as pq
-
-    from tallbayes.data.read import from_recipe
-
-    pq.write_table(table(), tmp_path / "rows.parquet")
-    data = tb.read(tmp_path / "rows.parquet", "y ~ x + C(g)", merge=True, memory="ram", progress=False)
-    again = from_recipe({**data.recipe}, None, progress=False)
-    assert again.fingerprint == data.fingerprint and again.n == data.n

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 import tallbayes as tb
-from tallbayes.mode import several
-from tallbayes.results import audit as auditing
 from tallbayes.samplers import ModeJumping
-from tallbayes.samplers.mode_jumping import AT
+from tallbayes.testing import effective_sizes
 
 
 def two_sided(n=20, nu=2.0, scale=0.5, centre=3.0, seed=0):
@@ -33,7 +31,7 @@ def deviation(fit, mass):
     for low, high in ((-9.0, -2.9), (-2.9, 0.0), (0.0, 2.6), (2.6, 2.9), (2.9, 9.0)):
         inside = ((theta > low) & (theta <= high)).astype(float)
         truth = mass[(low < GRID) & (high >= GRID)].sum()
-        size = tb.results.cost.effective_sizes(inside[:, :, None])[0]
+        size = effective_sizes(inside[:, :, None])[0]
         worst = max(worst, abs(inside.mean() - truth) / np.sqrt(truth * (1 - truth) / size))
     return worst
 
@@ -81,21 +79,6 @@ def test_residuals_of_both_modes_decide():
     assert deviation(sampled(model, draws=40_000), exact(model, GRID)) < 5.0
 
 
-def test_most_rows_are_left_unread_when_there_are_many():
-    model = two_sided(n=20_000, nu=4.0, scale=1.0, centre=5.0)
-    mode = tb.find_mode(model, progress=False)
-    if len(several.important(mode)) == 1:  # one side has all the mass for this seed
-        model = tb.models.student_t(
-            tb.Dataset.from_arrays(np.ones((20_000, 1)), np.r_[model.data.y[:10_000], -model.data.y[:10_000]]),
-            nu=4.0,
-            scale=1.0,
-        )
-    fit = sampled(model, draws=4_000)
-    assert fit.meta["notes"]["changes_of_mode"] > 100
-    assert abs((fit.theta > 0).mean() - 0.5) < 0.1
-    assert fit.evals.mean() < 5.0
-
-
 def test_a_model_without_a_bound_reads_all_rows():
     y = np.random.default_rng(2).normal(9.0, 1.0, 30)
     data = tb.Dataset.from_arrays(np.ones((30, 1)), y)
@@ -120,29 +103,7 @@ def test_with_one_mode_it_is_exact_minibatch():
     )
 
 
-def test_few_changes_of_mode_are_warned_of():
-    model = two_sided()
-    with pytest.warns(tb.TallbayesWarning, match=r"changed between the 2 modes \d+ times"):
-        fit = tb.sample(model, "mode-jumping", draws=20, warmup=20, chains=2, seed=1, progress=False)
-    assert fit.stats["changed"].sum() < 20 and len(AT) == len(ModeJumping.Info._fields)
-
-
 @pytest.mark.parametrize("jump", [0.0, 1.0, -0.5])
 def test_jump_is_a_probability(jump):
     with pytest.raises(tb.OptionError, match="jump must be between 0 and 1"):
         ModeJumping(jump=jump)
-
-
-def test_an_audit_looks_at_residuals_of_every_mode(monkeypatch):
-    model = two_sided()
-    fit = sampled(model, draws=500)
-    found = fit.audit(model, pairs=3)
-    assert found.passed and found.facts["draws checked on all rows"] == 6
-    honest = auditing.certify
-
-    def shrunk(*arguments, **options):
-        bound, name = honest(*arguments, **options)
-        return bound._replace(table=bound.table._replace(weight=0.01 * bound.table.weight)), name
-
-    monkeypatch.setattr(auditing, "certify", shrunk)
-    assert any("exceeds its bound" in p for p in fit.audit(model, pairs=3).problems)

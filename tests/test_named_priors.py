@@ -1,24 +1,10 @@
 """Priors by name: which coordinates they reach, their densities with Jacobians, and what is refused."""
 
-import json
-
 import numpy as np
 import pytest
 from scipy import stats
 
 import tallbayes as tb
-from tallbayes.named_priors import coordinates_by_name
-from tallbayes.prior_terms import prior_gradient, prior_precision, prior_value
-from tallbayes.priors import from_dict
-from tallbayes.results.predictive_checks import _from_prior
-
-POSITIVE = {
-    "half_normal": (tb.priors.half_normal(1.3), stats.halfnorm(scale=1.3)),
-    "half_cauchy": (tb.priors.half_cauchy(0.8), stats.halfcauchy(scale=0.8)),
-    "exponential": (tb.priors.exponential(2.0), stats.expon(scale=2.0)),
-    "gamma": (tb.priors.gamma(2.5, 0.7), stats.gamma(2.5, scale=1 / 0.7)),
-    "inverse_gamma": (tb.priors.inverse_gamma(1.4, 0.6), stats.invgamma(1.4, scale=0.6)),
-}
 
 
 def rows(n=60):
@@ -49,7 +35,7 @@ def test_terms_and_coefficients_are_reached_by_name():
         "default": tb.priors.laplace(4.0),
     }
     model = model_of(**prior)
-    terms, at = model.prior_terms, {name: j for j, name in enumerate(model.names)}
+    at = {name: j for j, name in enumerate(model.names)}
     theta = np.random.default_rng(1).standard_normal(model.dim)
     expected = stats.norm(0, 0.1).logpdf(theta[at["age"]]) + stats.norm(1.0, 3.0).logpdf(theta[at["Intercept"]])
     others = [name for name in model.names if name.startswith("C(region)") and ":" not in name]
@@ -60,10 +46,10 @@ def test_terms_and_coefficients_are_reached_by_name():
     expected += sum(stats.laplace(0, 4.0).logpdf(theta[at[name]]) for name in rest)
     sigma = np.exp(theta[-1])
     expected += stats.halfnorm(scale=2.0).logpdf(sigma) + np.log(sigma)
-    origin = prior_value(terms, np.zeros(model.dim))
+    origin = model.log_prior(np.zeros(model.dim))
     zero = stats.norm(0, 0.1).logpdf(0) + stats.norm(1.0, 3.0).logpdf(0) + 2 * stats.t(5.0, 0, 2.0).logpdf(0)
     zero += 2 * stats.laplace(0, 4.0).logpdf(0) + stats.halfnorm(scale=2.0).logpdf(1.0)
-    assert prior_value(terms, theta) - origin == pytest.approx(expected - zero, rel=1e-12)
+    assert model.log_prior(theta) - origin == pytest.approx(expected - zero, rel=1e-12)
 
 
 def test_scales_of_a_term_may_be_one_for_each_coefficient():
@@ -84,37 +70,6 @@ def test_a_single_name_keeps_the_default_of_the_others():
     assert named.prior_terms.intercept == -1
     whole = model_of(default=tb.priors.normal(5.0), Intercept=tb.priors.weakly_informative()).prior_terms
     assert whole.intercept == theirs.intercept and (whole.centre == theirs.centre).all()
-
-
-@pytest.mark.parametrize("name", POSITIVE)
-def test_densities_of_positive_parameters_have_their_jacobian(name):
-    prior, law = POSITIVE[name]
-    terms = model_of(sigma=prior, default=tb.priors.flat()).prior_terms
-    theta = np.zeros(terms.kind.size)
-    logs = np.linspace(-3.0, 3.0, 31)
-    gaps = []
-    for log_sigma in logs:
-        theta[-1] = log_sigma
-        gaps.append(prior_value(terms, theta) - law.logpdf(np.exp(log_sigma)) - log_sigma)
-        gradient, step = np.zeros(theta.size), 1e-5
-        prior_gradient(terms, theta, gradient)
-        ends = []
-        for sign in (1, -1):
-            moved = theta.copy()
-            moved[-1] += sign * step
-            inner = np.zeros(theta.size)
-            ends.append((prior_gradient(terms, moved, inner), inner[-1]))
-        assert gradient[-1] == pytest.approx((ends[0][0] - ends[1][0]) / (2 * step), abs=1e-6)
-        assert prior_precision(terms, theta)[-1, -1] == pytest.approx(-(ends[0][1] - ends[1][1]) / (2 * step), abs=1e-6)
-    assert np.ptp(gaps) < 1e-9
-
-
-@pytest.mark.parametrize("name", POSITIVE)
-def test_draws_from_the_prior_have_its_law(name):
-    prior, law = POSITIVE[name]
-    model = model_of(sigma=prior, default=tb.priors.normal(1.0))
-    draws = np.exp(_from_prior(model, 4000, np.random.default_rng(5))[:, -1])
-    assert stats.kstest(draws, law.cdf).pvalue > 1e-6
 
 
 def test_a_log_may_have_a_normal_prior():
@@ -146,32 +101,13 @@ def test_unknown_names_are_refused_with_the_nearest():
         model_of(default=3.0)
 
 
-def test_a_column_that_looks_like_a_parameter_is_the_column():
-    X = np.column_stack([np.ones(20), np.arange(20.0)])
-    data = tb.Dataset.from_arrays(X, np.arange(20.0) % 7, columns=["one", "sigma"])
-    terms = tb.models.gaussian(data, {"sigma": tb.priors.normal(3.0)}).prior_terms
-    assert terms.kind.tolist()[1:] == [1, 0] and terms.scale[1] == 3.0
-    assert coordinates_by_name(("a",), ("a", "log_b"), ("log_b",)) == {"a": (0,), "log_b": (1,), "b": (1,)}
-
-
-def test_they_survive_json_and_are_shown():
-    prior = {"age": tb.priors.normal(0.5), "sigma": tb.priors.gamma(2.0, 0.5)}
-    model = model_of(**prior)
-    described = json.loads(json.dumps(model.describe()))
-    again = tb.models.gaussian(data_of(), from_dict(described["prior"]), **described["options"])
-    assert again.describe() == model.describe()
-    assert again.prior.describe() == "age: normal(location=0, scale=0.5), sigma: gamma(2, 0.5), others: weakly_informative"
-    for a, b in zip(again.prior_terms, model.prior_terms, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_powers_of_priors_by_name():
     prior = {"sigma": tb.priors.gamma(2.0, 0.5), "age": tb.priors.normal(1.0), "default": tb.priors.normal(3.0)}
     model = model_of(**prior)
     half = tb.models.gaussian(data_of(), model.prior.power(0.5))
     theta = np.random.default_rng(2).standard_normal((2, model.dim))
-    whole = np.diff([prior_value(model.prior_terms, t) for t in theta])
-    assert 2.0 * np.diff([prior_value(half.prior_terms, t) for t in theta]) == pytest.approx(whole, rel=1e-12)
+    whole = np.diff([model.log_prior(t) for t in theta])
+    assert 2.0 * np.diff([half.log_prior(t) for t in theta]) == pytest.approx(whole, rel=1e-12)
     with pytest.raises(tb.OptionError, match="cannot be split"):
         model_of(sigma=tb.priors.half_normal(1.0), default=tb.priors.normal(1.0)).prior.power(0.5)
 

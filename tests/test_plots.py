@@ -7,7 +7,6 @@ from scipy import special
 from support import known_fit
 
 import tallbayes as tb
-from tallbayes.results.report import page
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def test_names_select_parameters_exactly_or_by_pattern(fit):
         fit.plot("ppc", names="x")
 
 
-def test_coefficients_of_splines_are_drawn_as_a_curve_instead():
+def test_coefficients_of_splines_are_drawn_as_a_curve_instead(tmp_path):
     x = np.linspace(0.0, 1.0, 60)
     data = tb.read(pa.table({"y": np.arange(60) % 2, "x": x, "z": x**2}), "y ~ bs(x, df=4) + z", progress=False)
     curved = known_fit(data, "logistic")
@@ -61,7 +60,8 @@ def test_coefficients_of_splines_are_drawn_as_a_curve_instead():
     assert len(curved.plot("forest", names="bs*").axes[0].get_yticklabels()) == 4
     curved.seconds = {"draws": 1.0, "total": 1.0}
     curved.setup = curved.warmup = {"evals": 0, "seconds": 0.0, "passes": 0}
-    assert page(curved).count('class="effect"') == 1
+    text = curved.report(tmp_path / "curved.html").read_text(encoding="utf-8")
+    assert text.count('class="effect"') == 1
 
 
 def test_an_effect_is_the_average_prediction(fit):

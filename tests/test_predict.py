@@ -13,7 +13,6 @@ from sklearn import calibration as sklearn_calibration
 from sklearn import metrics
 
 import tallbayes as tb
-from tallbayes.results import new_rows
 from tallbayes.samplers import Guarantee
 
 RUN = {"draws": 60, "warmup": 60, "chains": 2, "seed": 5, "progress": False}
@@ -145,16 +144,6 @@ def test_an_intercept_is_added_to_columns_by_name():
     fit = fitted("logistic")
     pd.testing.assert_frame_equal(fit.predict({"x": X[:, 1]}), fit.predict(X))
     pd.testing.assert_frame_equal(fit.predict({"x": X[:, 1], "Intercept": X[:, 0]}), fit.predict(X))
-
-
-@pytest.mark.parametrize("size", [1, new_rows.BLOCK - 1, new_rows.BLOCK, 2 * new_rows.BLOCK + 3])
-def test_blocks_cover_all_rows(size):
-    fit = fitted("gaussian", {"sigma": 1.0}, draws=20)
-    x = np.random.default_rng(0).standard_normal(size)
-    shown = fit.predict({"x": x}, draws=20)
-    np.testing.assert_allclose(
-        shown["mean"], np.column_stack([np.ones(size), x]) @ fit.theta.mean((0, 1)), rtol=1e-10, atol=1e-12
-    )
 
 
 BAD = np.array([[1.0, 0.0], [1.0, np.nan]])

@@ -9,7 +9,6 @@ from scipy import special
 from support import known_fit
 
 import tallbayes as tb
-from tallbayes.results.model_comparison import stacking_weights
 
 RUN = {"sampler": "hmc", "draws": 300, "warmup": 200, "chains": 2, "seed": 1, "progress": False}
 
@@ -182,11 +181,3 @@ def test_models_are_built_again_or_given(fits):
         tb.compare_models({"a": fits["x"], "b": known_fit(other)}, rows=50)
     with pytest.raises(tb.DataError, match="only models of the same rows"):
         tb.compare_models({"a": fits["x"], "b": known_fit(tb.Dataset.from_arrays(np.ones((9, 1)), np.ones(9)))}, rows=50)
-
-
-def test_stacking_mixes_models_that_each_explain_some_rows():
-    values = np.log(np.repeat([[0.9, 0.1], [0.1, 0.9]], [30, 10], axis=0))
-    weights = stacking_weights(values)
-    grid = np.linspace(0.001, 0.999, 9999)
-    best = grid[np.argmax([np.log(np.exp(values) @ [w, 1 - w]).mean() for w in grid])]
-    assert abs(weights[0] - best) < 1e-3

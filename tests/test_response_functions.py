@@ -2,11 +2,9 @@
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import tallbayes as tb
-from tallbayes.data.read import from_recipe
 
 
 def table(n=200):
@@ -26,18 +24,6 @@ def test_censored_times():
     assert (data.y == expected).all() and data.columns == ("Intercept", "x") and not data.has_weights
     assert data.total_weight == 200.0 and data.moments.mean[2] == pytest.approx(expected.mean())
     assert tb.models.weibull(data).names == ("Intercept", "x", "log_sigma")
-
-
-def test_successes_among_trials(tmp_path):
-    rows = table()
-    data = tb.read(rows, "p(k, m) ~ x", progress=False)
-    assert (data.y * data.records[:, 4]).round(9).tolist() == rows["k"].to_pylist() and data.total_weight == sum(
-        rows["m"].to_pylist()
-    )
-    assert tb.models.binomial(data).dim == 2
-    pq.write_table(rows, tmp_path / "rows.parquet")
-    first = tb.read(tmp_path / "rows.parquet", "p(k, m) ~ x", merge=True, progress=False)
-    assert from_recipe(first.recipe, None, progress=False).fingerprint == first.fingerprint
 
 
 def test_what_is_refused():

@@ -7,21 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import run_chunks, sampler_skeletons
+from support import sampler_skeletons
 
 import tallbayes as tb
-from tallbayes import target as targets
-from tallbayes.contract import Guarantee
 from tallbayes.moves import MoveInfo
-from tallbayes.run.chain import Chain
-from tallbayes.run.flattening import flatten, unflatten
-from tallbayes.samplers import KINDS, FullData
+from tallbayes.samplers import KINDS, FullData, Guarantee
 from tallbayes.samplers import SAMPLERS as BUILT_IN
 from tallbayes.samplers import from_dict as built_in_from_dict
-from tallbayes.target import COUNTED
-from tallbayes.testing import THRESHOLD, invariance_scores
+from tallbayes.testing import THRESHOLD, invariance_scores, run_chunks
 
 ROWS = 60
+COUNTED = ("evals", "evals_value", "evals_gradient", "evals_paper")
 SKELETONS = {name: kind for kind in sampler_skeletons() for name in [kind.name]}
 SAMPLERS = {**BUILT_IN, **SKELETONS}  # the samplers of docs/write-a-sampler.md keep the same contract
 
@@ -42,7 +38,6 @@ every_sampler = pytest.mark.parametrize("name", SAMPLERS)
 SPECIAL = ("needs_groups", "needs_unknown_scales")  # tests/test_hierarchical.py, tests/test_unknown_scales.py
 UNGROUPED = [name for name in SAMPLERS if not any(getattr(resolve(name), need) for need in SPECIAL)]
 every_ungrouped = pytest.mark.parametrize("name", UNGROUPED)
-every_full_data = pytest.mark.parametrize("name", FULL_DATA)
 
 
 def test_discovery_finds_the_samplers():
@@ -168,62 +163,6 @@ def test_evaluations_are_counted(name, small):
         assert np.unique(report["n_steps"]).size > 1
     np.testing.assert_array_equal(report["evals_value"], report["evals"])
     np.testing.assert_array_equal(report["evals_paper"], report["evals"])
-
-
-@every_full_data
-def test_counted_rows_are_the_rows_that_were_read(name, small, monkeypatch):
-    read = {"range_value": 0, "range_gradient": 0}
-
-    def counting(verb):
-        original = getattr(targets, verb)
-
-        def count(rows, start, stop, *rest):
-            read[verb] += stop - start
-            return original(rows, start, stop, *rest)
-
-        return count
-
-    for verb in read:
-        monkeypatch.setattr(targets, verb, counting(verb))
-    _, info, _ = run_chunks(resolve(name), small.model, small.mode, [5], compiled=False)
-    at_the_start = ROWS
-    assert sum(read.values()) - at_the_start == info[:, 0].sum() > 0
-
-
-@every_ungrouped
-def test_everything_is_frozen_after_warm_up(name, small):
-    sampler = resolve(name)
-    setup = sampler.setup(small.model, small.mode, 5, False)
-    chain = Chain(0, sampler, setup, np.random.SeedSequence(5), small.mode.reference, warmup=60, thin=1)
-
-    def everything():
-        parts = {"options": chain.options, "tuning": chain.tuning, "proxy": setup.proxy}
-        return {k: v.copy() for part, value in parts.items() for k, v in flatten(value, part).items()}
-
-    before = everything()
-    while chain.warming:
-        chain.chunk(100)
-    learned = everything()
-    while chain.draws < 100:
-        chain.chunk(100)
-    after = everything()
-    assert before.keys() == learned.keys() == after.keys()
-    tuned = any((before[k] != learned[k]).any() for k in before if k.startswith("options"))
-    assert tuned or name == "laplace-proposals"  # which has nothing to tune
-    for key, value in learned.items():
-        np.testing.assert_array_equal(value, after[key])
-
-
-@every_ungrouped
-def test_state_and_tuning_can_be_saved(name, small):
-    sampler = resolve(name)
-    policy = sampler.setup(small.model, small.mode, 5, False).policy
-    for value in (policy.blank(small.mode.reference), policy.begin()):
-        again = unflatten(value, flatten(value, "it"), "it")
-        assert type(again) is type(value)
-        for key, array in flatten(value).items():
-            np.testing.assert_array_equal(array, flatten(again)[key])
-            assert array.dtype == flatten(again)[key].dtype
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from scipy.special import expit
 from typer.testing import CliRunner
 
 import tallbayes as tb
-from tallbayes.cli import commands
-from tallbayes.results.cost import effective_sizes
+from tallbayes.cli import app
+from tallbayes.testing import effective_sizes
 
 
 def table(n=400, seed=0):
@@ -199,6 +199,6 @@ def test_the_command_line_takes_smooths(tmp_path):
 
     pyarrow.csv.write_csv(pa.table(table(2_000)), tmp_path / "rows.csv")
     arguments = ("--family", "logistic", "--draws", "60", "--warmup", "60", "--seed", "1", "--quiet", "--json")
-    done = CliRunner().invoke(commands.app, ["fit", str(tmp_path / "rows.csv"), "--formula", "won ~ s(x, k=6)", *arguments])
+    done = CliRunner().invoke(app, ["fit", str(tmp_path / "rows.csv"), "--formula", "won ~ s(x, k=6)", *arguments])
     assert done.exit_code == 0, done.output
     assert "s(x)_sigma" in json.dumps(json.loads(done.stdout))

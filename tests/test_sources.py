@@ -1,7 +1,6 @@
 """Every source gives the same rows; what cannot be read is refused with file, row, column and remedy."""
 
 import contextlib
-import errno
 import json
 import os
 import sqlite3
@@ -21,16 +20,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import tallbayes as tb
-from tallbayes.cli.commands import app
+from tallbayes.cli import app
 from tallbayes.data import read
-from tallbayes.data.arrow import BATCH
-from tallbayes.data.packed_store import StoreWriter, open_store
-from tallbayes.data.read import from_recipe
-from tallbayes.data.sources import FILES, open_source
 from tallbayes.errors import DataError, StoreError, TallbayesError
 
 READ = sys.modules[read.__module__]
-SQLITE = sys.modules["tallbayes.data.sources.sqlite"]
 
 
 @pytest.fixture(autouse=True)
@@ -134,34 +128,6 @@ def test_every_source_gives_the_same_rows(kind, tmp_path):
     assert data.recipe["plan"]["design"]["levels"] == {"group": ["north", "south", "west"]}
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if k not in OBJECTS])
-def test_files_are_read_again_from_a_recipe(kind, tmp_path):
-    source = make(kind, tmp_path, rows_of(300))
-    for formula in ("y ~ x", "y ~ group + bs(x, df=5) + poly(t, 2)"):
-        data = read(source, formula, weights="t", progress=False)
-        recipe = json.loads(json.dumps(data.recipe))
-        assert from_recipe(recipe, None, progress=False).fingerprint == data.fingerprint
-        kept = read(source, formula, weights="t", memory="disk", progress=False)
-        assert kept.fingerprint == data.fingerprint
-        assert read(source, formula, weights="t", memory="disk").store == kept.store
-        assert open_store(kept.store).recipe == kept.recipe
-
-
-@pytest.mark.parametrize("kind", [".csv", ".arrow", "query", "reader"])
-def test_sources_of_unknown_length_go_to_a_store_when_they_outgrow_memory(kind, tmp_path, monkeypatch, stores):
-    table = rows_of(3000)
-    expected = read(table, "y ~ x")
-    monkeypatch.setattr(READ, "available_memory", lambda: 4 * 64 * 2000)
-    if kind == "query":
-        monkeypatch.setattr(SQLITE, "BATCH", 500)
-    source = make(kind, tmp_path, table)
-    assert open_source(source).n is None if kind != "reader" else True
-    data = read(source, "y ~ x", progress=False)
-    assert data.store is not None and data.store.parent == stores
-    np.testing.assert_allclose(data.records, expected.records, rtol=1e-14)
-    assert read(make("reader", tmp_path, table), "y ~ x", memory="ram").store is None
-
-
 def test_a_stream_leaves_nothing_behind(tmp_path, stores):
     read(make("reader", tmp_path, rows_of(100)), "y ~ C(group)")
     assert list(stores.iterdir()) == []
@@ -217,28 +183,6 @@ def write_text(path, text):
 def test_bad_csv_is_refused(tmp_path, text, message):
     with pytest.raises(DataError, match=message):
         read(write_text(tmp_path / "rows.csv", text), "y ~ .")
-
-
-def test_unknown_formats_list_what_is_understood(tmp_path):
-    with pytest.raises(DataError) as caught:
-        read(write_text(tmp_path / "rows.xlsx", ""), "y ~ x")
-    for suffix in (*FILES, "sqlite:", "__arrow_c_stream__", "folders"):
-        assert suffix in str(caught.value)
-
-
-@pytest.mark.parametrize("suffix", sorted(FILES))
-def test_missing_empty_and_foreign_files_are_named(tmp_path, suffix):
-    with pytest.raises(DataError, match="does not exist"):
-        read(tmp_path / f"nowhere{suffix}", "y ~ x")
-    with pytest.raises(DataError, match="nowhere does not exist"):
-        read(tmp_path / "nowhere", "y ~ x")
-    (tmp_path / f"folder{suffix}").mkdir()
-    with pytest.raises(DataError, match=r"there is no file in"):
-        read(tmp_path / f"folder{suffix}", "y ~ x")
-    for content in (b"", b"\x00\xff\xfe junk", b"ARROW1", b"FEA1 and more"):
-        (tmp_path / f"rows{suffix}").write_bytes(content)
-        with pytest.raises(DataError):
-            read(tmp_path / f"rows{suffix}", "y ~ x")
 
 
 def test_a_truncated_arrow_file_is_named(tmp_path):
@@ -315,18 +259,6 @@ def test_foreign_and_missing_databases_are_named(tmp_path):
     assert not (tmp_path / "no.db").exists()
 
 
-def test_a_value_of_another_type_in_a_database_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(SQLITE, "BATCH", 4)
-    with contextlib.closing(sqlite3.connect(tmp_path / "rows.db")) as connection:
-        connection.execute("create table visits (y, x)")
-        connection.executemany("insert into visits values (?, ?)", [(0, 1)] * 6 + [(1, 1.5), (1, "red")])
-        connection.commit()
-    source = f"sqlite:{tmp_path / 'rows.db'}::visits"
-    with pytest.raises(DataError, match=r"row 7, column 'x' is 'red'.*CAST"):
-        read(source, "y ~ x")
-    assert read(f"{source.removesuffix('visits')}select * from visits where x != 'red'", "y ~ x").records[6, 1] == 1.5
-
-
 def test_a_source_that_grows_between_the_passes_is_refused(tmp_path, monkeypatch):
     path = write_text(tmp_path / "rows.csv", "y,x\n0,1\n1,2\n")
     surveyed = READ.learn
@@ -356,36 +288,6 @@ def test_any_bytes_are_read_or_refused(tmp_path, content):
         with contextlib.suppress(TallbayesError):
             data = read(path, formula, memory="ram", progress=False)
             assert np.isfinite(data.records).all() and data.n > 0
-
-
-def full(*_):
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-@pytest.mark.parametrize("where", ["write", "describe", "spool"])
-def test_a_full_disk_is_named_and_leaves_nothing(tmp_path, monkeypatch, stores, where):
-    table = rows_of(100)
-    source, formula = table, "y ~ x"
-    if where == "write":
-        monkeypatch.setattr(StoreWriter, "write", lambda self, chunk, write=StoreWriter.write: write(self, _Full(self)))
-    elif where == "describe":
-        monkeypatch.setattr("tallbayes.data.packed_store.write_synced", full)
-    else:
-        source, formula = make("reader", tmp_path, table), "y ~ group"
-        monkeypatch.setattr(pa.ipc, "new_stream", full)
-    with pytest.raises(StoreError, match=r"No space left on device.*Free space there or choose another"):
-        read(source, formula, memory="disk", progress=False)
-    assert list(stores.iterdir()) == []
-
-
-def _Full(writer):
-    class File:
-        close = staticmethod(writer.file.close)
-        fileno = staticmethod(writer.file.fileno)
-        write = staticmethod(full)
-
-    writer.file = File()
-    return np.zeros((1, writer.width))
 
 
 def test_stores_are_listed_and_deleted(tmp_path, stores):
@@ -449,13 +351,6 @@ def test_the_command_line_lists_and_clears_stores(tmp_path, stores):
     assert isinstance(run.invoke(app, ["store", "clear", "other"]).exception, DataError)
     assert "deleted 1 stores" in run.invoke(app, ["store", "clear", data.store.name], catch_exceptions=False).output
     assert "0 stores" in run.invoke(app, ["store", "list"], catch_exceptions=False).output
-
-
-def test_batches_are_no_longer_than_promised(tmp_path):
-    table = rows_of(BATCH + 10)
-    for kind in (".csv", ".feather", "table", "pandas"):
-        sizes = [batch.num_rows for batch in open_source(make(kind, tmp_path, table)).batches(["y"])]
-        assert sum(sizes) == BATCH + 10 and max(sizes) <= BATCH
 
 
 def test_a_fit_from_a_pandas_frame_with_text_matches_indicator_columns():

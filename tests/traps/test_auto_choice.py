@@ -2,64 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy.signal import lfilter
 
 import tallbayes as tb
 from tallbayes import auto
-from tallbayes.diagnostics.tail_survey import heaviest_tail
-from tallbayes.engine import ledger
 from tallbayes.testing import THRESHOLD, exact_posterior
-
-
-def jax_log_lik(theta, row):
-    import jax
-
-    eta = row["x"] @ theta
-    return row["y"] * eta - jax.nn.softplus(eta)
-
-
-def model_of(name, n=300):
-    rng = np.random.default_rng(3)
-    x = np.column_stack([np.ones(n), rng.standard_normal(n)])
-    prior = tb.priors.normal(2.0)
-    if name == "arma":
-        return tb.models.arma(lfilter([1.0], [1.0, -0.5], rng.standard_normal(n)), prior=prior, p=1, q=0)
-    if name == "class_gaussian":
-        labels = rng.integers(0, 2, n)
-        return tb.models.class_gaussian(tb.Dataset.from_arrays(x + labels[:, None], labels), prior, classes=2)
-    if name == "jax":
-        data = tb.Dataset.from_arrays(x, (rng.random(n) < 0.4).astype(float))
-        return tb.models.from_jax(jax_log_lik, data, prior, dim=2)
-    if name == "expression":
-        data = tb.Dataset.from_arrays(x, rng.standard_normal(n))
-        return tb.models.expression(data, prior, expression="-log(cosh(y - eta))")
-    responses = tb.models.family_of({"family": name, "options": {}}).responses
-    if name == "gaussian":
-        y = x @ [0.3, 0.5] + rng.standard_normal(n)
-    else:
-        y = rng.choice(responses, n)
-    required = {k: {"classes": 3, "expression": ""}[k] for k, needed in tb.models.family_options(name).items() if needed}
-    return tb.models.build(name, tb.Dataset.from_arrays(x, y), prior, **required)
-
-
-QUICK = ("arma", "class_gaussian", "jax", "logistic")
-KINDS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in [*tb.models.FAMILIES, "jax"]]
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_auto_serves_every_kind_of_model_and_names_what_refused_it(name, monkeypatch):
-    monkeypatch.setattr("tallbayes.auto.weighing._CHEAP", -1.0)  # every method is considered
-    model = model_of(name)
-    mode = tb.find_mode(model, progress=False)
-    choice = auto.choose(model, mode, None, 0, False)
-    exact = auto.choose(model, mode, "exact", 0, False)
-    assert exact.sampler.guarantee.kind == "EXACT" and choice.predictions[0].tried
-    if name in ("arma", "class_gaussian"):
-        assert choice.sampler.name == "nuts"
-        for refused in ("exact-minibatch", "hmc-ecs"):
-            assert f"{refused} was skipped: {refused}" in choice.why
-    fit = tb.sample(model, draws=20, warmup=20, chains=2, seed=1, mode=mode, progress=False)
-    assert np.isfinite(fit.theta).all()
 
 
 def logistic(n, d, seed=0):
@@ -112,29 +58,6 @@ def leverage_model(size, n=500):
     y = (u < 1.0 / (1.0 + np.exp(0.5 - x))).astype(float)
     x[:4], y[:4] = np.array([1.0, -1.0, 0.7, -0.4]) * size, [1.0, 0.0, 0.0, 0.0]
     return tb.models.logistic(tb.Dataset.from_arrays(np.column_stack([np.ones(n), x]), y), tb.priors.normal(2.0))
-
-
-def tail_of(model, seed=0):
-    mode = tb.find_mode(model, progress=False)
-    setup = tb.samplers.ExactMinibatch().setup(model, mode, 0, False)
-    with ledger.counting() as account:
-        tail = heaviest_tail(setup, np.random.default_rng(seed))
-    return tail, account.rows, mode
-
-
-@pytest.mark.parametrize("n", [500, pytest.param(50_000, marks=pytest.mark.slow)])
-def test_heavy_tails_are_foreseen_and_what_is_read_is_counted(n):
-    tail, rows, mode = tail_of(leverage_model(1e3, n))
-    assert tail is not None and rows > 0
-    axes = np.concatenate([mode.factor, -mode.factor]) / np.linalg.norm(np.concatenate([mode.factor] * 2), axis=1)[:, None]
-    points = mode.reference + tail.distance * axes @ mode.factor.T
-    exact = [mode.model.log_posterior(t) - mode.model.log_posterior(mode.reference) + 0.5 * tail.distance**2 for t in points]
-    assert tail.log_ratio > 0.6 * max(exact) and tail.log_ratio > tail.distance**2 / 4 - 0.5
-
-
-def test_where_the_bound_excludes_heavy_tails_no_row_is_read():
-    tail, rows, _ = tail_of(logistic(20_000, 3))
-    assert tail is None and rows == 0
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

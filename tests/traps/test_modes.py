@@ -5,8 +5,6 @@ import pytest
 
 import tallbayes as tb
 from tallbayes.errors import TallbayesWarning
-from tallbayes.mode import several
-from tallbayes.run.starting_points import allocation
 
 
 def contaminated(left=0.58, seed=0, n=20_000):
@@ -63,26 +61,6 @@ def test_two_modes_that_matter_are_warned_of_everywhere(tmp_path):
     assert "2 separate modes" in (tmp_path / "report.html").read_text()
 
 
-def test_masses_are_those_of_quadrature():
-    model = two_modes(shift=1.0)
-    mode = tb.find_mode(model, progress=False)
-    modes = [mode, *mode.others]
-    grid = np.linspace(-4.0, 4.0, 4001)
-    density = np.exp([model.log_posterior(np.array([t])) - mode.log_posterior for t in grid])
-    right = density[grid > 0].sum() / density.sum()
-    assert np.sign(modes[0].reference[0]) == (1.0 if right > 0.5 else -1.0)
-    assert several.shares(modes)[0] == pytest.approx(max(right, 1.0 - right), abs=1e-3)
-
-
-@pytest.mark.parametrize("family", ["logistic", "poisson"])
-def test_one_mode_is_proven_where_family_and_rows_are_log_concave(family):
-    rng = np.random.default_rng(0)
-    X = np.column_stack([np.ones(2_000), rng.standard_normal(2_000)])
-    model = getattr(tb.models, family)(tb.Dataset.from_arrays(X, rng.integers(0, 2, 2_000)))
-    mode = tb.find_mode(model, progress=False)
-    assert mode.searches == 0 and several.one_mode_proven(model, mode)
-
-
 def test_a_prior_that_disagrees_with_few_rows_is_searched():
     """A Cauchy prior far from what four rows say: two modes, at the rows and at the prior."""
     data = tb.Dataset.from_arrays(np.ones((4, 1)), np.zeros(4))
@@ -90,8 +68,3 @@ def test_a_prior_that_disagrees_with_few_rows_is_searched():
     mode = tb.find_mode(model, progress=False)
     assert mode.searches > 0 and len(mode.others) == 1
     assert {round(m.reference[0]) for m in (mode, *mode.others)} == {0, 6}
-
-
-def test_every_mode_has_a_chain():
-    assert allocation(np.array([0.999, 0.001]), 4) == [0, 1, 0, 0]
-    assert allocation(np.array([0.5, 0.3, 0.2]), 2) == [0, 1]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tallbayes as tb
-from tallbayes.mode.search import mode_at
+from tallbayes.testing import mode_at
 
 CASES = {"times within an hour": (1.7e9, 1000.0), "mean 1e4, sd 1e-2": (1e4, 1e-2)}
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from test_combine import GriddedLogistic
 
-from tallbayes.shards import diagnose
-from tallbayes.shards.combine import resolve
+from tallbayes.shards import diagnose, resolve
 
 OFF = 0.75  # posterior standard deviations of a mean that no combination may be off without a word
 

@@ -1,5 +1,5 @@
-"""The command line."""
+"""The command line: `main` is the program, `app` its commands as a Typer application, for Typer's own tools and its test runner."""
 
-from tallbayes.cli.commands import main
+from tallbayes.cli.commands import app, main
 
-__all__ = ["main"]
+__all__ = ["app", "main"]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from tallbayes.errors import OptionError
+
 TAIL = 1e-15  # probability of auxiliary outcomes left out
 
 
@@ -62,3 +64,21 @@ def poisson_outcomes(rate: float, tail: float = TAIL) -> Iterator[tuple[float, i
         yield probability, count
         left -= probability
         count += 1
+
+
+class ScriptedRandom:
+    """A generator whose uniform numbers are given, one after another: for every outcome of an interpreted iteration in turn.
+
+    >>> rng = ScriptedRandom(0.25, 0.75)
+    >>> rng.random(), rng.random()
+    (0.25, 0.75)
+    """
+
+    def __init__(self, *uniforms: float) -> None:
+        self.uniforms = list(uniforms)
+
+    def random(self) -> float:
+        """The next of the given numbers."""
+        if not self.uniforms:
+            raise OptionError("more uniform numbers were drawn than the script has; give one for each draw of the iteration.")
+        return self.uniforms.pop(0)

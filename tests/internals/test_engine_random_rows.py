@@ -1,10 +1,27 @@
 """Alias tables: the law that a table implies, read off the table itself, and the law of its draws."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from tallbayes.engine.random_rows import CHUNK, build, draw_item
+from tallbayes.diagnostics import subsample_pilot as pilots
+from tallbayes.engine.random_rows import (
+    CHUNK,
+    UniformRows,
+    WeightedRows,
+    build,
+    draw_distinct_rows,
+    draw_item,
+    draw_rows,
+    probabilities,
+    row_scale,
+)
+from tallbayes.testing import (
+    THRESHOLD,
+    ScriptedRandom,
+)
 
 RNG = np.random.default_rng(20)
 SIZES = np.array([0, 1, 4, 4 + CHUNK, 4 + CHUNK + 900, 5000 + CHUNK + 900])
@@ -178,3 +195,45 @@ def test_the_number_of_cores_changes_nothing():
     weight, start = WEIGHTS["uneven chunks"]
     for one, four in zip(build(weight, start, cores=1), build(weight, start, cores=4), strict=True):
         np.testing.assert_array_equal(one, four)
+
+
+N = 40
+
+
+def weighted(n=N):
+    scores = np.linspace(0.0, 3.0, n) ** 2
+    return WeightedRows(n, pilots.build(scores), 0.1)
+
+
+@pytest.mark.parametrize("scheme", [UniformRows(N), weighted()], ids=["uniform", "weighted"])
+def test_rows_are_drawn_with_their_probabilities(scheme):
+    rng, draws = np.random.default_rng(0), 40_000
+    index, scale = np.empty(draws, np.int64), np.empty(draws)
+    draw_rows(rng, scheme, 1, index, scale)
+    p = probabilities(scheme, np.arange(N))
+    assert abs(p.sum() - 1.0) < 1e-12
+    np.testing.assert_allclose(scale, 1.0 / p[index])
+    np.testing.assert_allclose([row_scale(scheme, i) for i in range(N)], 1.0 / p)
+    counts = np.bincount(index, minlength=N)
+    assert np.abs((counts - draws * p) / np.sqrt(draws * p * (1 - p))).max() < THRESHOLD
+
+
+def test_a_partial_shuffle_is_uniform_whatever_order_was_left():
+    for start in itertools.permutations(range(4)):
+        seen = []
+        for first, second in itertools.product(range(4), range(3)):
+            order = np.array(start, np.int32)
+            draw_distinct_rows(ScriptedRandom((first + 0.5) / 4, (second + 0.5) / 3), order, 0, 2)
+            assert sorted(order) == [0, 1, 2, 3]
+            seen.append(tuple(order[:2]))
+        assert sorted(seen) == sorted(itertools.permutations(range(4), 2))
+
+
+def test_a_second_draw_leaves_the_first_alone():
+    rng = np.random.default_rng(0)
+    order = np.arange(50, dtype=np.int32)
+    draw_distinct_rows(rng, order, 0, 10)
+    before = order[:10].copy()
+    draw_distinct_rows(rng, order, 10, 30)
+    np.testing.assert_array_equal(order[:10], before)
+    np.testing.assert_array_equal(np.sort(order), np.arange(50))

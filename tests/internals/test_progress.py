@@ -2,8 +2,10 @@
 
 import time
 
+import numpy as np
 import pytest
 
+import tallbayes as tb
 from tallbayes import progress
 from tallbayes.progress import Progress, Waiting
 
@@ -57,3 +59,36 @@ def test_waiting_draws_a_spinner_on_a_terminal(impatient, monkeypatch):
     with Waiting("compiling") as waiting:
         time.sleep(0.2)
         assert waiting._status is not None
+
+
+DRAWS, WARMUP = 300, 60
+
+
+def sample(model, sampler="mh", **options):
+    return tb.sample(model, sampler, **{"draws": DRAWS, "warmup": WARMUP, "chains": 2, "seed": 5, "progress": False, **options})
+
+
+def assert_same(fit, expected):
+    """Draws and everything reported of them, bit for bit."""
+    np.testing.assert_array_equal(fit.theta, expected.theta)
+    assert fit.stats.keys() == expected.stats.keys()
+    for name, values in expected.stats.items():
+        np.testing.assert_array_equal(fit.stats[name], values)
+    assert fit.warmup["evals"] == expected.warmup["evals"]
+    assert fit.warmup["iterations"] == expected.warmup["iterations"]
+
+
+@pytest.fixture(scope="module")
+def reference(medium):
+    return sample(medium)
+
+
+def test_progress_does_not_change_draws(medium, reference, monkeypatch, capfd):
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    assert_same(sample(medium, progress=True), reference)
+    shown = capfd.readouterr()
+    assert "sampling" in shown.err and "draws" in shown.err and not shown.out
+    sample(medium)
+    assert capfd.readouterr() == ("", "")

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 from scipy.signal import lfilter
-from support import named, run_chunks
+from support import named
 
 import tallbayes as tb
 from tallbayes.errors import OptionError
 from tallbayes.results.classical_diagnostics import autoregressive_sizes, gelman_rubin, spectrum_at_zero
 from tallbayes.results.published_counts import AFTER_2N, AFTER_FULL_READ, published_evaluations
+from tallbayes.testing import run_chunks
 
 
 def test_the_rule_after_2n_is_what_runs_report(small):

@@ -13,12 +13,11 @@ from scipy.stats import multivariate_normal
 import tallbayes as tb
 from tallbayes.bounds import level_rates
 from tallbayes.bounds.level_rates import product
-from tallbayes.contract import Setup
 from tallbayes.engine.covariances import correlation_factor
 from tallbayes.engine.family_functions import third, third_supremum, value
 from tallbayes.engine.grouped_rows import level_sums
 from tallbayes.priors import prior_value
-from tallbayes.samplers import MinibatchGibbs
+from tallbayes.samplers import MinibatchGibbs, Setup
 from tallbayes.schemes import coefficient_moves, level_moves, level_rows, level_vectors, map_proposals
 from tallbayes.schemes.coefficient_moves import CoefficientMove, draw_carried, free_shift, move_coefficients, widened
 from tallbayes.schemes.covariance_slice import draw_covariance

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
-from tallbayes.contract import Guarantee
+import tallbayes as tb
+from tallbayes import Fit
 from tallbayes.results.convergence import doubts, longest_stay, measure, r_hat_limits, sentences
-from tallbayes.results.cost import effective_sizes, r_hats
-from tallbayes.results.fit import Fit
+from tallbayes.results.cost import r_hats
+from tallbayes.samplers import Guarantee
+from tallbayes.testing import effective_sizes
 
 
 def fit_of(theta, thin=1, name="mh", **stats):
@@ -130,3 +132,20 @@ def test_limits_of_short_chains_shrink_with_their_length():
     limits = [r_hat_limits(theta[:, :n], np.array([1.5]))[0] for n in (30, 40, 100, 400, 1999)]
     assert limits[0] == np.inf and limits == sorted(limits, reverse=True) and limits[-1] < 1.05
     assert r_hat_limits(np.concatenate([theta, theta]), np.array([1.5]))[0] == 1.01
+
+
+def sample(model, sampler, **options):
+    return tb.sample(model, sampler, **{"draws": 30, "warmup": 20, "chains": 2, "seed": 5, "progress": False, **options})
+
+
+def broken(*arguments):
+    raise ZeroDivisionError("a check of ours")
+
+
+def test_a_failure_of_r_hat_keeps_the_draws(small, monkeypatch):
+    expected = sample(small.model, "mh")
+    monkeypatch.setattr("tallbayes.results.convergence.doubts", broken)
+    with pytest.warns(tb.TallbayesWarning, match=r"convergence could not be judged \(ZeroDivisionError: a check of ours\)"):
+        fit = sample(small.model, "mh")
+    np.testing.assert_array_equal(fit.theta, expected.theta)
+    assert "convergence could not be judged" in fit.meta["warnings"][0]

@@ -17,9 +17,9 @@ import tallbayes as tb
 from tallbayes import compile_ahead, models, samplers
 from tallbayes.compile import AWAITED, interpreted
 from tallbayes.compile_ahead import Helper, _rehearsed, _request, compiling_ahead, finish
-from tallbayes.contract import advance
 from tallbayes.engine import passes
 from tallbayes.run.chain import Chain
+from tallbayes.samplers import advance
 
 PRIOR = tb.priors.normal(2.0)
 SIGNATURE = (numba.float64, numba.int64)
