@@ -13,9 +13,10 @@ A case that is in the file may be renewed only where a change of its draws is th
     python tests/test_golden.py --write [case ...]                          # cases that are not in the file
     python tests/test_golden.py --write --renew case ... [--reason "..."]   # cases that are
 
-The mean comes from a run of eight chains of its own, long enough for a standard error of a quarter of a per cent where that takes seconds,
-and is kept with the draws. `--renew` prints the old and the new one with their errors, and refuses beyond 1 % unless a reason is stated, which is kept too.
-Where the noise is larger, as of chains that are tuned apart, measure both with --draws, the old one at the commit before.
+The mean comes from a run of eight chains of its own, long enough for a standard error of a quarter of a per cent where that takes
+seconds, and is kept with the draws. `--renew` prints the old and the new one with their errors, and refuses beyond 1 % unless a reason is
+stated, which is kept too. Where the noise is larger, as of chains that are tuned apart, measure both with --draws, the old one at the
+commit before: while the draws are the same, `--renew` replaces the mean alone.
 """
 
 import argparse
