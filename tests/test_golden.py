@@ -100,14 +100,34 @@ def _table():
     )
 
 
+def _responses():
+    """300 rows with times, some of them censored, shares, successes in trials and counts with many zeros."""
+    rng = np.random.default_rng(9)
+    x, z = rng.standard_normal((2, 300))
+    mean, share, trials = np.exp(0.3 + 0.5 * x - 0.4 * z), 1 / (1 + np.exp(0.4 * z - 0.5 * x)), rng.integers(1, 9, 300)
+    counts = rng.poisson(mean * rng.gamma(3.0, 1 / 3.0, 300))
+    return pa.table(
+        {
+            "x": x,
+            "z": z,
+            "time": mean * rng.weibull(1.5, 300),
+            "seen": rng.random(300) < 0.8,
+            "part": rng.beta(4.0 * share, 4.0 * (1.0 - share)),
+            "trials": trials.astype(float),
+            "successes": rng.binomial(trials, share).astype(float),
+            "count": np.where(rng.random(300) < 0.3, 0, counts).astype(float),
+        }
+    )
+
+
 def built_in(family, sampler):
     """A run of a family on arrays."""
     return lambda **run: tb.sample(_model(family), sampler, **run)
 
 
-def formula(text, family, sampler, **options):
+def formula(text, family, sampler, table=_table, **options):
     """A run of a model in one line."""
-    return lambda **run: tb.fit(text, _table(), family, sampler=sampler, **options, **run)
+    return lambda **run: tb.fit(text, table(), family, sampler=sampler, **options, **run)
 
 
 def expression(**run):
@@ -202,6 +222,26 @@ CASES |= {
     "two modes/mode-jumping": two_modes,
 }
 
+SLOW = {
+    f"{family}{kind}/{sampler}": formula(text, family, sampler, _responses, **options)
+    for family, kind, text, sampler, options in (
+        ("beta", "", "part ~ x + z", "nuts", {}),
+        ("binomial", "", "p(successes, trials) ~ x + z", "exact-minibatch", {}),
+        ("inverse_gaussian", "", "time ~ x + z", "exact-minibatch", {}),
+        ("lognormal", "", "censored(time, seen) ~ x + z", "exact-minibatch", {}),
+        ("loglogistic", "", "censored(time, seen) ~ x + z", "exact-minibatch", {}),
+        ("weibull", "", "censored(time, seen) ~ x + z", "exact-minibatch", {}),
+        ("gamma", ", shape unknown", "time ~ x + z", "exact-minibatch", {}),
+        ("negbin", ", size unknown", "count ~ x + z", "exact-minibatch", {}),
+        ("student_t", ", nu and scale unknown", "time ~ x + z", "nuts", {}),
+        ("student_t", ", sigma ~", "time ~ x", "exact-minibatch", {"nu": 4.0, "sigma": "~ z"}),
+        ("hurdle_poisson", "", "count ~ x", "exact-minibatch", {"zi": "~ z"}),
+        ("hurdle_negbin", "", "count ~ x", "exact-minibatch", {"zi": "~ z"}),
+        ("zero_inflated_negbin", "", "count ~ x", "exact-minibatch", {"zi": "~ z"}),
+    )
+}
+CASES |= SLOW
+
 
 def fitted(case, **run):
     with warnings.catch_warnings():
@@ -237,7 +277,7 @@ def equal(golden, now):
     return True
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case in SLOW)) for case in CASES])
 def test_draws_are_those_of_before(case):
     now = draws(case)
     compare(json.loads(FILE.read_text())[case], now)
