@@ -24,6 +24,7 @@ from tallbayes.contract import Sampler
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.model import Model
+from tallbayes.option_types import checked
 from tallbayes.streams import Stream, generator
 
 
@@ -47,6 +48,7 @@ class PartialPosteriors:
         )
 
 
+@checked
 def partial_posteriors(
     model: Model,
     function: Callable[[np.ndarray], Any] | None = None,

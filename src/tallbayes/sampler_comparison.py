@@ -17,6 +17,7 @@ from tallbayes.contract import Sampler
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
+from tallbayes.option_types import checked
 from tallbayes.results.distances import Distance, between, from_normal, noise_floor
 from tallbayes.results.fit import Fit
 from tallbayes.streams import Stream, sequence
@@ -74,6 +75,7 @@ class Comparison:
         return "\n".join(lines)
 
 
+@checked
 def compare(
     model: Model,
     samplers: Iterable[str | Sampler] | None = None,

@@ -26,13 +26,14 @@ from tallbayes.models.numpyro_model import from_numpyro
 from tallbayes.models.transforms import interval, ordered, positive, real, simplex
 from tallbayes.models.unknown_scales import UnknownScaleModel, with_unknown_scales
 from tallbayes.named_priors import PriorLike
+from tallbayes.option_types import checked
 
 _MODULES = {m.name: importlib.import_module(f"{families.__name__}.{m.name}") for m in pkgutil.iter_modules(families.__path__)}
 _BUILT_IN: dict[str, Callable[..., Model]] = {
-    name: with_unknown_scales(with_groups(getattr(module, name))) for name, module in _MODULES.items()
+    name: checked(with_unknown_scales(with_groups(getattr(module, name)))) for name, module in _MODULES.items()
 }
 FAMILIES: dict[str, Callable[..., Model]] = dict(
-    sorted({**_BUILT_IN, "expression": with_unknown_scales(with_groups(expression))}.items())
+    sorted({**_BUILT_IN, "expression": checked(with_unknown_scales(with_groups(expression)))}.items())
 )
 """The makers of models by the name of their family."""
 globals().update(_BUILT_IN)
@@ -103,6 +104,7 @@ def check_family(family: str, options: Iterable[str]) -> None:
         )
 
 
+@checked
 def build(family: str, data: Dataset, prior: PriorLike = None, **options: Any) -> Model:
     """A model by the name of its family.
 

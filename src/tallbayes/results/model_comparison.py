@@ -9,6 +9,7 @@ import numpy as np
 
 from tallbayes.errors import DataError, OptionError
 from tallbayes.model import Model
+from tallbayes.option_types import checked
 from tallbayes.results.rebuild import model_of
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 18
 
 
+@checked
 def compare_models(
     fits: Mapping[str, Fit],
     *,

@@ -13,6 +13,7 @@ from tallbayes.model import Model
 from tallbayes.models import family_of
 from tallbayes.models.unknown_scales import UnknownScaleModel
 from tallbayes.notebook import numbers_table
+from tallbayes.option_types import checked
 from tallbayes.priors import FLAT, NORMAL
 from tallbayes.results.group_predictions import levels_of_rows
 from tallbayes.results.provenance import origin
@@ -123,6 +124,7 @@ def _responses(fit: Fit, x: np.ndarray, offset: np.ndarray | None, groups: Any, 
     return (uniform > shares[:, :-1]).sum(1).astype(float)
 
 
+@checked
 def prior_predictive(model: Model, draws: int = 100, rows: int = 1000, seed: int = 0) -> PredictiveCheck:
     """Responses simulated from the prior, beside the observed ones: does the prior allow what is plausible, and no more?
 
