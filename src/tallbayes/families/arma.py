@@ -120,6 +120,7 @@ def _log_normaliser(member: Order, y: np.ndarray) -> np.ndarray:
 
 FAMILY = Family(
     name="arma",
+    regression=False,
     support="a number",
     remedy="",
     admits=lambda y: np.isfinite(y),

@@ -75,6 +75,7 @@ def _log_normaliser(member: tuple[np.ndarray, np.ndarray, int, float], y: np.nda
 
 FAMILY = Family(
     name="class_gaussian",
+    regression=False,
     support="a class 0, 1, ..., classes - 1",
     remedy="Number the classes from 0, or raise classes=.",
     admits=lambda y: (y >= 0) & (y == np.floor(y)),

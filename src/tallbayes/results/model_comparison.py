@@ -49,6 +49,12 @@ def compare_models(
 
     from tallbayes.results.comparison_table import ModelComparison
 
+    if not (
+        isinstance(fits, Mapping) and isinstance(models, Mapping | None) and all(hasattr(f, "theta") for f in fits.values())
+    ):
+        raise OptionError(
+            "fits= and models= are dictionaries, of fits and of their models by name, such as {'a': fit_a, 'b': fit_b}."
+        )
     if len(fits) < 2:
         raise OptionError("give at least two fits, such as {'a': fit_a, 'b': fit_b}.")
     given = dict(models or {})
