@@ -112,7 +112,7 @@ def _numbers(batch: Any, name: str, first_row: int) -> np.ndarray:
     if kind_of(kind) != "number":
         raise DataError(
             f"column {name!r} has type {kind}, not a number. Leave it out with columns= or a formula, or encode it as numbers: "
-            "a response of two classes as 0 and 1."
+            "a response of two classes as 0 and 1, of more classes as 0, 1, 2, ... for family='softmax' or 'ordinal'."
         )
     if column.null_count:
         row = first_row + missing_row(column)

@@ -67,7 +67,9 @@ def check_assumed(options: Iterable[str]) -> None:
     tallbayes.errors.OptionError: size= is an option of negbin; give family= as well.
     """
     for name in options:
-        owners = [family for family in FAMILIES if name in family_options(family)]
+        owners = [
+            own for own in FAMILIES if name in family_options(own) and (own not in _MODULES or _MODULES[own].FAMILY.regression)
+        ]
         if owners:
             raise OptionError(f"{name}= is an option of {default_family.listed(owners, 'and')}; give family= as well.")
         raise unknown("option of a family", name, {name for family in FAMILIES for name in family_options(family)})
@@ -199,7 +201,6 @@ __all__ = [
     "Tangent",
     "UnknownScaleModel",
     "build",
-    "build_assumed",
     "expression",
     "family",
     "family_for",
