@@ -50,7 +50,7 @@ PARTITION_TOLERANCE = 0.05  # the same where each step is a pass over partitions
 def fit(
     formula: str,
     source: Any = None,
-    family: str = "logistic",
+    family: str | None = None,
     prior: PriorLike = None,
     sampler: str | Sampler = "auto",
     *,
@@ -68,10 +68,12 @@ def fit(
 ) -> Fit:
     """Read rows, build a model and draw from its posterior; further options are passed to `sample` and to the family.
 
-    The rows, or `data=`, are what `tallbayes.read` reads. Options of the family, such as `sigma=1.0` or `expression="..."`, can also be
-    passed as a dictionary in `family_options`. Zero-inflated and hurdle families have a second predictor, `zi="~ z"`; `sigma="~ x"` adds
-    one for log sigma of a gaussian or Student-t model. `client`, a `dask.distributed.Client`, leaves the rows where they are: every file
-    is a partition that workers read. `memory="partitions"` does so without a cluster, one file at a time.
+    The rows, or `data=`, are what `tallbayes.read` reads. Without `family`, a response of 0 and 1 is logistic, p(successes, trials) is
+    binomial, and the summary says so; any other is an error that names the families that fit. Options of the family, such as `sigma=1.0`
+    or `expression="..."`, can also be passed as a dictionary in `family_options`. Zero-inflated and hurdle families have a second
+    predictor, `zi="~ z"`; `sigma="~ x"` adds one for log sigma of a gaussian or Student-t model. `client`, a `dask.distributed.Client`,
+    leaves the rows where they are: every file is a partition that workers read. `memory="partitions"` does so without a cluster, one file
+    at a time.
 
     >>> import pyarrow as pa, numpy as np, tallbayes as tb
     >>> rng = np.random.default_rng(0)
@@ -97,7 +99,7 @@ def fit(
     described, settings = _divided(family, family_options, options)
     check_options(sampler=sampler, progress=progress, **settings)
     limit = _limit(settings.pop("max_seconds", None))
-    second: dict[str, Any] = models.second_formula(family, described)
+    second: dict[str, Any] = {} if family is None else models.second_formula(family, described)
     if client is not None or memory == "partitions":
         if store is not None:
             raise OptionError("store= packs the rows on this machine; leave it out where they stay in partitions.")
@@ -114,7 +116,10 @@ def fit(
     if is_store(source) and not any(name in described for name in second):
         second = {}  # the store has its own
     rows = read(source, formula, offset=offset, weights=weights, **where, **second)
-    model = models.build(models.family_for(family, rows), rows, prior, **described)
+    if family is None:
+        model = models.build_assumed(rows, prior)
+    else:
+        model = models.build(models.family_for(family, rows), rows, prior, **described)
     return _sample(model, sampler, begun, limit, progress=progress, **settings)
 
 
@@ -257,6 +262,7 @@ def _sample(
             "auto_evals": spent,
             "predictions": [p.as_dict() for p in predictions] if len(predictions) > 1 and warmup >= auto.JUDGED else [],
             "default_prior": model.default_prior,
+            "assumed_family": model.assumed,
         }
         return execute(model, chosen, mode, setup, description, saver, True, cores, limit, progress, begun)
 
@@ -306,23 +312,29 @@ def resume(
         if not is_whole(draws) or draws < description["draws"]:
             raise OptionError(f"the run in {folder} has {description['draws']} draws per chain; draws= can only extend it.")
         description = saver.change(draws=int(draws), until_ess=None)
+    model.assumed = description.get("assumed_family", "")  # type: ignore[misc]
     mode = mode_from_dict(model, description["mode"])
     return execute(model, chosen, mode, None, description, saver, False, cores, limit, progress, begun)
 
 
-def _divided(family: str, family_options: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _divided(family: str | None, family_options: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options of the family and options of `sample`; refuses names that belong to neither, and what is left out."""
     if family_options is not None:
         require_instance("family_options", family_options, dict, "a dictionary of options of the family")
-    valid = models.family_options(family)
+    valid = {} if family is None else models.family_options(family)
     run = [name for name in inspect.signature(check_options).parameters if name not in ("sampler", "progress")]
     for name in options:
+        if family is None and any(name in models.family_options(own) for own in models.FAMILIES):
+            models.check_assumed([name])
         if name not in run and name not in valid:
             raise unknown("option", name, [*run, *valid])
         if name in valid and name in (family_options or {}):
             raise OptionError(f"{name} is given twice: as an argument and in family_options=.")
     described = {**(family_options or {}), **{k: v for k, v in options.items() if k in valid}}
-    models.check_family(family, described)
+    if family is None:
+        models.check_assumed(described)
+    else:
+        models.check_family(family, described)
     return described, {k: v for k, v in options.items() if k not in valid}
 
 

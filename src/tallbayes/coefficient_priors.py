@@ -11,6 +11,7 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.errors import OptionError
 from tallbayes.prior_terms import FLAT, LAPLACE, NORMAL, POSITIVE, STUDENT, PriorTerms
 from tallbayes.scale_priors import draw_scale
+from tallbayes.validation import shown
 
 _KINDS = {"flat": FLAT, "normal": NORMAL, "laplace": LAPLACE, "student_t": STUDENT, "cauchy": STUDENT}
 
@@ -23,6 +24,15 @@ class Prior:
     location: Any = 0.0
     scale: Any = 1.0
     df: Any = 1.0
+
+    def __post_init__(self) -> None:
+        for what in ("location", "scale", "df"):
+            try:
+                np.asarray(getattr(self, what), float)
+            except (TypeError, ValueError, OverflowError):
+                raise OptionError(
+                    f"{what} of the prior {self.name} must be a number, or one for each coefficient; got {shown(getattr(self, what))}."
+                ) from None
 
     @property
     def proper(self) -> bool:

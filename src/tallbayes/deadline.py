@@ -89,7 +89,7 @@ class Deadline:
 
     def wait(self, ended: threading.Event) -> None:
         """Tell all that is watched when it is over, unless it `ended` before; runs in a thread of its own."""
-        while not ended.wait(max(0.01, self.left)):
+        while not ended.wait(min(max(0.01, self.left), threading.TIMEOUT_MAX)):
             if self.left <= 0.0:
                 self.expire()
 

@@ -32,7 +32,9 @@ from tallbayes.model import Model
 from tallbayes.progress import Progress
 from tallbayes.results.fit import Fit
 from tallbayes.results.rebuild import model_of, set_updater
+from tallbayes.run.options import check_options
 from tallbayes.samplers import ExactMinibatch
+from tallbayes.validation import require_instance, require_switch
 
 MOVED = 1.0  # posterior standard deviations between reference and mode beyond which it is searched for again
 GROWN = 0.25  # rows added since the reference, as a share of those it was found with
@@ -49,6 +51,8 @@ def update(model: Model, rows: Any, *, progress: bool = True) -> Model:
     >>> tb.update(model, tb.Dataset.from_arrays(np.ones((2, 1)), [0, 1]), progress=False)
     Model(logistic, 8 rows, 1 parameters, prior weakly_informative)
     """
+    require_instance("model", model, Model, "a model such as tallbayes.models.logistic(data)")
+    require_switch("progress", progress)
     return _extended(model, *_read_new(model, rows, progress))[0]
 
 
@@ -166,11 +170,25 @@ def _search(model: Model, theta: np.ndarray, bar: Progress) -> Mode:
 
 
 def _update(fit: Fit, rows: Any, options: dict[str, Any]) -> Fit:
-    if "init" in options or "checkpoint" in options or "guarantee" in options:
-        raise OptionError(
-            "update takes draws, warmup, chains, thin, seed, cores, max_seconds, until_ess, sampler, model and progress."
-        )
+    if foreign := [name for name in options if name not in _TAKEN]:
+        raise OptionError(f"update takes {', '.join(_TAKEN[:-1])} and {_TAKEN[-1]}; got {foreign[0]}=.")
+    checked = {name: value for name, value in options.items() if name != "model" and (name != "sampler" or value is not None)}
+    check_options(**{"sampler": "auto", "progress": True, **checked})
     return update_fit(fit, rows, **options)
 
 
+_TAKEN = (
+    "draws",
+    "warmup",
+    "chains",
+    "thin",
+    "seed",
+    "cores",
+    "max_seconds",
+    "until_ess",
+    "keep",
+    "sampler",
+    "model",
+    "progress",
+)
 set_updater(_update)

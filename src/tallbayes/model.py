@@ -22,6 +22,10 @@ from tallbayes.scale_priors import ScalePrior
 RESPONSES = ("binary", "count", "positive", "real", "class", "series", "time", "proportion", "ordinal")
 
 
+class ResponseError(DataError):
+    """A response that a family does not admit."""
+
+
 @dataclass(frozen=True)
 class Tangent:
     """A quadratic lower bound of the log-likelihood of a row, known in closed form: what Firefly takes if a family has one.
@@ -93,6 +97,8 @@ class Family:
     """For a member with an unknown scale, the one of scale 1 whose sums are its sufficient statistics; None for others."""
     nuisance_priors: Mapping[str, ScalePrior] = field(default_factory=dict)
     """Default priors of unknown parameters, such as {"size": inverse_gamma(0.4, 0.3)}; others are flat in the logarithm."""
+    regression: bool = True  # whether columns predict the response; False of series, plain samples and vectors with a class
+    trials: bool = False  # whether the weights of the rows are numbers of trials
     plain_sample: bool = False  # rows differ in y alone, and log-likelihoods are quadratic in it
 
 
@@ -136,6 +142,7 @@ class Model:
     grouped: ClassVar[bool] = False  # whether it has effects of groups
     unknown_scales: ClassVar[bool] = False  # whether scales of its prior are unknown
     partitions: ClassVar[Any] = None  # where the rows are, if they are not on this machine: `tallbayes.remote.Partitions`
+    assumed: ClassVar[str] = ""  # on what ground its family was assumed, if the user named none
     domain: ClassVar[str] = ""  # why `admits` refuses a theta
 
     def __post_init__(self) -> None:
@@ -184,7 +191,7 @@ class Model:
             good = self.family.admits(chunk)
             if not good.all():
                 row = int(np.argmin(good))
-                raise DataError(
+                raise ResponseError(
                     f"row {start + row}: response {self.data.response!r} is {chunk[row]:g}, but {self.family.name} needs "
                     f"{self.family.support}. {self.family.remedy}".rstrip()
                 )

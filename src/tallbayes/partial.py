@@ -24,7 +24,10 @@ from tallbayes.contract import Sampler
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.model import Model
+from tallbayes.option_types import checked
+from tallbayes.run.options import require_length
 from tallbayes.streams import Stream, generator
+from tallbayes.validation import require_instance, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,7 @@ class PartialPosteriors:
         )
 
 
+@checked
 def partial_posteriors(
     model: Model,
     function: Callable[[np.ndarray], Any] | None = None,
@@ -71,6 +75,10 @@ def partial_posteriors(
     >>> done.sizes, bool(abs(done.mean[0] - data.y.mean()) < 5 * done.error[0])
     ((500, 1000, 2000), True)
     """
+    require_instance("model", model, Model, "a model such as tallbayes.models.logistic(data)")
+    if function is not None and not callable(function):
+        raise OptionError(f"function= is a function of theta, or None for theta itself; got {shown(function)}.")
+    require_length(draws, warmup, 1)
     model.require_ungrouped("partial_posteriors")
     n = model.data.n
     if not model.exchangeable:

@@ -34,6 +34,7 @@ from tallbayes.unknown_scale_priors import KINDS as UNKNOWN_SCALES
 from tallbayes.unknown_scale_priors import UnknownScale as UnknownScale
 from tallbayes.unknown_scale_priors import horseshoe as horseshoe
 from tallbayes.unknown_scale_priors import ridge as ridge
+from tallbayes.validation import shown
 
 
 def flat() -> Prior:
@@ -87,7 +88,12 @@ def multivariate_normal(mean: Any, precision: Any) -> Prior:
     >>> multivariate_normal([0.0, 1.0], [[2.0, 0.5], [0.5, 1.0]]).describe()
     'multivariate_normal(2 parameters)'
     """
-    mean, precision = np.asarray(mean, float), np.asarray(precision, float)
+    try:
+        mean, precision = np.asarray(mean, float), np.asarray(precision, float)
+    except (TypeError, ValueError, OverflowError):
+        raise OptionError(
+            f"multivariate_normal needs arrays of numbers; got mean={shown(mean)} and precision={shown(precision)}."
+        ) from None
     if (
         mean.ndim != 1
         or precision.shape != (mean.size, mean.size)

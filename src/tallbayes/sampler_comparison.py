@@ -17,9 +17,11 @@ from tallbayes.contract import Sampler
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
+from tallbayes.option_types import checked
 from tallbayes.results.distances import Distance, between, from_normal, noise_floor
 from tallbayes.results.fit import Fit
 from tallbayes.streams import Stream, sequence
+from tallbayes.validation import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,6 +76,7 @@ class Comparison:
         return "\n".join(lines)
 
 
+@checked
 def compare(
     model: Model,
     samplers: Iterable[str | Sampler] | None = None,
@@ -150,9 +153,11 @@ def compare(
 def _named(samplers: Iterable[str | Sampler]) -> dict[str, str | Sampler]:
     if isinstance(samplers, str | Sampler):
         samplers = [samplers]
+    if not isinstance(samplers, list | tuple | set):
+        raise OptionError(f"samplers must be a list of names or objects of tallbayes.samplers; got {shown(samplers)}.")
     named: dict[str, str | Sampler] = {}
     for sampler in samplers:
-        if sampler != "auto":
+        if not (isinstance(sampler, str) and sampler == "auto"):
             all_samplers.resolve(sampler)
         name = sampler if isinstance(sampler, str) else sampler.name
         copies = sum(k == name or k.startswith(f"{name} #") for k in named)

@@ -15,6 +15,7 @@ import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.errors import OptionError
+from tallbayes.validation import number, positive_number, shown
 
 HALF_NORMAL, HALF_STUDENT, EXPONENTIAL, GAMMA, INVERSE_GAMMA = 0.0, 1.0, 2.0, 3.0, 4.0
 _KINDS = {
@@ -96,9 +97,9 @@ class ScalePrior:
     df: float = 1.0  # degrees of freedom, or the shape of gamma and inverse_gamma
 
     def __post_init__(self) -> None:
-        for number in (self.scale, self.df):
-            if not (isinstance(number, int | float | np.number) and np.isfinite(number) and number > 0):
-                raise OptionError(f"the numbers of {self.name} must be positive; got {number!r}.")
+        for value in (self.scale, self.df):
+            if not 0.0 < number(value) < math.inf:
+                raise OptionError(f"the numbers of {self.name} must be positive; got {shown(value)}.")
 
     def terms(self) -> np.ndarray:
         """Kind, scale and degrees of freedom, for compiled code."""
@@ -137,8 +138,7 @@ class CorrelationPrior:
     eta: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.eta, int | float | np.number) and np.isfinite(self.eta) and self.eta > 0):
-            raise OptionError(f"eta of lkj must be a positive number; got {self.eta!r}.")
+        positive_number("eta of lkj", self.eta)
 
     def describe(self) -> str:
         """One line for summaries."""
@@ -191,8 +191,8 @@ def gamma(shape: float = 2.0, rate: float = 0.1) -> ScalePrior:
     >>> gamma(2.0, 0.1).describe()
     'gamma(2, 0.1)'
     """
-    if not (isinstance(rate, int | float | np.number) and np.isfinite(rate) and rate > 0):
-        raise OptionError(f"the numbers of gamma must be positive; got {rate!r}.")
+    if not 0.0 < number(rate) < math.inf:
+        raise OptionError(f"the numbers of gamma must be positive; got {shown(rate)}.")
     return ScalePrior("gamma", 1.0 / rate, shape)
 
 

@@ -15,6 +15,7 @@ from tallbayes import api, models
 from tallbayes.data.dataset import Dataset
 from tallbayes.errors import OptionError, TallbayesError, unknown, warn
 from tallbayes.named_priors import PriorLike
+from tallbayes.validation import require_instance, require_switch, shown
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -54,6 +55,16 @@ class _BayesEstimator(BaseEstimator):
         self.family_options = family_options
         self.random_state = random_state
 
+    def _check_parameters(self, families: tuple[str, ...], kind: str) -> dict[str, Any]:
+        """Refuse parameters that cannot be meant; those of a run are checked by `tallbayes.sample`. Returns the options of the family."""
+        if not isinstance(self.family, str) or self.family not in families:
+            raise unknown(f"family of a {kind}", self.family, families)
+        require_switch("fit_intercept", self.fit_intercept)
+        if self.family_options is None:
+            return {}
+        require_instance("family_options", self.family_options, dict, "a dictionary of options of the family, or None")
+        return dict(self.family_options)
+
     def _names(self) -> list[str]:
         names = getattr(self, "feature_names_in_", None)
         listed = [f"x{j}" for j in range(self.n_features_in_)] if names is None else [str(c) for c in names]
@@ -63,11 +74,19 @@ class _BayesEstimator(BaseEstimator):
         return np.column_stack([np.ones(X.shape[0]), X]) if self.fit_intercept else np.asarray(X, float)
 
     def _sample(self, X: np.ndarray, y: np.ndarray, sample_weight: Any, family: str, options: dict[str, Any]) -> None:
-        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
+        try:
+            weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise OptionError(f"sample_weight must be a number, or one for each row of X: {error}") from error
         if weights is not None and (weights < 0).any():
             raise OptionError("sample_weight must not be negative: each weight is a power of the likelihood of its row.")
         data = Dataset.from_arrays(self._design(X), y, weights=weights, columns=self._names())
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        try:
+            seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        except (ValueError, TypeError) as error:
+            raise OptionError(
+                f"random_state must be a whole number from 0 to 2^32 - 1, a RandomState of NumPy, or None; got {shown(self.random_state)}."
+            ) from error
         model = models.build(family, data, self.prior, **options)
         self.fit_ = api.sample(
             model, self.sampler, draws=self.draws, warmup=self.warmup, chains=self.chains, seed=seed, progress=False
@@ -135,14 +154,12 @@ class BayesClassifier(ClassifierMixin, _BayesEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw from the posterior; `sample_weight` is the power of the likelihood of each row."""
-        if self.family not in BINARY:
-            raise unknown("family of a classifier", self.family, BINARY)
+        options = self._check_parameters(BINARY, "classifier")
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if self.classes_.size < 2:
             raise OptionError(f"a classifier needs at least two classes; y has one class, {self.classes_[0]}.")
-        options = dict(self.family_options or {})
         if self.classes_.size == 2:
             self._sample(X, codes.astype(float), sample_weight, self.family, options)
         else:
@@ -213,10 +230,8 @@ class BayesRegressor(RegressorMixin, _BayesEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw from the posterior; `sample_weight` is the power of the likelihood of each row."""
-        if self.family not in NUMERIC:
-            raise unknown("family of a regressor", self.family, NUMERIC)
+        options = self._check_parameters(NUMERIC, "regressor")
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        options = dict(self.family_options or {})
         if "sigma" in models.family_options(self.family) and options.get("sigma") is None:
             options["sigma"] = self._known_scale(X, y)
         self._sample(X, y.astype(float), sample_weight, self.family, options)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tallbayes.data.packed_store import default_folder
 from tallbayes.errors import DataError, StoreError, unknown
+from tallbayes.option_types import checked
 
 _ABANDONED = 86_400.0  # seconds after which an unfinished store has no writer any more
 
@@ -43,6 +44,7 @@ def folder() -> Path:
     return default_folder()
 
 
+@checked
 def list(folder: str | Path | None = None) -> builtins.list[StoreEntry]:
     """All packed stores in a folder, sorted by name.
 
@@ -58,6 +60,7 @@ def list(folder: str | Path | None = None) -> builtins.list[StoreEntry]:
     return [_entry(path) for path in sorted(where.iterdir()) if (path / "store.json").is_file() and ".part-" not in path.name]
 
 
+@checked
 def clear(name: str | None = None, folder: str | Path | None = None) -> builtins.list[str]:
     """Delete one store, or all of them; returns the names. Data sets that are open keep their rows until they are closed.
 

@@ -85,6 +85,8 @@ def chain(seed: int, number: int) -> np.random.SeedSequence:
 
 def sequence(seed: int, stream: Stream, *numbers: int) -> np.random.SeedSequence:
     """The sequence of a purpose, or of one of its numbered parts."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise OptionError(f"seed must be a whole number >= 0; got {seed!r}.")
     return np.random.SeedSequence(seed, spawn_key=(int(stream), *numbers))
 
 

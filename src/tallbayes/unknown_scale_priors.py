@@ -15,6 +15,7 @@ import numpy as np
 from tallbayes.coefficient_priors import Prior
 from tallbayes.errors import OptionError
 from tallbayes.scale_priors import ScalePrior, half_student_t
+from tallbayes.validation import positive_number
 
 KINDS = ("ridge", "horseshoe")
 
@@ -73,9 +74,8 @@ def horseshoe(scale: float = 1.0, slab: float | None = None, *, standardise: boo
     >>> horseshoe(0.1, slab=2.0).describe()
     'horseshoe(tau ~ half_cauchy(0.1), slab=2)'
     """
-    for name, number in (("scale", scale), ("slab", 1.0 if slab is None else slab)):
-        if not (isinstance(number, int | float | np.number) and np.isfinite(number) and number > 0):
-            raise OptionError(f"{name} of horseshoe must be a positive number; got {number!r}.")
+    for name, value in (("scale", scale), ("slab", 1.0 if slab is None else slab)):
+        positive_number(f"{name} of horseshoe", value)
     return UnknownScale("horseshoe", 0.0, float(scale), 1.0, 0.0 if slab is None else float(slab), _switch(standardise))
 
 

@@ -10,7 +10,10 @@ import typer
 from tallbayes.errors import OptionError, unknown
 
 FamilyName = Annotated[
-    str | None, typer.Option("--family", help="Name of the family, such as poisson, gaussian or gamma; default: logistic.")
+    str | None,
+    typer.Option(
+        "--family", help="Name of the family, such as poisson, gaussian or gamma; default: logistic, if the response is 0 or 1."
+    ),
 ]
 Expression = Annotated[
     str | None,
@@ -41,8 +44,8 @@ def family_of(
     constants: list[str] | None,
     mean: str | None,
     support: str | None,
-) -> tuple[str, dict[str, Any]]:
-    """Name and options of the family that the options of a command describe."""
+) -> tuple[str | None, dict[str, Any]]:
+    """Name and options of the family that the options of a command describe; None if they name no family."""
     given = {"expression": expression, "mean": mean, "support": support, "sigma": _sigma(sigma), "zi": zi}
     options: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     if constants:
@@ -56,7 +59,7 @@ def family_of(
         if key in options:
             raise OptionError(f"{key} is given twice.")
         options[key] = value
-    return "expression" if expression is not None else family or "logistic", options
+    return "expression" if expression is not None else family, options
 
 
 def _sigma(text: str | None) -> float | str | None:

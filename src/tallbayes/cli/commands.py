@@ -320,10 +320,14 @@ def compare(
     import tallbayes as tb
 
     name, options = family_of(family, sigma, zi, option, expression, constant, mean, support)
-    tb.models.check_family(name, options)
-    second: dict[str, Any] = tb.models.second_formula(name, options)
+    if name is None:
+        tb.models.check_assumed(options)
+    else:
+        tb.models.check_family(name, options)
+    second: dict[str, Any] = {} if name is None else tb.models.second_formula(name, options)
     data = tb.read(source, formula, offset=offset, weights=weights, progress=not quiet, **second)
-    model = tb.models.build(name, data, prior_of(prior), **options)
+    given = prior_of(prior)
+    model = tb.models.build_assumed(data, given) if name is None else tb.models.build(name, data, given, **options)
     named = [name.strip() for name in samplers.split(",") if name.strip()] or None
     done = tb.compare(
         model,

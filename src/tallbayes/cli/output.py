@@ -17,6 +17,8 @@ def show(result: Any, out: Path | None, plots: Path | None, as_json: bool) -> No
     if as_json:
         rows = json.loads(table.to_json(orient="index"))
         facts = {"status": result.status, "guarantee": str(result.guarantee), "why": result.why}
+        if result.meta.get("assumed_family"):
+            facts["assumed_family"] = result.meta["assumed_family"]
         facts["warnings"] = warnings_of(result)
         print(json.dumps({**facts, "cost": _strict(result.cost()), "summary": rows}, indent=1, allow_nan=False))
     else:

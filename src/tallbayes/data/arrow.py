@@ -47,6 +47,28 @@ def missing_row(column: Any) -> int:
     return int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
 
 
+def require_decodable(column: Any, name: str, first_row: int) -> None:
+    """Refuse text whose bytes are not UTF-8, which files of other programs may hold, naming row and column."""
+    import pyarrow as pa
+
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        if pa.types.is_dictionary(chunk.type):
+            chunk = chunk.dictionary_decode()
+        try:
+            chunk.validate(full=True)
+        except pa.ArrowInvalid as error:
+            for row in range(len(chunk)):
+                try:
+                    chunk[row].as_py()
+                except UnicodeDecodeError as own:
+                    raise DataError(
+                        f"row {first_row + row}, column {name!r}: the text {own.object[:40]!r} is not UTF-8. Write the column again as "
+                        "UTF-8 text, or leave it out."
+                    ) from None
+            raise DataError(f"column {name!r} is damaged: {error}. Write the file again, or leave the column out.") from error
+        first_row += len(chunk)
+
+
 def kind_of(type_: Any) -> str:
     """What a formula can do with a column of an Arrow type: "number", "level" (text), or "other".
 
@@ -90,7 +112,7 @@ def _numbers(batch: Any, name: str, first_row: int) -> np.ndarray:
     if kind_of(kind) != "number":
         raise DataError(
             f"column {name!r} has type {kind}, not a number. Leave it out with columns= or a formula, or encode it as numbers: "
-            "a response of two classes as 0 and 1."
+            "a response of two classes as 0 and 1, of more classes as 0, 1, 2, ... for family='softmax' or 'ordinal'."
         )
     if column.null_count:
         row = first_row + missing_row(column)

@@ -35,7 +35,7 @@ class CategoryOrder:
         for name in self.known:
             column = batch.column(name)
             for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-                if not pa.types.is_dictionary(chunk.type) or chunk.dictionary.null_count:
+                if not pa.types.is_dictionary(chunk.type) or chunk.dictionary.null_count or not _valid(chunk.dictionary):
                     self.different.add(name)
                 elif self.known[name] is None:
                     self.known[name] = chunk.dictionary
@@ -45,3 +45,14 @@ class CategoryOrder:
     def of(self, name: str) -> Any:
         """The categories of a column as an array, or None if there is no order to keep."""
         return None if name in self.different else self.known.get(name)
+
+
+def _valid(values: Any) -> bool:
+    """Whether all categories, also those without rows, are proper text."""
+    import pyarrow as pa
+
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from tallbayes.data.moments import Moments, check_finite
 from tallbayes.data.precision import require_kept
 from tallbayes.errors import DataError
 from tallbayes.notebook import facts_table, numbers_table
+from tallbayes.validation import shown
 
 CHUNK = packed.CHUNK
 
@@ -85,6 +86,8 @@ class Dataset:
         n, d = X.shape
         if X.dtype.kind not in "fiub":
             raise DataError(f"X has type {X.dtype}; convert it to numbers first (strings become indicator columns).")
+        if columns is not None and (isinstance(columns, str | bytes) or not isinstance(columns, Iterable)):
+            raise DataError(f"columns must be {d} different names, one for each column of X; got {shown(columns)}.")
         names = tuple(str(c) for c in columns) if columns is not None else tuple(f"x{j}" for j in range(d))
         if len(names) != d or len(set(names)) != d:
             raise DataError(f"columns must be {d} different names, one for each column of X; got {len(names)}: {names}.")

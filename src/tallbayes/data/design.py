@@ -266,6 +266,8 @@ def flat_column(batch: Any, name: str, first_row: int) -> Any:
         column = column.dictionary_decode()
     if arrow.kind_of(column.type) == "other":
         raise DataError(f"column {name!r} has type {column.type}, neither numbers nor text. Leave it out or convert it.")
+    if arrow.kind_of(column.type) == "level":
+        arrow.require_decodable(column, name, first_row)
     if column.null_count:
         row = first_row + arrow.missing_row(column)
         raise DataError(f"row {row}, column {name!r} is missing. Drop or impute such rows before fitting.")

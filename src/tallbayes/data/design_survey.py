@@ -28,6 +28,7 @@ from tallbayes.data.transform_state import MOST_LEVELS, SUMMARIES
 from tallbayes.errors import DataError, unknown
 
 MOST_COLUMNS = 20_000
+_MOST_LEVEL = 2**53  # in size: a float holds no larger whole numbers exactly
 FEWEST_IDENTIFIERS = 100  # levels from which a column that hardly repeats is refused
 
 
@@ -118,7 +119,14 @@ def _distinct(batch: Any, name: str, first_row: int) -> list[Any]:
     if arrow.kind_of(column.type) == "level":
         return pc.unique(column).to_pylist()
     if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
-        return pc.unique(column).to_pylist()
+        found = pc.unique(column).to_pylist()
+        if any(abs(int(v)) > _MOST_LEVEL for v in found):
+            row = next(k for k, v in enumerate(column.to_pylist()) if abs(int(v)) > _MOST_LEVEL)
+            raise DataError(
+                f"row {first_row + row}, column {name!r} is {column[row].as_py()}: whole numbers beyond 2^53 are not told apart as levels. "
+                "Convert the column to text."
+            )
+        return found
     values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
     check_finite(values[:, None], (name,), first_row)
     return np.unique(values).tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tallbayes.data.sources import open_source
 from tallbayes.data.sources.folder import join_sources
 from tallbayes.data.sources.remote_files import addresses_of, is_address
 from tallbayes.errors import DataError
+from tallbayes.validation import shown
 
 
 def files_of(paths: Any) -> list[str]:
@@ -32,6 +33,10 @@ def files_of(paths: Any) -> list[str]:
     ...
     tallbayes.errors.DataError: there is no file in []; give a folder, a pattern such as rows/*.parquet, or a list of paths.
     """
+    if not isinstance(paths, str | Path | Iterable):
+        raise DataError(
+            f"files are given as a folder, a pattern such as rows/*.parquet, or a list of paths; got {shown(paths)}."
+        )
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     files: list[str] = []
     for path in given:

@@ -35,11 +35,13 @@ from tallbayes.data.sources import open_source
 from tallbayes.data.sources.ipc import ipc
 from tallbayes.errors import DataError, OptionError, StoreError, unknown
 from tallbayes.machine import available_memory
+from tallbayes.option_types import checked
 from tallbayes.progress import Progress
 
 _IN_MEMORY_SHARE = 0.25  # of the memory now available: leaves room for the user's own objects and for proxies
 
 
+@checked
 def read(
     source: Any,
     formula: str | None = None,

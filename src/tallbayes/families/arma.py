@@ -19,6 +19,7 @@ from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.model import Family, Model
 from tallbayes.named_priors import PriorLike
 from tallbayes.priors import Prior, PriorTerms
+from tallbayes.validation import MOST_WHOLE, is_whole, positive_number, shown
 
 MOST = 20  # largest p and q
 LEAD = 100  # rows that start the recursion of a window: 0.87^100 = 1e-6
@@ -119,6 +120,7 @@ def _log_normaliser(member: Order, y: np.ndarray) -> np.ndarray:
 
 FAMILY = Family(
     name="arma",
+    regression=False,
     support="a number",
     remedy="",
     admits=lambda y: np.isfinite(y),
@@ -157,27 +159,29 @@ def arma(
     array([0.5, 0.7, 0. , 0. ])
     """
     for name, value, least in (("p", p, 0), ("q", q, 0), ("lead", lead, 0)):
-        if not isinstance(value, int | np.integer) or value < least or (name != "lead" and value > MOST):
+        if not is_whole(value) or value < least or value > (MOST_WHOLE if name == "lead" else MOST):
             most = "" if name == "lead" else f" and at most {MOST}"
-            raise OptionError(f"{name} must be a whole number of at least {least}{most}; got {value!r}.")
+            raise OptionError(f"{name} must be a whole number of at least {least}{most}; got {shown(value)}.")
     if p + q == 0:
         raise OptionError("an ARMA model needs p or q of at least 1; for independent observations use tallbayes.models.normal.")
-    if sigma is not None and not (np.isfinite(sigma) and sigma > 0):
-        raise OptionError(f"sigma must be a positive number, or None to learn it; got {sigma}.")
+    sigma = None if sigma is None else positive_number("sigma", sigma, ", or None to learn it")
     series = data if isinstance(data, Dataset) else _packed(data)
     if isinstance(data, Dataset):
         _check_design(data)
     least = 2 * (p + q + 2) + 10
     if series.n < least:
         raise DataError(f"an ARMA({p}, {q}) model needs at least {least} observations; the series has {series.n}.")
-    order = Order(int(p), int(q), 0.0 if sigma is None else float(sigma), int(lead))
-    options = {"p": order.p, "q": order.q, "sigma": None if sigma is None else float(sigma), "lead": order.lead}
+    order = Order(int(p), int(q), 0.0 if sigma is None else sigma, int(lead))
+    options = {"p": order.p, "q": order.q, "sigma": sigma, "lead": order.lead}
     return SeriesModel(series, FAMILY, order, prior, () if sigma is not None else ("log_sigma",), options)
 
 
 def _packed(values: Any) -> Dataset:
     """A series in memory, eight bytes an observation: a Dataset without columns."""
-    series: np.ndarray = np.ascontiguousarray(np.ma.filled(np.ma.asarray(values, float), np.nan))
+    try:
+        series: np.ndarray = np.ascontiguousarray(np.ma.filled(np.ma.asarray(values, float), np.nan))
+    except (TypeError, ValueError, OverflowError):
+        raise DataError(f"a series must be a vector of numbers in the order of time; got {shown(values)}.") from None
     if series.ndim != 1 or series.size == 0:
         raise DataError(f"a series must be a vector of numbers in the order of time; its shape is {series.shape}.")
     names = ("y", "offset", "weights")

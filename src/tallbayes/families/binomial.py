@@ -32,6 +32,7 @@ class BinomialModel(Model):
 
 FAMILY = Family(
     name="binomial",
+    trials=True,
     support="a proportion from 0 to 1, with the number of trials as weight",
     remedy="Make response and weights with tallbayes.data.proportion(successes, trials).",
     admits=lambda y: (y >= 0) & (y <= 1),

@@ -19,6 +19,7 @@ from tallbayes.errors import OptionError
 from tallbayes.model import Family, Model
 from tallbayes.named_priors import PriorLike
 from tallbayes.priors import Prior, PriorTerms
+from tallbayes.validation import MOST_CLASSES, positive_number, require_whole, shown
 
 
 class ClassModel(Model):
@@ -74,6 +75,7 @@ def _log_normaliser(member: tuple[np.ndarray, np.ndarray, int, float], y: np.nda
 
 FAMILY = Family(
     name="class_gaussian",
+    regression=False,
     support="a class 0, 1, ..., classes - 1",
     remedy="Number the classes from 0, or raise classes=.",
     admits=lambda y: (y >= 0) & (y == np.floor(y)),
@@ -113,19 +115,17 @@ def class_gaussian(
     >>> tb.find_mode(model, progress=False).reference.round(3) + 0.0
     array([-1.033,  0.   ,  1.   ,  0.   ])
     """
-    if not isinstance(classes, int | np.integer) or classes < 1:
-        raise OptionError(f"classes must be a whole number of at least 1; got {classes!r}.")
-    if sigma is not None and not (np.isfinite(sigma) and sigma > 0):
-        raise OptionError(f"sigma must be a positive number, or None to learn one a class; got {sigma}.")
+    require_whole("classes", classes, 1, MOST_CLASSES)
+    sigma = None if sigma is None else positive_number("sigma", sigma, ", or None to learn one a class")
     columns = data.d if isinstance(data, Dataset) else 1
-    phi = np.eye(columns) if mapping is None else np.ascontiguousarray(mapping, float)
+    phi = np.eye(columns) if mapping is None else _numbers("mapping", mapping)
     if phi.ndim != 2 or phi.shape[0] != columns or not np.isfinite(phi).all():
         raise OptionError(
             f"mapping must be a finite matrix with a line for each of the {columns} columns; got shape {phi.shape}."
         )
-    v = np.ones(columns) if variances is None else np.asarray(variances, float)
+    v = np.ones(columns) if variances is None else _numbers("variances", variances)
     if v.shape != (columns,) or not (np.isfinite(v).all() and (v > 0).all()):
-        raise OptionError(f"variances must be {columns} positive numbers, one for each column; got {variances!r}.")
+        raise OptionError(f"variances must be {columns} positive numbers, one for each column; got {shown(variances)}.")
     family = replace(
         FAMILY,
         support=f"a class 0 to {classes - 1}",
@@ -134,10 +134,17 @@ def class_gaussian(
     )
     options = {
         "classes": int(classes),
-        "sigma": None if sigma is None else float(sigma),
+        "sigma": sigma,
         "mapping": None if mapping is None else phi.tolist(),
         "variances": None if variances is None else v.tolist(),
     }
-    member = (phi, v, int(classes), 0.0 if sigma is None else float(sigma))
+    member = (phi, v, int(classes), 0.0 if sigma is None else sigma)
     nuisances = () if sigma is not None else tuple(f"log_sigma[{k}]" for k in range(classes))
     return ClassModel(data, family, member, prior, nuisances, options)
+
+
+def _numbers(name: str, values: Any) -> np.ndarray:
+    try:
+        return np.ascontiguousarray(values, float)
+    except (TypeError, ValueError, OverflowError):
+        raise OptionError(f"{name} must be an array of numbers, or None; got {shown(values)}.") from None

@@ -22,9 +22,9 @@ from tallbayes.engine.family_functions import jet1, jet2, residual, third, third
 from tallbayes.engine.gamma_functions import binet, gamma_level
 from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.engine.neighbourhood import Neighbourhood, cubic_form, third_bounds
-from tallbayes.errors import OptionError
 from tallbayes.model import Family, Model
 from tallbayes.named_priors import PriorLike
+from tallbayes.validation import positive_number
 
 
 class Gamma(NamedTuple):
@@ -212,6 +212,5 @@ def gamma(data: Dataset, prior: PriorLike = None, *, shape: float | None = None)
     """
     if shape is None:
         return Model(data, FAMILY, GammaShape(), prior, nuisances=("log_shape",), options={"shape": None})
-    if not (np.isfinite(shape) and shape > 0):
-        raise OptionError(f"shape must be a positive number, or None to learn it; got {shape}.")
-    return Model(data, FAMILY, Gamma(float(shape)), prior, options={"shape": float(shape)})
+    shape = positive_number("shape", shape, ", or None to learn it")
+    return Model(data, FAMILY, Gamma(shape), prior, options={"shape": shape})

@@ -26,9 +26,9 @@ from tallbayes.engine.family_functions import (
 )
 from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.engine.neighbourhood import Neighbourhood, cubic_form, third_bounds
-from tallbayes.errors import OptionError
 from tallbayes.model import Family, Model, start_scales
 from tallbayes.named_priors import PriorLike
+from tallbayes.validation import positive_number
 
 
 class Gaussian(NamedTuple):
@@ -209,6 +209,5 @@ def gaussian(data: Dataset, prior: PriorLike = None, sigma: float | str | list[s
         return Model(data, FAMILY, PredictedScale(len(names)), prior, options={"sigma": names})
     if sigma is None:
         return Model(data, FAMILY, GaussianScale(), prior, nuisances=("log_sigma",), options={"sigma": None})
-    if not (np.isfinite(sigma) and sigma > 0):
-        raise OptionError(f"sigma must be a positive number, or None to learn it; got {sigma}.")
-    return Model(data, FAMILY, Gaussian(1.0 / sigma**2), prior, options={"sigma": float(sigma)})
+    sigma = positive_number("sigma", sigma, ", or None to learn it")
+    return Model(data, FAMILY, Gaussian(1.0 / sigma**2), prior, options={"sigma": sigma})

@@ -37,12 +37,12 @@ from tallbayes.engine.family_functions import (
 from tallbayes.engine.gamma_functions import rising
 from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.engine.neighbourhood import Neighbourhood, cubic_form, largest_on, third_bounds
-from tallbayes.errors import OptionError
 from tallbayes.families.logistic import bernoulli_residual
 from tallbayes.families.poisson import poisson_counts
 from tallbayes.model import Family, Model
 from tallbayes.named_priors import PriorLike
 from tallbayes.priors import inverse_gamma
+from tallbayes.validation import positive_number
 
 _PEAK = math.log(2.0 + math.sqrt(3.0))
 _SUPREMUM = 1.0 / (6.0 * math.sqrt(3.0))
@@ -283,6 +283,5 @@ def negbin(data: Dataset, prior: PriorLike = None, *, size: float | None = None)
     """
     if size is None:
         return Model(data, FAMILY, NegativeBinomialSize(), prior, nuisances=("log_size",), options={"size": None})
-    if not (np.isfinite(size) and size > 0):
-        raise OptionError(f"size must be a positive number, or None to learn it; got {size}.")
-    return Model(data, FAMILY, NegativeBinomial(float(size), math.log(size)), prior, options={"size": float(size)})
+    size = positive_number("size", size, ", or None to learn it")
+    return Model(data, FAMILY, NegativeBinomial(size, math.log(size)), prior, options={"size": size})

@@ -19,7 +19,12 @@ from tallbayes.named_priors import PriorLike
 from tallbayes.priors import flat
 
 FAMILY = replace(
-    GAUSSIAN, name="normal", examples=(GaussianScale(),), member_of=lambda **options: GaussianScale(), plain_sample=True
+    GAUSSIAN,
+    name="normal",
+    examples=(GaussianScale(),),
+    member_of=lambda **options: GaussianScale(),
+    regression=False,
+    plain_sample=True,
 )
 
 

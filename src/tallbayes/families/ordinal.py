@@ -27,6 +27,7 @@ from tallbayes.errors import DataError, OptionError, unknown
 from tallbayes.families.logistic import bernoulli_residual
 from tallbayes.model import Family, Model, no_terms
 from tallbayes.named_priors import PriorLike
+from tallbayes.validation import require_whole, shown
 
 _ROOT = math.sqrt(0.5)
 _DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
@@ -316,7 +317,7 @@ def ordinal(
     >>> tb.models.ordinal(tb.Dataset.from_arrays(X, [0, 1, 2, 1, 2, 0])).names
     ('x0', 'cut1', 'cut2')
     """
-    if link not in LINKS:
+    if not isinstance(link, str) or link not in LINKS:
         raise unknown("link", link, LINKS)
     if not isinstance(data, Dataset):
         raise DataError(f"a model needs a Dataset, not a {type(data).__name__}; use tallbayes.Dataset.from_arrays(X, y).")
@@ -327,6 +328,15 @@ def ordinal(
         raise DataError(
             f"row {row}: response {data.response!r} is {y[row]:g}, but ordinal needs {FAMILY.support}. {FAMILY.remedy}"
         )
+    if y.max() >= y.size:
+        raise DataError(
+            f"response {data.response!r} reaches {y.max():g} in {y.size:,} rows, but every class 0, 1, .. up to it needs rows. Number the "
+            "classes anew."
+        )
+    if classes is not None:
+        require_whole("classes", classes, 2)
+    if fixed is not None and fixed not in (0, 1):
+        raise OptionError(f"fixed must be 1 if the first cut point is 0, and 0 otherwise; got {shown(fixed)}.")
     counts = np.bincount(y.astype(np.int64))
     number = counts.size if classes is None else int(classes)
     if number < 2 or counts.size != number or (counts == 0).any():

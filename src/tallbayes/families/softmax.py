@@ -22,6 +22,7 @@ from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.model import Family, Model, Tangent, no_terms
 from tallbayes.named_priors import PriorLike
 from tallbayes.priors import Prior
+from tallbayes.validation import MOST_CLASSES, is_whole, shown
 
 THIRD = 2.0**1.5 / (6.0 * math.sqrt(3.0))  # bound of the third derivative along a centred unit vector
 
@@ -211,8 +212,12 @@ def softmax(data: Dataset, prior: PriorLike = None, classes: int | None = None) 
     largest = float(data.moments.high[data.d]) if isinstance(data, Dataset) else 1.0
     if classes is None:
         classes = int(FAMILY.row_options(largest)["classes"])
-    if classes < 2:
-        raise OptionError(f"softmax needs at least two classes; got classes={classes}.")
+    if not is_whole(classes) or classes < 2:
+        raise OptionError(f"softmax needs at least two classes, as a whole number; got classes={shown(classes)}.")
+    if classes > MOST_CLASSES:
+        raise OptionError(
+            f"softmax serves at most {MOST_CLASSES:,} classes; got {shown(classes)}. Number the classes of the response 0, 1, 2, ..."
+        )
     if largest >= classes:
         raise DataError(f"the response reaches class {largest:g}, but classes={classes} allows 0 to {classes - 1}.")
     given = prior.values() if isinstance(prior, Mapping) else (prior,)

@@ -51,6 +51,7 @@ from tallbayes.errors import OptionError
 from tallbayes.model import Family, Model, Tangent, start_scales
 from tallbayes.named_priors import PriorLike
 from tallbayes.scale_priors import gamma
+from tallbayes.validation import positive_number
 
 
 class StudentT(NamedTuple):
@@ -377,19 +378,18 @@ def student_t(
     >>> bool(abs(tb.find_mode(tb.models.student_t(data, tb.priors.flat(), nu=4.0, scale=1.0)).reference[0]) < 0.2)
     True
     """
-    for name, number in (("nu", nu), ("scale", scale)):
-        if number is not None and not (np.isfinite(number) and number > 0):
-            raise OptionError(f"{name} must be a positive number, or None to learn it; got {number}.")
+    nu = None if nu is None else positive_number("nu", nu, ", or None to learn it")
+    scale = None if scale is None else positive_number("scale", scale, ", or None to learn it")
     if sigma is not None:
         if scale is not None:
             raise OptionError("give scale= or sigma=, not both: sigma= is a formula of the logarithm of the scale.")
         columns = second_columns(data, "sigma", sigma)
-        known = {"nu": None if nu is None else float(nu), "sigma": columns}
+        known = {"nu": nu, "sigma": columns}
         return Model(
             data, FAMILY, _member(nu, None, columns), prior, nuisances=("log_nu",) if nu is None else (), options=known
         )
     if nu is None and scale is not None:
         raise OptionError("with unknown degrees of freedom the scale is learned too; give nu= as well, or leave out scale=.")
-    options = {"nu": None if nu is None else float(nu), "scale": None if scale is None else float(scale)}
+    options = {"nu": nu, "scale": scale}
     names = () if scale is not None else ("log_scale",) if nu is not None else ("log_scale", "log_nu")
     return Model(data, FAMILY, _member(nu, scale), prior, nuisances=names, options=options)

@@ -17,8 +17,8 @@ import numpy as np
 from tallbayes import families, priors
 from tallbayes.data.dataset import CHUNK, Dataset
 from tallbayes.errors import OptionError, unknown
-from tallbayes.model import Family, Model, Tangent
-from tallbayes.models import expressions, jax_model
+from tallbayes.model import Family, Model, ResponseError, Tangent
+from tallbayes.models import default_family, expressions, jax_model
 from tallbayes.models.expressions import expression, family
 from tallbayes.models.group_effects import HierarchicalModel, recorded_prior, with_groups
 from tallbayes.models.jax_model import from_jax
@@ -26,13 +26,14 @@ from tallbayes.models.numpyro_model import from_numpyro
 from tallbayes.models.transforms import interval, ordered, positive, real, simplex
 from tallbayes.models.unknown_scales import UnknownScaleModel, with_unknown_scales
 from tallbayes.named_priors import PriorLike
+from tallbayes.option_types import checked
 
 _MODULES = {m.name: importlib.import_module(f"{families.__name__}.{m.name}") for m in pkgutil.iter_modules(families.__path__)}
 _BUILT_IN: dict[str, Callable[..., Model]] = {
-    name: with_unknown_scales(with_groups(getattr(module, name))) for name, module in _MODULES.items()
+    name: checked(with_unknown_scales(with_groups(getattr(module, name)))) for name, module in _MODULES.items()
 }
 FAMILIES: dict[str, Callable[..., Model]] = dict(
-    sorted({**_BUILT_IN, "expression": with_unknown_scales(with_groups(expression))}.items())
+    sorted({**_BUILT_IN, "expression": checked(with_unknown_scales(with_groups(expression)))}.items())
 )
 """The makers of models by the name of their family."""
 globals().update(_BUILT_IN)
@@ -55,6 +56,23 @@ def family_name(family: Any) -> str:
     if not isinstance(name, str) or name not in FAMILIES:
         raise unknown("family", family, [*FAMILIES, *ALIASES])
     return name
+
+
+def check_assumed(options: Iterable[str]) -> None:
+    """Refuse options of a family where no family is named.
+
+    >>> check_assumed(["size"])
+    Traceback (most recent call last):
+    ...
+    tallbayes.errors.OptionError: size= is an option of negbin; give family= as well.
+    """
+    for name in options:
+        owners = [
+            own for own in FAMILIES if name in family_options(own) and (own not in _MODULES or _MODULES[own].FAMILY.regression)
+        ]
+        if owners:
+            raise OptionError(f"{name}= is an option of {default_family.listed(owners, 'and')}; give family= as well.")
+        raise unknown("option of a family", name, {name for family in FAMILIES for name in family_options(family)})
 
 
 def family_options(family: str) -> dict[str, bool]:
@@ -103,6 +121,7 @@ def check_family(family: str, options: Iterable[str]) -> None:
         )
 
 
+@checked
 def build(family: str, data: Dataset, prior: PriorLike = None, **options: Any) -> Model:
     """A model by the name of its family.
 
@@ -112,6 +131,30 @@ def build(family: str, data: Dataset, prior: PriorLike = None, **options: Any) -
     """
     check_family(family, options)
     return FAMILIES[family_name(family)](data, prior=prior, **options)
+
+
+def build_assumed(data: Dataset, prior: PriorLike = None) -> Model:
+    """A model without the name of a family: logistic if every response is 0 or 1, binomial for p(successes, trials); others are refused.
+
+    >>> import numpy as np, tallbayes as tb
+    >>> build_assumed(tb.Dataset.from_arrays(np.ones((2, 1)), [1, 0])).assumed
+    'no family was given: logistic, because y is 0 or 1 in every row'
+    >>> build_assumed(tb.Dataset.from_arrays(np.ones((2, 1)), [1.5, -2.0]))
+    Traceback (most recent call last):
+    ...
+    tallbayes.errors.DataError: the response 'y' has numbers from -2 to 1.5 (row 0: 1.5); without family=, only 0 and 1 are modelled
+    (logistic). Give family=: gaussian or student_t for any numbers.
+    """
+    function = default_family.response_function_of(data)
+    name = family_for("binomial", data) if function == "p" else "logistic"
+    if function != "censored" and default_family.may_be_binary(data):
+        try:
+            model = build(name, data, prior)
+            model.assumed = default_family.sentence(data, name)  # type: ignore[misc]
+            return model
+        except ResponseError:
+            pass  # a row between 0 and 1: the families that admit it are named
+    default_family.ask_for_family(data, {name: module.FAMILY for name, module in _MODULES.items()})
 
 
 def family_for(family: str, data: Dataset) -> str:

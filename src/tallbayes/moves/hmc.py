@@ -16,6 +16,7 @@ from tallbayes.compile import declared, generic, inlinable, leaf
 from tallbayes.errors import OptionError, unknown
 from tallbayes.moves.linear import dot, lower_times, normal_vector, upper_times
 from tallbayes.moves.move import MOVED, Move, Point, log_density_gradient, move, start
+from tallbayes.option_types import checked
 
 DIVERGENCE = 1000.0  # an energy error this large means that the step is outside the stable region
 
@@ -141,6 +142,7 @@ def mass_factor(covariance: np.ndarray, mass: str) -> np.ndarray:
     return np.ascontiguousarray(np.linalg.cholesky(covariance))
 
 
+@checked
 def hmc(time: float = 1.2, acceptance: float = 0.8, mass: str = "dense") -> HamiltonianMove:
     """Hamiltonian Monte Carlo with a trajectory of length `time` in whitened units; `mass` is "dense" or "diagonal".
 

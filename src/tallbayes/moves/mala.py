@@ -17,6 +17,7 @@ from tallbayes.moves.hmc import start_with_gradient
 from tallbayes.moves.linear import lower_times, normal_vector, upper_times
 from tallbayes.moves.move import MOVED, Move, Point, log_density_gradient, move, start
 from tallbayes.moves.random_walk import check_isotropic, isotropic_diagonal
+from tallbayes.option_types import checked
 
 
 class Langevin(NamedTuple):
@@ -92,6 +93,7 @@ class LangevinMove(Move):
         return self.acceptance
 
 
+@checked
 def mala(acceptance: float = 0.574, isotropic: bool = False) -> LangevinMove:
     """Metropolis-adjusted Langevin, preconditioned by the covariance, or with `isotropic` by one scale for all coordinates.
 

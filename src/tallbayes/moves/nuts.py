@@ -19,6 +19,7 @@ from tallbayes.errors import OptionError, unknown
 from tallbayes.moves.hmc import DIVERGENCE, leapfrog, mass_factor, start_with_gradient, with_factor
 from tallbayes.moves.linear import dot, fill, normal_vector
 from tallbayes.moves.move import MOVED, Move, Point, move, start
+from tallbayes.option_types import checked
 
 
 class NoUTurn(NamedTuple):
@@ -168,6 +169,7 @@ class NoUTurnMove(Move):
         return self.acceptance
 
 
+@checked
 def nuts(acceptance: float = 0.8, mass: str = "dense", max_depth: int = 10) -> NoUTurnMove:
     """The no-U-turn sampler: trajectory lengths are chosen automatically.
 

@@ -18,6 +18,8 @@ from tallbayes.errors import OptionError
 from tallbayes.moves.linear import lower_times
 from tallbayes.moves.move import MOVED, Move, Point, log_density, move, start
 from tallbayes.moves.random_walk import RandomWalkMove
+from tallbayes.option_types import checked
+from tallbayes.validation import shown
 
 
 class Autoregressive(NamedTuple):
@@ -178,6 +180,7 @@ class HeavyTailedMove(ProposalMove):
         return super().kernel(covariance, step)._replace(first=HeavyTailed(self.df))
 
 
+@checked
 def independence(share: float = 0.8, df: float | None = None) -> ProposalMove:
     """Draws from the Laplace fit with probability `share`, random walk otherwise.
 
@@ -199,6 +202,7 @@ def independence(share: float = 0.8, df: float | None = None) -> ProposalMove:
     return HeavyTailedMove(0.0, share, df=float(df))
 
 
+@checked
 def pcn(rho: float = 0.5, share: float = 0.8) -> AutoregressiveMove:
     """Preconditioned Crank-Nicolson: w' = rho w + sqrt(1 - rho^2) xi with probability `share`, random walk otherwise.
 
@@ -220,6 +224,8 @@ def as_proposal(move: Move) -> ProposalMove:
     """The proposal form of a move, for samplers that decide acceptance themselves; refuses moves that have none."""
     if isinstance(move, ProposalMove):
         return move
+    if not isinstance(move, Move):
+        raise OptionError(f"a move is needed, such as tallbayes.moves.independence(); got {shown(move)}.")
     if isinstance(move, RandomWalkMove) and move.isotropic:
         raise OptionError(
             "this sampler proposes in coordinates whitened by the Laplace fit, where an isotropic walk has the shape of that fit; "

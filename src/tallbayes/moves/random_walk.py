@@ -16,6 +16,7 @@ import numpy as np
 from tallbayes.compile import SUMS, inlinable
 from tallbayes.errors import OptionError
 from tallbayes.moves.move import MOVED, Move, Point, log_density, move, start
+from tallbayes.option_types import checked
 
 
 class RandomWalk(NamedTuple):
@@ -147,6 +148,7 @@ def isotropic_diagonal(covariance: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.diag(isotropic_factor(np.linalg.inv(covariance)))[None, :])
 
 
+@checked
 def random_walk(
     acceptance: float | None = None, blocks: list[list[int]] | None = None, isotropic: bool = False
 ) -> RandomWalkMove:

@@ -16,6 +16,7 @@ import numpy as np
 from tallbayes.errors import OptionError
 from tallbayes.moves.linear import dot, lower_times, normal_vector
 from tallbayes.moves.move import MOVED, Move, Point, log_density, move, start
+from tallbayes.option_types import checked
 
 
 class Slice(NamedTuple):
@@ -100,6 +101,7 @@ class SliceMove(Move):
         return 1.0
 
 
+@checked
 def slice(width: float = 2.5, steps: int = 10, directions: int = 1) -> SliceMove:
     """Slice sampling along `directions` random directions per iteration; `width` in posterior standard deviations.
 

@@ -19,6 +19,7 @@ from tallbayes.moves.hmc import HamiltonianMove
 from tallbayes.moves.move import MOVED, Move, move, start
 from tallbayes.moves.nuts import NoUTurnMove
 from tallbayes.moves.proposals import Autoregressive, Located, Mixture, ProposalMove, Walk, as_proposal, independence, propose
+from tallbayes.option_types import checked
 
 
 class OnSurrogate(NamedTuple):
@@ -99,6 +100,7 @@ class SurrogateMove(Move):
         return not isinstance(self.inner, ProposalMove)
 
 
+@checked
 def surrogate(inner: Move | None = None, steps: int = 8, share: float = 0.8) -> SurrogateMove:
     """Several steps of `inner` on the surrogate, then one decision about the rows; single proposals otherwise.
 

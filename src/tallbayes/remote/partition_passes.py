@@ -40,6 +40,7 @@ class ModelSpec:
     family: str
     options: dict[str, Any]
     responses: tuple[float, ...] = ()  # what is known of those of all partitions, for an expression
+    assumed: bool = False  # whether no family was given
 
     def model(self, data: Dataset, prior: PriorLike, terms: PriorTerms | None = None) -> Model:
         """The model over the rows of a partition; `terms` are those of a prior whose scales come from all rows."""
@@ -47,6 +48,7 @@ class ModelSpec:
             model = expression_model(self, data, prior)
         else:
             model = models.build(self.family, data, prior, **self.options)
+            model.assumed = models.default_family.sentence(data, self.family) if self.assumed else ""  # type: ignore[misc]
         if terms is not None:
             model.prior_terms = terms
         return model
@@ -95,6 +97,8 @@ def survey_partition(handle: Any, spec: ModelSpec, number: int, wanted: int) -> 
         return Surveyed(None, most_held(), "", None, np.empty((0, 0)))
     with partition(handle, spec.plan, spec.dtype) as data:
         values = None
+        if spec.assumed:
+            models.build_assumed(data)
         if "expression" in spec.options:
             values = response_values(spec, data)
         else:

@@ -34,6 +34,7 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import TOLERANCE, announce, collinear_sentences, converge
 from tallbayes.model import Model
 from tallbayes.named_priors import PriorLike
+from tallbayes.option_types import checked
 from tallbayes.progress import Progress
 from tallbayes.remote import partition_passes as tasks
 from tallbayes.remote.absent_rows import AbsentRecords, AbsentRows, RemoteDataset
@@ -102,11 +103,12 @@ class Partitions:
     _model: weakref.ref[Model] | None = None
 
     @classmethod
+    @checked
     def open(
         cls,
         paths: Any,
         formula: str | None = None,
-        family: str = "logistic",
+        family: str | None = None,
         prior: PriorLike = None,
         *,
         client: Any = None,
@@ -124,8 +126,12 @@ class Partitions:
 
         `paths` is a folder, a pattern or a list of files, one partition each unless `partitions` groups them; or a Dask dataframe or
         bag, or a list of delayed values or tables. Empty partitions are left out. `most_bytes` is what row streams of a run may move.
+        Without `family` the response must be 0 or 1, and the model is logistic.
         """
         options = dict(family_options or {})
+        assumed, family = family is None, family or "logistic"
+        if assumed:
+            models.check_assumed(options)
         models.check_family(family, options)
         _float_type(dtype)
         client = connect(client)
@@ -133,7 +139,7 @@ class Partitions:
         asked = (groups, formula, response, columns, offset, weights)
         named = all(isinstance(g, list) for g in groups)  # files are planned where they can be read
         plan, _ = gather(plan_of_partitions, [asked], client if named else None, label="plan")[0]
-        spec = ModelSpec(plan, dtype, family, options)
+        spec = ModelSpec(plan, dtype, family, options, assumed=assumed)
         wanted = sample_size(len(plan_names(plan)), dtype, len(groups))
         jobs = [(group, spec, k, wanted) for k, group in enumerate(groups)]
         results = gather(tasks.survey_partition, jobs, client, label="partitions", progress=progress, workers=1)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tallbayes.option_types import checked
+from tallbayes.validation import require_instance
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -18,6 +21,7 @@ MOST_SHOWN = 20  # parameters of a fit in a notebook
 class Answers:
     """Average effects, probabilities of statements, ratios, predictive checks."""
 
+    @checked
     def predictions(
         self: Any,
         at: Mapping[str, Any] | None = None,
@@ -60,6 +64,7 @@ class Answers:
 
         return effects.predictions(_request(self, "predictions", at, by, scale, data, model, prob, draws, rows, seed))
 
+    @checked
     def comparisons(
         self: Any,
         variables: str | Sequence[str] | Mapping[str, Any] | None = None,
@@ -97,6 +102,7 @@ class Answers:
         request = _request(self, "comparisons", at, by, scale, data, model, prob, draws, rows, seed)
         return effects.comparisons(request, variables)
 
+    @checked
     def slopes(
         self: Any,
         variables: str | Sequence[str] | None = None,
@@ -129,6 +135,7 @@ class Answers:
 
         return effects.slopes(_request(self, "slopes", at, by, scale, data, model, prob, draws, rows, seed), variables)
 
+    @checked
     def hypothesis(self: Any, statement: str, prob: float = 0.89) -> Hypothesis:
         """The posterior probability of a statement about parameters, such as "x > 0", "a < 2 * b" or "-0.1 < x < 0.1".
 
@@ -148,6 +155,7 @@ class Answers:
 
         return hypothesis(self, statement, prob)
 
+    @checked
     def odds_ratios(self: Any, prob: float = 0.89) -> pd.DataFrame:
         """e^coefficient: odds ratios of logistic models, rate ratios of poisson and negbin, ratios of means of gamma.
 
@@ -165,6 +173,7 @@ class Answers:
 
         return ratios(self, prob)
 
+    @checked
     def icc(self: Any, prob: float = 0.89) -> pd.DataFrame:
         """Intraclass correlation of each grouping factor: its share of the variance that the population effects leave.
 
@@ -181,6 +190,7 @@ class Answers:
 
         return intraclass(self, prob)
 
+    @checked
     def ppc(self: Any, rows: int = 1000, draws: int = 100, seed: int = 0, *, data: Any = None) -> PredictiveCheck:
         """Posterior predictive check: responses simulated for `rows` random rows at `draws` draws, beside the observed ones.
 
@@ -228,8 +238,11 @@ def _request(
     seed: int,
 ) -> Request:
     from tallbayes.errors import OptionError
+    from tallbayes.model import Model
     from tallbayes.results.effects import Request
 
+    if model is not None:
+        require_instance("model", model, Model, "a model of the rows to average over, or None for those of the fit")
     if model is not None and data is not None:
         raise OptionError("give data= or model=, not both: the rows of model= are those of its data.")
     return Request(fit, at, by, scale, data if model is None else model.data, prob, draws, rows, seed, method)

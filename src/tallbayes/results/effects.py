@@ -22,7 +22,10 @@ from tallbayes.results.levels import joint_draws
 from tallbayes.results.links import LINKS, mean_of, require_link, slope_of
 from tallbayes.results.raw_columns import RawBlock, RawColumns
 from tallbayes.results.row_averages import AverageBlock, Averages, Contrast, Function, LevelTerm, Variant, average
+from tallbayes.results.summary import check_probability
 from tallbayes.results.table_text import as_text
+from tallbayes.validation import number as as_number
+from tallbayes.validation import require_whole, shown
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -96,11 +99,10 @@ class Request:
             raise OptionError(f"odds need a response of 0 and 1; for {family!r} use scale='ratio'.")
         if self.scale in ("log", "ratio", "elasticity") and LINKS[family] == "identity":
             raise OptionError(f"scale={self.scale!r} needs a positive mean, which {family!r} does not ensure; use 'response'.")
-        if not 0.0 < self.prob < 1.0:
-            raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {self.prob}.")
-        for name, value, least in (("draws", self.draws, 2), ("rows", self.rows, 2)):
-            if value is not None and (not isinstance(value, int | np.integer) or value < least):
-                raise OptionError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+        check_probability(self.prob)
+        require_whole("draws", self.draws, 2)
+        if self.rows is not None:
+            require_whole("rows", self.rows, 2)
         self.columns = RawColumns(self.fit, self.data)
 
     @property
@@ -124,10 +126,11 @@ class Request:
         """A value of a column as a number: of a level, its position."""
         levels = self.design.levels.get(name)
         if levels is None:
-            if isinstance(value, str) or not np.isfinite(value):
-                raise DataError(f"{name!r} is a number; got {value!r}.")
-            return float(value)
-        if value not in levels:
+            found = as_number(+value if isinstance(value, bool) else value)
+            if not np.isfinite(found):
+                raise DataError(f"{name!r} is a number; got {shown(value)}.")
+            return found
+        if np.ndim(value) or value not in levels:
             raise DataError(str(unknown(f"level of {name}", str(value), [str(v) for v in levels])))
         return float(levels.index(value))
 
@@ -191,7 +194,10 @@ def slopes(request: Request, variables: Any) -> Effects:
 def _names(variables: Any, every: Sequence[str]) -> list[str]:
     if variables is None:
         return list(every)
-    return [variables] if isinstance(variables, str) else list(variables)
+    names = [variables] if isinstance(variables, str) else list(variables)
+    if not names:
+        raise OptionError(f"variables= is empty; name at least one of {', '.join(every)}.")
+    return names
 
 
 def _changes(request: Request, name: str, values: Any) -> Iterator[tuple[str, Operation, Operation]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tallbayes import digest
 from tallbayes.errors import StoreError
 from tallbayes.machine import sync_file
+from tallbayes.option_types import checked
 from tallbayes.results.data_tree import from_tree
 from tallbayes.results.fit import Fit
 
@@ -32,6 +33,7 @@ def save(fit: Fit, path: str | Path) -> Path:
     return path
 
 
+@checked
 def load(path: str | Path) -> Fit:
     """Read a fit written by `Fit.save`; a file that is not byte for byte as it was written is refused.
 

@@ -13,10 +13,12 @@ import numpy as np
 from tallbayes.contract import Guarantee
 from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.models.transforms import Parameters
+from tallbayes.option_types import checked
 from tallbayes.results import cost as costs
 from tallbayes.results.answers import Answers
 from tallbayes.results.levels import LevelDraws
 from tallbayes.results.posterior_variables import Variable, variables
+from tallbayes.validation import shown
 
 
 @dataclass(eq=False)
@@ -69,6 +71,8 @@ class Fit(Answers):
         >>> bool(abs(fit.expect(lambda theta: theta[0]) - 24.5) < 0.1)
         True
         """
+        if not callable(function):
+            raise OptionError(f"expect needs a function of theta, one draw; got {shown(function)}.")
         flat, w = self.theta.reshape(-1, self.theta.shape[-1]), self.weights.reshape(-1)
         values = np.asarray([function(t) for t in flat], float)
         return np.tensordot(w, values, axes=1) / w.sum()
@@ -88,6 +92,7 @@ class Fit(Answers):
         """Rank-normalised split R-hat of each coordinate (arviz-stats); that of a single chain compares its parts."""
         return costs.r_hats(self.theta)
 
+    @checked
     def draws(self, name: str) -> np.ndarray:
         """Draws of one parameter, (chains, draws), or of a term with levels, (chains, draws, levels).
 
@@ -144,6 +149,7 @@ class Fit(Answers):
         """
         return costs.account(self)
 
+    @checked
     def summary(self, term: str | None = None, prob: float = 0.89) -> Any:
         """Means, standard deviations, intervals, effective sizes and R-hat as a table; printing it states model and guarantee.
 
@@ -165,6 +171,7 @@ class Fit(Answers):
 
         return term_summary(self, term, prob)
 
+    @checked
     def audit(self, model: Any, pairs: int = 20, repeats: int = 1000, seed: int = 0, *, sampler: Any = None) -> Any:
         """Check the run again on full data: replay random decisions, bounds on all rows, stored densities.
 
@@ -182,6 +189,7 @@ class Fit(Answers):
 
         return audit(self, model, pairs, repeats, seed, sampler)
 
+    @checked
     def predict(
         self,
         new: Any,
@@ -257,6 +265,7 @@ class Fit(Answers):
         self._require_plain("update")
         return updater()(self, rows, options)
 
+    @checked
     def loo(self, model: Any = None, rows: int = 1000, seed: int = 0, *, pointwise: bool = False) -> Any:
         """Expected log predictive density by leave-one-out on a random few rows, an `ELPDData` of arviz-stats.
 
@@ -278,6 +287,7 @@ class Fit(Answers):
 
         return loo(self, model_of(self) if model is None else model, rows, seed, pointwise)
 
+    @checked
     def reweight(self, model: Any, draws: int | None = None) -> Fit:
         """The fit of a pseudo-marginal sampler with importance weights that make it exact: w = L(theta) / L-hat(theta; u).
 
@@ -298,6 +308,7 @@ class Fit(Answers):
 
         return reweight(self, model, draws)
 
+    @checked
     def stein(self, model: Any, candidates: int = 100, keep: int | None = None, *, seed: int = 0, progress: bool = True) -> Any:
         """Kernel Stein discrepancy of the draws from the posterior, and Stein thinning: for methods whose law is unknown.
 
@@ -318,12 +329,14 @@ class Fit(Answers):
 
         return stein(self, model, candidates, keep, seed, progress)
 
+    @checked
     def save(self, path: str | Path) -> Path:
         """Write the fit to a netCDF file, aside and renamed; read it with `tallbayes.load`."""
         from tallbayes.results.files import save
 
         return save(self, path)
 
+    @checked
     def plot(
         self,
         kind: str = "forest",
@@ -348,6 +361,7 @@ class Fit(Answers):
 
         return draw(self, kind, path, most, names, data, prob)
 
+    @checked
     def report(self, path: str | Path = "report.html", plots: bool = True) -> Path:
         """One HTML page with everything about the fit: model, guarantee, posterior, cost, plots, diagnostics, versions.
 

@@ -51,8 +51,11 @@ def _source(new: Any, names: list[str]) -> arrow.Source:
 
 def _id_blocks(source: arrow.Source, names: list[str]) -> Iterator[pd.DataFrame]:
     waiting: list[pd.DataFrame] = []
-    count = 0
+    count = row = 0
     for batch in source.batches(names):
+        for name in names:
+            arrow.require_decodable(batch.column(name), name, row)
+        row += batch.num_rows
         waiting.append(batch.to_pandas())
         count += batch.num_rows
         if count >= BLOCK:

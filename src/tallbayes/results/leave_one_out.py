@@ -19,6 +19,7 @@ from tallbayes.model import Model
 from tallbayes.models.group_effects import HierarchicalModel
 from tallbayes.results.levels import joint_draws
 from tallbayes.streams import Stream, generator
+from tallbayes.validation import require_instance
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -33,6 +34,7 @@ def loo(fit: Fit, model: Model, rows: int, seed: int, each_row: bool = False) ->
     from arviz_stats.base import array_stats
     from arviz_stats.utils import ELPDData
 
+    require_instance("model", model, Model, "the model of the fit, or None to build it again")
     if model.data.fingerprint != fit.meta["fingerprint"] or model.describe() != fit.meta["model"]:
         raise StoreError("this is not the model of the fit, or not its rows; give the model it was made from.")
     if not model.exchangeable:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tallbayes.errors import DataError, OptionError
 from tallbayes.model import Model
+from tallbayes.option_types import checked
 from tallbayes.results.rebuild import model_of
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 18
 
 
+@checked
 def compare_models(
     fits: Mapping[str, Fit],
     *,
@@ -47,6 +49,12 @@ def compare_models(
 
     from tallbayes.results.comparison_table import ModelComparison
 
+    if not (
+        isinstance(fits, Mapping) and isinstance(models, Mapping | None) and all(hasattr(f, "theta") for f in fits.values())
+    ):
+        raise OptionError(
+            "fits= and models= are dictionaries, of fits and of their models by name, such as {'a': fit_a, 'b': fit_b}."
+        )
     if len(fits) < 2:
         raise OptionError("give at least two fits, such as {'a': fit_a, 'b': fit_b}.")
     given = dict(models or {})

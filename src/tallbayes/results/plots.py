@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallbayes.errors import OptionError, TallbayesError, unknown
+from tallbayes.validation import require_whole
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -65,6 +66,9 @@ def draw(
 
 def select(fit: Fit, names: str | Sequence[str] | None, most: int, kind: str) -> list[int]:
     """Positions of the parameters to show."""
+    require_whole("most", most, 1)
+    if names is not None and len(names) == 0:
+        raise OptionError("names= is empty; name at least one parameter, or leave it out.")
     if names is None:
         every = list(range(len(fit.names)))
         if kind == "forest":  # the intercept and log sigma have other scales

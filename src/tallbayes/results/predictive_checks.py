@@ -13,11 +13,13 @@ from tallbayes.model import Model
 from tallbayes.models import family_of
 from tallbayes.models.unknown_scales import UnknownScaleModel
 from tallbayes.notebook import numbers_table
+from tallbayes.option_types import checked
 from tallbayes.priors import FLAT, NORMAL
 from tallbayes.results.group_predictions import levels_of_rows
 from tallbayes.results.provenance import origin
 from tallbayes.results.rebuild import dataset_of
 from tallbayes.streams import Stream, generator, sequence
+from tallbayes.validation import MOST_WHOLE, require_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +34,8 @@ STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "share of zeros": lambda y: (y == 0).mean(-1),
 }
 UNLIKELY = 0.01  # of a p-value, on either side
+
+MOST_DRAWS = 10**6
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +88,7 @@ class PredictiveCheck:
 def check(fit: Fit, rows: int, draws: int, seed: int, data: Any = None, kind: str = "posterior") -> PredictiveCheck:
     """The result of `Fit.ppc`."""
     for name, value in (("rows", rows), ("draws", draws)):
-        if not isinstance(value, int | np.integer) or value < 2:
-            raise OptionError(f"{name} must be a whole number of at least 2; got {value!r}.")
+        require_whole(name, value, 2, MOST_DRAWS if name == "draws" else MOST_WHOLE)
     if "weight" in fit.stats:
         raise OptionError(
             "the draws of this fit have weights, which simulated responses would ignore; use an unweighted sampler."
@@ -123,6 +126,7 @@ def _responses(fit: Fit, x: np.ndarray, offset: np.ndarray | None, groups: Any, 
     return (uniform > shares[:, :-1]).sum(1).astype(float)
 
 
+@checked
 def prior_predictive(model: Model, draws: int = 100, rows: int = 1000, seed: int = 0) -> PredictiveCheck:
     """Responses simulated from the prior, beside the observed ones: does the prior allow what is plausible, and no more?
 
@@ -142,8 +146,7 @@ def prior_predictive(model: Model, draws: int = 100, rows: int = 1000, seed: int
         raise OptionError(
             f"prior_predictive needs a model such as tallbayes.models.logistic(data); got a {type(model).__name__}."
         )
-    if not isinstance(draws, int | np.integer) or draws < 2:
-        raise OptionError(f"draws must be a whole number of at least 2; got {draws!r}.")
+    require_whole("draws", draws, 2, MOST_DRAWS)
     model.require_ungrouped("prior_predictive")
     theta = _from_prior(model, int(draws), generator(seed, Stream.PRIOR_DRAWS))
     fit = Fit(

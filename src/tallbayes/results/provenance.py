@@ -33,6 +33,7 @@ def origin(model: Model) -> dict[str, Any]:
         "store": None if model.data.store is None else str(model.data.store.resolve()),
         "prior": model.prior.describe(),
         "default_prior": model.default_prior,
+        "assumed_family": model.assumed,
         "nuisances": list(model.nuisances),
         "versions": {
             "tallbayes": __version__,

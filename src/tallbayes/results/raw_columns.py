@@ -241,7 +241,10 @@ class RawColumns:
         if source is not None and name in source.names and arrow.kind_of(source.types[source.names.index(name)]) == "level":
             import pyarrow.compute as pc
 
+            row = 0
             for batch in source.batches([name]):
+                arrow.require_decodable(batch.column(name), name, row)
+                row += batch.num_rows
                 found.update(str(v) for v in pc.unique(batch.column(name)).to_pylist() if v is not None)
                 self._few(name, found, most)
             self.texts[name] = sorted(found)

@@ -15,6 +15,7 @@ from tallbayes.data.read import from_recipe
 from tallbayes.errors import DataError, ModelError, StoreError, TallbayesError
 from tallbayes.model import Model
 from tallbayes.prior_terms import PriorTerms
+from tallbayes.validation import require_instance
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -63,12 +64,15 @@ def model_of(fit: Fit, model: Model | None = None) -> Model:
     """The model of a fit."""
     from tallbayes import models
 
+    if model is not None:
+        require_instance("model", model, Model, "the model of the fit, or None to build it again")
     if model is None:
         described = fit.meta["model"]
         if described["family"] not in models.FAMILIES:
             raise ModelError(f"a model written in {described['family']} cannot be built again from a fit; give the model.")
         prior = models.recorded_prior(described, bool(fit.meta.get("default_prior")))
         model = models.build(described["family"], dataset_of(fit), prior, **described["options"])
+        model.assumed = fit.meta.get("assumed_family", "")  # type: ignore[misc]
         if fit.meta.get("prior_terms"):  # scales of the first rows of an updated fit
             model.prior_terms = PriorTerms(*map(_like, fit.meta["prior_terms"], model.prior_terms))
     if model.data.fingerprint != fit.meta["fingerprint"] or model.describe() != fit.meta["model"]:

@@ -207,6 +207,7 @@ def _what(fit: Fit) -> str:
     family = meta["model"]["family"] + (f" ({', '.join(f'{k} = {v}' for k, v in options.items())})" if options else "")
     facts = {
         "Family": family,
+        **({"Assumed": meta["assumed_family"]} if meta.get("assumed_family") else {}),
         "Response": meta.get("response", "?"),
         "Rows": f"{meta['rows']:,}",
         **({"Rows dropped": f"{meta['dropped']:,}, for missing values"} if meta.get("dropped") else {}),

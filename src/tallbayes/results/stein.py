@@ -21,6 +21,7 @@ from tallbayes.mode.laplace import Laplace
 from tallbayes.model import Model
 from tallbayes.progress import Progress
 from tallbayes.streams import Stream, generator
+from tallbayes.validation import require_instance
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -89,6 +90,7 @@ def discrepancy(kernel: np.ndarray, weights: np.ndarray | None = None) -> float:
 
 def stein(fit: Fit, model: Model, candidates: int, keep: int | None, seed: int, progress: bool) -> Stein:
     """Scores of evenly spaced draws on all rows, their discrepancy, and the draws to keep."""
+    require_instance("model", model, Model, "the model of the fit")
     if model.data.fingerprint != fit.meta["fingerprint"]:
         raise StoreError("these are not the rows of the fit; give the model it was made from.")
     chains, draws, d = fit.theta.shape

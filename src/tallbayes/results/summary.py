@@ -107,6 +107,8 @@ def _header(fit: Fit) -> list[str]:
         f"{chains} chains x {draws:,} draws, {fit.status}; {cost['draws']['evals_per_iteration']:,.3g} evaluations per "
         f"iteration, {cost['evals_per_ess']:,.3g} per effective draw; {cost['seconds']:.3g} s",
     ]
+    if meta.get("assumed_family"):
+        lines.insert(1, meta["assumed_family"])
     if "positive" in cost:
         lines.append(
             f"{100 * cost['positive']:.1f} % of the draws have a positive sign; means, intervals and ess use the signs."

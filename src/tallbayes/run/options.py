@@ -20,6 +20,10 @@ from tallbayes.validation import (
     require_whole,
 )
 
+MOST_ITERATIONS = 10**9
+MOST_CHAINS = 10_000
+MOST_THIN = 10**6
+
 
 def check_options(
     sampler: Any,
@@ -39,8 +43,7 @@ def check_options(
     keep: Any = None,
 ) -> None:
     """Refuse options of `sample` that cannot be meant, before any work; whether `init` suits the model is seen later."""
-    for name, value, least in (("draws", draws, 1), ("warmup", warmup, 0), ("chains", chains, 1), ("thin", thin, 1)):
-        require_whole(name, value, least)
+    require_length(draws, warmup, chains, thin)
     require_seed(seed)
     require_cores(cores)
     require_switch("progress", progress)
@@ -55,6 +58,14 @@ def check_options(
         require_instance("mode", mode, Mode, "what tallbayes.find_mode(model) returns, or None")
     named = isinstance(sampler, str) and sampler == "auto"
     _check_guarantee(None if named else samplers.resolve(sampler), guarantee)
+
+
+def require_length(draws: Any, warmup: Any, chains: Any, thin: Any = 1, least: int = 1) -> None:
+    """Refuse a length of a run that is none, or that no machine has the memory for."""
+    require_whole("draws", draws, least, MOST_ITERATIONS)
+    require_whole("warmup", warmup, 0, MOST_ITERATIONS)
+    require_whole("chains", chains, 1, MOST_CHAINS)
+    require_whole("thin", thin, 1, MOST_THIN)
 
 
 def _check_guarantee(sampler: Sampler | None, wanted: str | None) -> None:

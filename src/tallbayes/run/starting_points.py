@@ -12,6 +12,7 @@ from tallbayes.mode.several import important, shares
 from tallbayes.model import Model
 from tallbayes.models.unknown_scales import UnknownScaleModel
 from tallbayes.streams import Stream, generator
+from tallbayes.validation import shown
 
 DISPERSION = 2.0  # chains start at Laplace draws with doubled standard deviations, so that R-hat can see disagreement
 NAMES = ("laplace", "prior")
@@ -29,8 +30,8 @@ def read_init(init: Any) -> str | np.ndarray:
         return init
     try:
         return np.asarray(init, float)
-    except (TypeError, ValueError):
-        raise OptionError(f"init must be 'laplace', 'prior' or an array of numbers; got {init!r}.") from None
+    except (TypeError, ValueError, OverflowError):
+        raise OptionError(f"init must be 'laplace', 'prior' or an array of numbers; got {shown(init)}.") from None
 
 
 def check_init(model: Model, init: Any, chains: int) -> str | np.ndarray:

@@ -187,7 +187,7 @@ class Informed(Sampler):
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""
         if not (callable(self.statistics) or isinstance(self.statistics, MissingStatistics)) and (
-            self.statistics != "score" and self.statistics not in subset_statistics.SUMMARIES
+            not isinstance(self.statistics, str) or self.statistics not in ("score", *subset_statistics.SUMMARIES)
         ):
             raise unknown("statistics", self.statistics, ["score", *subset_statistics.SUMMARIES])
         if self.subset not in SUBSETS:

@@ -20,11 +20,13 @@ from tallbayes.errors import DataError, OptionError, StoreError
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
+from tallbayes.option_types import checked
 from tallbayes.priors import FLAT, NORMAL, Prior, PriorTerms
 from tallbayes.remote.partition_passes import require_exchangeable_rows
 from tallbayes.remote.partitions import Partitions
 from tallbayes.remote.pool import connect, gather
 from tallbayes.results.fit import Fit
+from tallbayes.run.options import require_length
 from tallbayes.shards.combine import (
     Combination,
     Combiner,
@@ -59,6 +61,7 @@ class Split:
         return find_mode(self.model, progress=progress, tolerance=REFERENCE_TOLERANCE)
 
 
+@checked
 def sample_shards(
     source: Any,
     sampler: str | Sampler = "auto",
@@ -100,13 +103,9 @@ def sample_shards(
     """
     begun = time.perf_counter()
     combiner, client = resolve(combine), connect(client)
-    for name, value, least in (("draws", draws, 4), ("warmup", warmup, 0), ("chains", chains, 1)):
-        if not isinstance(value, int | np.integer) or value < least:
-            raise OptionError(f"{name} must be a whole number of at least {least}; got {value!r}.")
-    if seed is not None and (not isinstance(seed, int | np.integer) or seed < 0):
-        raise OptionError(f"seed must be a whole number >= 0, or None for a random one; got {seed!r}.")
+    require_length(draws, warmup, chains, least=4)
     sampler_options: dict[str, Any] | str = "auto"
-    if sampler != "auto":
+    if not (isinstance(sampler, str) and sampler == "auto"):
         fixed = samplers.resolve(sampler)
         if fixed.guarantee.kind == "EXACT-SIGNED":
             raise OptionError(
@@ -135,10 +134,8 @@ def sample_shards(
         require_exchangeable_rows(source)
         split = _split_model(source, shards, entropy, client)
     else:
-        if formula is None or family is None:
-            raise OptionError(
-                "paths need formula= and family=, such as formula='y ~ x1 + C(group)', family='logistic'; or give a model."
-            )
+        if formula is None:
+            raise OptionError("paths need formula=, such as formula='y ~ x1 + C(group)'; or give a model.")
         if prior is not None and combiner.convention is Convention.PRODUCT and shards != 1 and len(files_of(source)) > 1:
             prior.power(0.5)  # refused before any file is read, if it will be
         partitions = Partitions.open(

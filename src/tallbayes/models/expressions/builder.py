@@ -20,7 +20,7 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.engine import arithmetic
 from tallbayes.engine.family_functions import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
 from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
-from tallbayes.errors import DataError, ModelError, unknown, warn
+from tallbayes.errors import DataError, ModelError, OptionError, unknown, warn
 from tallbayes.model import Family, Model
 from tallbayes.models.expressions import balls, generate, normalisation, primitives
 from tallbayes.models.expressions.arrays import mean_function
@@ -40,6 +40,8 @@ from tallbayes.models.expressions.simulate import family_normaliser, family_simu
 from tallbayes.models.expressions.stabilise import stabilised
 from tallbayes.models.expressions.two_indices import pair_source
 from tallbayes.named_priors import PriorLike
+from tallbayes.validation import number as as_number
+from tallbayes.validation import shown
 
 OWN_FIELDS = ("window", "location", "knots", "linked", "edges", "table", "everywhere")
 _CALLED = ("inverse", "log", "log1p", "expm1", "root", "power", "logistic_parts", "log1mexp", "tanh_parts", "normal_parts")
@@ -65,7 +67,7 @@ class ExpressionFamily(Family):
 def family_of_options(options: Mapping[str, Any]) -> ExpressionFamily:
     """What the options alone say of a family: its law, before anything is proven of it."""
     support = options.get("support", "real")
-    if support not in SUPPORTS:
+    if not isinstance(support, str) or support not in SUPPORTS:
         raise unknown("support", support, SUPPORTS)
     return ExpressionFamily(
         name="expression",
@@ -96,7 +98,7 @@ def build(
     """The model of `tallbayes.models.family`."""
     if not isinstance(data, Dataset):
         raise DataError(f"a model needs a Dataset, not a {type(data).__name__}; use tallbayes.Dataset.from_arrays(X, y).")
-    if support not in SUPPORTS:
+    if not isinstance(support, str) or support not in SUPPORTS:
         raise unknown("support", support, SUPPORTS)
     numbers = _constants(constants)
     original = parse(expression, numbers)
@@ -157,11 +159,13 @@ def _with_one_index(
 
 
 def _constants(constants: Mapping[str, float] | None) -> dict[str, float]:
+    if not isinstance(constants, Mapping | None):
+        raise OptionError(f"constants must be numbers by name, such as {{'p': 0.3}}; got {shown(constants)}.")
     numbers = {}
     for name, number in (constants or {}).items():
-        if isinstance(number, bool) or not isinstance(number, int | float | np.number) or not math.isfinite(number):
-            raise ModelError(f"the constant {name!r} must be a finite number; got {number!r}.")
-        numbers[str(name)] = float(number)
+        if not math.isfinite(as_number(number)):
+            raise ModelError(f"the constant {name!r} must be a finite number; got {shown(number)}.")
+        numbers[str(name)] = as_number(number)
     return numbers
 
 
