@@ -21,6 +21,9 @@ from tallbayes.results.cost import effective_sizes
 from tallbayes.samplers import FullData, MinibatchGibbs
 
 TRIAL = 100  # iterations of warm-up of a pilot, and as many draws
+_LONGER = 4  # times as long is a pilot made once, if it has
+_FEWEST = 5.0  # effective draws or less, which tell next to nothing of what one costs,
+_PATIENCE = 5e9  # and if that takes no more nanoseconds
 _JUDGED_LEVELS = 50  # effects of levels that a pilot looks at, beside all other parameters
 _SWEEP, _VISIT, _CROSSED_VISIT = (
     20_000.0,
@@ -74,9 +77,18 @@ class GroupWeighing(Weighing):
 
     def _pilot(self, candidate: Prediction) -> Prediction:
         """Iterations per effective draw of the parameter that mixes worst, from a short chain of the sampler itself."""
-        assert candidate.setup is not None
         self.pilots += 1
-        theta, table = self._trial(candidate.sampler, candidate.setup, TRIAL, TRIAL)
+        tried, draws = self._tried(candidate, TRIAL)
+        an_iteration = tried.nanoseconds_per_ess / tried.iterations_per_ess
+        longer = _LONGER * TRIAL
+        if _FEWEST * tried.iterations_per_ess >= draws < longer and 2 * longer * an_iteration <= _PATIENCE:
+            tried, _ = self._tried(candidate, longer)
+        return tried
+
+    def _tried(self, candidate: Prediction, length: int) -> tuple[Prediction, int]:
+        """The prediction from a pilot with so many draws, after as much warm-up; and its draws."""
+        assert candidate.setup is not None
+        theta, table = self._trial(candidate.sampler, candidate.setup, length, length)
         dim = self.model.dim
         shown = np.unique(np.linspace(dim, theta.shape[1] - 1, _JUDGED_LEVELS).astype(int))
         sizes = effective_sizes(theta[None][:, :, np.concatenate([np.arange(dim), shown])])
@@ -87,7 +99,7 @@ class GroupWeighing(Weighing):
             gradients = evals / self.model.data.n
             overhead, facts = gradients * self._gradient(), f"{candidate.facts}, {gradients:,.3g} gradients per draw"
         facts += f" and {iterations:,.3g} iterations per effective draw in a pilot"
-        return replace(
+        confirmed = replace(
             candidate,
             evals_per_ess=evals * iterations,
             iterations_per_ess=iterations,
@@ -95,6 +107,7 @@ class GroupWeighing(Weighing):
             facts=facts,
             tried=True,
         )
+        return confirmed, theta.shape[0]
 
     def _turning_point(self, best: Prediction) -> str:
         """What would change the choice."""

@@ -1,4 +1,10 @@
-"""Warm-up is the last judge of a choice: where it contradicts the prediction, the choice is made again."""
+"""Warm-up is the last judge of a choice: where it contradicts the prediction, the choice is made again.
+
+It says two things of a sampler. Where the later half has enough effective draws, it says what one costs, which is compared with the
+prediction. Where it has next to none, by the rule that `convergence` has for runs (fewer than `LEAST`, and fewer than one in `SHARE`), the
+chains have not seen the posterior: their effective size is at most what was found, and a cost at least. Such a sampler is given up for
+the cheapest exact one of another kind, even if that is predicted to cost up to `PATIENCE` times as much, and is not returned to.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +18,14 @@ from tallbayes.auto.predictions import Prediction, price
 from tallbayes.contract import Sampler, Setup
 from tallbayes.engine import ledger
 from tallbayes.mode.laplace import Mode
+from tallbayes.results.convergence import LEAST, LEAST_OF, SHARE
 from tallbayes.results.cost import effective_sizes
 from tallbayes.run.chain import Chain
 from tallbayes.run.checkpoint import Checkpoint
 
 JUDGED = 200  # iterations of warm-up from which it is judged
 CONTRADICTION = 5.0  # times the predicted cost, in warm-up, from which the choice is made again
+PATIENCE = 10.0  # times the cost of an effective draw of chains that hardly had one, that another sampler may cost
 
 
 class Verdict(NamedTuple):
@@ -40,10 +48,28 @@ def reconsider(predictions: list[Prediction], theta: np.ndarray, evals: np.ndarr
     (True, 'nuts')
     >>> reconsider([quick, slow], np.random.default_rng(0).standard_normal((4, 500, 1)), np.full((4, 500), 5.0)).again
     False
+
+    A sampler that hardly moves is given up for one that is predicted to be slower, unless that would take much too long:
+
+    >>> slower, endless = Prediction(FullData(), 200_000.0, 1.0, 10.0, 1000.0, ""), Prediction(FullData(), 1e7, 1.0, 10.0, 1000.0, "")
+    >>> [reconsider([quick, other], walk, np.full((4, 500), 5.0)).again for other in (slower, endless)]
+    [True, False]
     """
     present, count = predictions[0], evals.size
+    if len(predictions) == 1:
+        return Verdict(predictions, False, "")
     size = max(float(np.nan_to_num(effective_sizes(theta)).min()), 1.0)
     measured = replace(present, evals_per_ess=float(evals.sum()) / size, iterations_per_ess=count / size)
+    if count >= LEAST_OF and size < min(LEAST, count / SHARE):
+        others = [p for p in predictions[1:] if p.sampler.name != present.sampler.name]
+        exact = [p for p in others if p.sampler.guarantee.kind == "EXACT" and price(p) <= PATIENCE * price(measured)]
+        if exact:
+            best = min(exact, key=price)
+            said = (
+                f"; the later half of warm-up contradicted that: its {count:,} draws were worth {size:,.2g} independent ones, too few "
+                f"to know the posterior or a cost, so auto chose again and took {best.sampler.name}"
+            )
+            return Verdict([best, *(p for p in others if p is not best)], True, said)
     times = measured.nanoseconds_per_ess / max(present.nanoseconds_per_ess, 1e-9)
     if times <= CONTRADICTION:
         return Verdict(predictions, False, "")
