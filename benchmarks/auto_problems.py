@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import tallbayes as tb
-from benchmarks.problems import claims, covtype, flights, synthetic, synthetic_rows
 from benchmarks.options import parsed
+from benchmarks.problems import claims, covtype, flights, synthetic, synthetic_rows
 from benchmarks.report import kept, show
 
 OTHERS: dict[str, Any] = {

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+
 import tallbayes as tb
-from benchmarks.problems import real_table
 from benchmarks.options import parsed
+from benchmarks.problems import real_table
 from benchmarks.report import show
 from tallbayes import auto
 from tallbayes.testing import importance_moments

@@ -10,8 +10,8 @@ import time
 from typing import Any
 
 import tallbayes as tb
-from benchmarks.problems import FEW, covtype
 from benchmarks.options import installed, parsed
+from benchmarks.problems import FEW, covtype
 from benchmarks.report import show
 
 PUBLISHED = "27-42 % of n"  # Bardenet, Doucet and Holmes (2017), Fig. 11: confidence sampler, proxies dropped along the way

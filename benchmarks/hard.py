@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tallbayes as tb
+from benchmarks.options import installed, parsed
 from benchmarks.peers import jax_log_density
 from benchmarks.problems import synthetic_rows
-from benchmarks.options import installed, parsed
 from benchmarks.report import kept, show
 from tallbayes.results.cost import effective_sizes, r_hats
 

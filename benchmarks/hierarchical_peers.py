@@ -2,7 +2,8 @@
 
     python -m venv peers && peers/bin/pip install numpyro bambi nutpie gpboost statsmodels pandas pyarrow "matplotlib<3.10"
     apt-get install -y --no-install-recommends r-cran-lme4
-    python -m benchmarks.hierarchical_peers --peer-python peers/bin/python [--rows 1e5 1e6] [--seconds 120 240] [--keep FOLDER] [--quick] [--write]
+    python -m benchmarks.hierarchical_peers --peer-python peers/bin/python [--rows 1e5 1e6] [--seconds 120 240] [--keep FOLDER]
+                                            [--quick] [--write]
 
 A logistic model with ten coefficients and an intercept for each of 1,000 levels, the same rows and priors for all that have priors:
 normal(5) for coefficients, half-normal(2.5) for the standard deviation. One chain, seconds of the processor over all threads. Compilation

@@ -26,8 +26,8 @@ import pyarrow.csv as csv
 
 import tallbayes as tb
 from benchmarks.hierarchical_peers import answer_of, said, why_not, workspace, write_task
-from benchmarks.problems import claims, flights, real_table
 from benchmarks.options import installed, parsed
+from benchmarks.problems import claims, flights, real_table
 from benchmarks.report import show
 from tallbayes.results.cost import effective_sizes, r_hats
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 
 import tallbayes as tb
-from benchmarks.problems import synthetic
 from benchmarks.options import parsed
+from benchmarks.problems import synthetic
 from benchmarks.report import show
 
 CASES = {

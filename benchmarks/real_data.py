@@ -11,8 +11,8 @@ import numpy as np
 
 import tallbayes as tb
 from benchmarks.covtype import ours
-from benchmarks.problems import COVTYPE_ROWS, FEW, claims, covtype, flights
 from benchmarks.options import parsed
+from benchmarks.problems import COVTYPE_ROWS, FEW, claims, covtype, flights
 from benchmarks.report import show
 from tallbayes.testing import importance_moments
 

@@ -10,8 +10,8 @@ import argparse
 import numpy as np
 
 import tallbayes as tb
-from benchmarks.problems import synthetic
 from benchmarks.options import parsed
+from benchmarks.problems import synthetic
 from benchmarks.report import show
 from tallbayes import auto
 from tallbayes.bounds.tables import rate_count, total_rate

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 import tallbayes as tb
-from benchmarks.problems import synthetic_rows
 from benchmarks.options import installed, parsed
+from benchmarks.problems import synthetic_rows
 from benchmarks.report import show
 from tallbayes.samplers import SGHMC, SGLD, advance
 

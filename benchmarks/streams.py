@@ -1,6 +1,7 @@
 """Rows that live elsewhere, and rows that arrive later: streams on a Dask cluster beside a packed store and consensus shards.
 
-    python -m benchmarks.streams [--rows 10000000] [--partitions 20] [--batches 100] [--folder DIR] [--quick] [--write] [streams large update]
+    python -m benchmarks.streams [--rows 10000000] [--partitions 20] [--batches 100] [--folder DIR] [--quick] [--write]
+                                [streams large update]
 
 The cluster is `LocalCluster(processes=True, n_workers=2)` on this machine. Partitions are Parquet files of float32, generated one by
 one and kept for the next run. Workers are killed in a pass, in the one that draws rows and in a refill; the draws must be the same.

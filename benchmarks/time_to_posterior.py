@@ -24,8 +24,8 @@ from typing import Any
 import psutil
 
 import tallbayes as tb
-from benchmarks.problems import COVTYPE_ROWS, FEW, covtype
 from benchmarks.options import installed, parsed
+from benchmarks.problems import COVTYPE_ROWS, FEW, covtype
 from benchmarks.report import show
 from tallbayes.compile_ahead import VARIABLE
 from tallbayes.contract import advance
