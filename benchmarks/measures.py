@@ -75,6 +75,7 @@ class Run(NamedTuple):
     warmup: int = 200
 
 
+ENOUGH = 10.0  # seconds of repeated runs, some of which have a long setup
 LARGE = 400_000  # rows of the standard problem of samplers that read few
 S = tb.samplers
 RUNS = {
@@ -202,7 +203,10 @@ def iterations(section: str, name: str, run: Run, size: Size) -> Iterator[Line]:
         warnings.simplefilter("ignore")
         tb.sample(model, sampler, draws=4, warmup=0, **options)  # compiled
         draws = size.draws(run.draws)
-        fits = [tb.sample(model, sampler, draws=draws, warmup=size.draws(run.warmup), **options) for _ in range(size.repeats)]
+        fits: list[tb.Fit] = []
+        begun = time.perf_counter()
+        while len(fits) < size.repeats and (not fits or time.perf_counter() - begun < ENOUGH):
+            fits.append(tb.sample(model, sampler, draws=draws, warmup=size.draws(run.warmup), **options))
     seconds = min(fit.seconds["draws"] for fit in fits)
     yield Line(section, name, "time", "µs per iteration", 1e6 * seconds / draws)
     yield Line(section, name, "evaluations", "evaluations", float(fits[0].evals.mean()))
