@@ -36,7 +36,7 @@ CASES = {
     "crossed": "minibatch-gibbs",
 }
 BEFORE = (("logistic", "exact-minibatch"), ("logistic", "hmc-ecs"))  # the calls of `--after`
-QUICK = ("logistic", "probit")
+QUICK = ("probit",)  # of the baseline
 ROWS = 20_000
 
 
