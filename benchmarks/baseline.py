@@ -65,7 +65,7 @@ LATER = ("probit", "poisson", "gamma", "negbin", "student_t", "expression", "JAX
 BARS = (
     Bar("an iteration from few rows", "samplers", FEW, "time", 1.10),
     Bar("evaluations of it", "samplers", FEW, "evaluations", 1.01),
-    Bar("exact minibatch on every family", "families", ("*",), "time", 1.10),
+    Bar("exact minibatch and HMC-ECS on families", "families", ("*",), "time", 1.10),
     Bar("full gradient, one index", "passes", ONE_INDEX, "gradient", 1.05),
     Bar("full Hessian, one index", "passes", ONE_INDEX, "Hessian", 1.05),
     Bar("full gradient, several indices", "passes", SEVERAL, "gradient", 1.05),

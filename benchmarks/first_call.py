@@ -29,7 +29,7 @@ CASES = {
     "poisson": "exact-minibatch",
     "gamma": "exact-minibatch",
     "negbin": "exact-minibatch",
-    "student_t": "exact-minibatch",
+    "student_t": "hmc-ecs",
     "expression": "exact-minibatch",
     "JAX": "hmc-ecs",
     "(1 | g)": "minibatch-gibbs",

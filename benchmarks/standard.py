@@ -180,6 +180,7 @@ FAMILIES: dict[str, Callable[[Rows], Any]] = {
 }
 
 STRUCTURES: dict[str, Callable[[Rows], Any]] = {
+    "student_t, known": lambda r: tb.models.student_t(r.data(r.eta + 0.8 * r.rng.standard_t(5.0, r.n)), nu=5.0, scale=0.8),
     "logistic float32": _binary("logistic", dtype="float32"),
     "sigma ~ x": _sigma,
     "JAX": _jax,
