@@ -1,6 +1,7 @@
 """The baseline: what the file holds, ratios to it, and the sources that are compared."""
 
 import argparse
+import doctest
 import json
 import math
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks import baseline, first_call, measures, standard
+from benchmarks import baseline, first_call, measures, options, standard
 from tallbayes.models import FAMILIES
 from tallbayes.samplers import SAMPLERS
 
@@ -163,7 +164,7 @@ def test_both_versions_take_turns(repository, monkeypatch, capsys):
     root, (first, _) = repository
     turns = []
 
-    def stub(source, section, options):
+    def stub(source, section, given):
         turns.append((section, source.parent.name if source != root / "src" else "now"))
         return {(section, "a", "gradient", "ns per row"): 1.0 + (source == root / "src")}
 
@@ -194,6 +195,28 @@ def test_arrays_are_counted_at_any_depth_and_time_is_the_least():
     assert measures.arrays((np.zeros(2), [np.zeros(2)], (1, (np.zeros(3), 2.0)))) == 2
     clock = iter([0.0, 5.0, 10.0, 12.0, 20.0, 29.0])
     assert measures.least(lambda: None, 3, lambda: next(clock)) == 2.0
+
+
+@pytest.mark.parametrize("module", [baseline, measures, options], ids=lambda m: m.__name__)
+def test_examples_in_docstrings(module):
+    found = doctest.testmod(module)
+    assert found.attempted and not found.failed
+
+
+def test_a_quick_run_has_its_own_defaults_and_keeps_nothing():
+    def parser():
+        made = argparse.ArgumentParser()
+        made.add_argument("--rows", type=int, default=10**6)
+        made.add_argument("names", nargs="*", default=[])
+        made.add_argument("--write", action="store_true")
+        return made
+
+    assert vars(options.parsed(parser(), [], rows=5)) == {"rows": 10**6, "names": [], "write": False, "quick": False}
+    given = options.parsed(parser(), ["--quick"], rows=5, names=["a"])
+    assert (given.rows, given.names) == (5, ["a"])
+    assert options.parsed(parser(), ["--quick", "--rows", "7"], rows=5).rows == 7
+    with pytest.raises(SystemExit):
+        options.parsed(parser(), ["--quick", "--write"], rows=5)
 
 
 def test_lines_of_measures_are_read_as_they_are_printed():
