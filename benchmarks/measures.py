@@ -217,7 +217,7 @@ def families(size: Size) -> Iterator[Line]:
     one_core()
     names = [name for name in [*standard.FAMILIES, "student_t, known", "sigma ~ x"] if name not in NOT_LINEAR]
     for name in size.chosen(names, QUICK):
-        draws, n = (2000, 20_000) if name in ("softmax 10", *NO_BOUND) else (20_000, 100_000)
+        draws, n = (500, 20_000) if name in ("softmax 10", *NO_BOUND) else (20_000, 100_000)
         sampler = "hmc-ecs" if name in NO_BOUND else "exact-minibatch"
         label = f"{name}, {sampler}" if name in NO_BOUND else name
         yield from iterations("families", label, Run(sampler, draws, name, n), size)
