@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import tallbayes as tb
+from benchmarks.options import parsed
 from benchmarks.problems import claims, covtype, flights, synthetic, synthetic_rows
 from benchmarks.report import kept, show
 
@@ -106,7 +107,7 @@ def main() -> None:
         "--skip", action="append", default=[], metavar="NAME", help="a part of the names of problems to leave out"
     )
     parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
+    options = parsed(parser, names=["n = 500, d = 5"], all=True)
     warnings.simplefilter("ignore", tb.TallbayesWarning)
     rows: list[dict[str, Any]] = []
     for label, make in {**PROBLEMS, **(REAL if os.environ.get("TALLBAYES_DATA") else {})}.items():

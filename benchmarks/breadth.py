@@ -1,6 +1,6 @@
 """Families and formulas on real data: robust regression, counts with a spline and factors, softmax.
 
-    python -m benchmarks.breadth [--write]
+    python -m benchmarks.breadth [--quick] [--write]
 
 Each posterior is drawn by `auto` and its means are checked against importance sampling from the Laplace fit.
 """
@@ -12,18 +12,18 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import pyarrow.parquet as pq
 
 import tallbayes as tb
-from benchmarks.problems import data_folder
+from benchmarks.options import parsed
+from benchmarks.problems import real_table
 from benchmarks.report import show
 from tallbayes import auto
 from tallbayes.testing import importance_moments
 
 
-def molecules() -> tb.models.Model:
+def molecules(quick: bool) -> tb.models.Model:
     """HOMO-LUMO gap of QM9 on ten Coulomb eigenvalues, Student-t errors."""
-    table = pq.read_table(data_folder() / "qm9.parquet")
+    table = real_table("qm9", quick)
     eigenvalues = [c for c in table.column_names if "eig" in c.lower() or c.lower().startswith("cm")][:10]
     x = np.column_stack([table[c].to_numpy() for c in eigenvalues]).astype(float)
     x = (x - x.mean(0)) / x.std(0)
@@ -33,9 +33,9 @@ def molecules() -> tb.models.Model:
     return tb.models.student_t(data, nu=4.0, scale=0.7)
 
 
-def delays() -> tb.models.Model:
+def delays(quick: bool) -> tb.models.Model:
     """Delay in hours of three million flights on time of day, distance and weekday, Student-t errors."""
-    table = pq.read_table(data_folder() / "flights3m_2001.parquet")
+    table = real_table("flights3m_2001", quick)
     hour = table["minute_of_day"].to_numpy() * (2 * np.pi / 1440)
     columns = {
         "Intercept": np.ones(table.num_rows),
@@ -50,15 +50,15 @@ def delays() -> tb.models.Model:
     )
 
 
-def claims() -> tb.models.Model:
+def claims(quick: bool) -> tb.models.Model:
     """Claim counts with a spline of age, a polynomial and factors."""
     formula = "ClaimNb ~ bs(DrivAge, df=5) + C(Area) + VehGas + log(Density) + log(BonusMalus) + poly(VehAge, 2)"
-    return tb.models.poisson(tb.read(data_folder() / "freMTPL2freq.parquet", formula, offset="log(Exposure)", progress=False))
+    return tb.models.poisson(tb.read(real_table("freMTPL2freq", quick), formula, offset="log(Exposure)", progress=False))
 
 
-def digits() -> tb.models.Model:
+def digits(quick: bool) -> tb.models.Model:
     """MNIST digits 0, 1 and 2 on ten principal components, softmax."""
-    table = pq.read_table(data_folder() / "mnist_all.parquet")
+    table = real_table("mnist_all", quick)
     label = table["label"].to_numpy()
     keep = label <= 2
     images = next(c for c in table.column_names if c not in ("label", "is_test"))
@@ -70,7 +70,7 @@ def digits() -> tb.models.Model:
     return tb.models.softmax(tb.Dataset.from_arrays(x, label[keep].astype(float)), tb.priors.normal(1.0), classes=3)
 
 
-PROBLEMS: dict[str, Callable[[], tb.models.Model]] = {
+PROBLEMS: dict[str, Callable[[bool], tb.models.Model]] = {
     "QM9, robust": molecules,
     "flights, robust": delays,
     "freMTPL2freq, spline and factors": claims,
@@ -81,15 +81,16 @@ PROBLEMS: dict[str, Callable[[], tb.models.Model]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="put the table into docs/results")
-    options = parser.parse_args()
+    options = parsed(parser)
     rows = []
     for label, make in PROBLEMS.items():
-        model = make()
+        model = make(options.quick)
         start = time.perf_counter()
         few = isinstance(auto.choose(model, tb.find_mode(model, progress=False), None, 1, False)[0], tb.samplers.FullData)
-        fit = tb.sample(model, draws=300 if few else 5000, warmup=300, chains=2, seed=1, progress=False)
+        draws = 50 if options.quick else 300 if few else 5000
+        fit = tb.sample(model, draws=draws, warmup=300, chains=2, seed=1, progress=False)
         seconds = time.perf_counter() - start
-        exact = importance_moments(model, draws=300)
+        exact = importance_moments(model, draws=50 if options.quick else 300)
         flat = fit.theta.reshape(-1, model.dim)
         z = (flat.mean(0) - exact.mean) / np.hypot(exact.mean_error, flat.std(0) / np.sqrt(fit.ess))
         cost = fit.cost()

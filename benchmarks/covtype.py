@@ -1,6 +1,6 @@
 """Exact minibatch on real covtype beside NumPyro NUTS, nutpie and our own NUTS, in one run.
 
-python -m benchmarks.covtype [--peers] [--write]
+python -m benchmarks.covtype [--peers] [--quick] [--write]
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import time
 from typing import Any
 
 import tallbayes as tb
-from benchmarks.problems import covtype
+from benchmarks.options import installed, parsed
+from benchmarks.problems import FEW, covtype
 from benchmarks.report import show
 
 PUBLISHED = "27-42 % of n"  # Bardenet, Doucet and Holmes (2017), Fig. 11: confidence sampler, proxies dropped along the way
@@ -39,16 +40,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", action="store_true", help="also NumPyro and nutpie (extra 'bench')")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/results")
-    options = parser.parse_args()
-    for rows in (400_000, None):
+    options = parsed(parser, peers=True)
+    few = 20 if options.quick else 300
+    for rows in (FEW,) if options.quick else (400_000, None):
         model = covtype(rows)
         ours(model, "exact-minibatch", 10, 0, 1, 1)  # compiled and cached
-        table = [ours(model, "exact-minibatch", 100_000, 1000, 1, 1), ours(model, "nuts", 300, 300, 1, 1)]
+        draws = 1000 if options.quick else 100_000
+        table = [ours(model, "exact-minibatch", draws, 1000, 1, 1), ours(model, "nuts", few, few, 1, 1)]
         if options.peers and rows is not None:
             from benchmarks import peers
 
             mode = tb.find_mode(model, progress=False)
-            table += [peers.numpyro_nuts(model, mode, 300, 300), peers.nutpie_nuts(model, mode, 300, 300)]
+            tools = {"numpyro": peers.numpyro_nuts, "nutpie": peers.nutpie_nuts}
+            table += [run(model, mode, few, few) for name, run in tools.items() if installed(name)]
         base = table[0]
         best = max(
             (r for r in table if not r["tool"].startswith("tallbayes")), key=lambda r: r["ESS/s after warm-up"], default=None

@@ -1,6 +1,6 @@
 """Effects in units of the response at n = 1,000,000 and 1,000 draws: seconds and memory of slopes, comparisons and predictions.
 
-python -m benchmarks.effects [--rows 1000000] [--write]
+python -m benchmarks.effects [--rows 1000000] [--quick] [--write]
 
 Memory is the peak that tracemalloc sees during a call, which includes NumPy's arrays; it is measured in a call of its own.
 """
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 import tallbayes as tb
+from benchmarks.options import parsed
 from benchmarks.report import show
 
 
@@ -23,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
+    options = parsed(parser, rows=2000)
     rng = np.random.default_rng(0)
     n = options.rows
     x, age = rng.standard_normal((8, n)), rng.uniform(20, 70, n)

@@ -1,6 +1,6 @@
 """Families with unknown parameters against the tools people use for them, and what exact minibatch reads.
 
-    python -m benchmarks.families [--write] [--only modes|samples] [--rows 100000]
+    python -m benchmarks.families [--write] [--only modes|samples] [--rows 100000] [--quick]
 
 The mode under flat priors is the maximum likelihood fit; Laplace standard deviations are its standard errors. References are statsmodels
 where it has the model, else SciPy's densities maximised by BFGS with standard errors from differences.
@@ -17,6 +17,7 @@ import numpy as np
 from scipy import optimize, stats
 
 import tallbayes as tb
+from benchmarks.options import parsed
 from benchmarks.report import show
 
 COEFFICIENTS = np.array([0.5, 0.4, -0.3, 0.2])
@@ -289,7 +290,7 @@ def modes(n: int) -> list[dict[str, Any]]:
     return rows
 
 
-def samples(n: int) -> list[dict[str, Any]]:
+def samples(n: int, draws: int = 5000) -> list[dict[str, Any]]:
     rows = []
     for label, make in FAMILIES.items():
         model, _, _ = make(n)
@@ -298,7 +299,7 @@ def samples(n: int) -> list[dict[str, Any]]:
             tb.samplers.ExactMinibatch().setup(model, mode, 1, False)
         except tb.ModelError:
             continue
-        fit = tb.sample(model, "exact-minibatch", draws=5000, warmup=500, chains=2, seed=1, mode=mode, progress=False)
+        fit = tb.sample(model, "exact-minibatch", draws=draws, warmup=500, chains=2, seed=1, mode=mode, progress=False)
         flat, sd = fit.theta.reshape(-1, model.dim), mode.laplace().sd
         rows.append(
             {
@@ -320,7 +321,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="put the tables into docs/results")
     parser.add_argument("--only", choices=("modes", "samples"))
     parser.add_argument("--rows", type=int, default=100_000)
-    options = parser.parse_args()
+    options = parsed(parser, rows=2000)
     n = options.rows
     if options.only in (None, "modes"):
         note = f"n = {n:,}, three columns and an intercept, one of them and an intercept in a second predictor; hurdles have the rows "
@@ -329,7 +330,12 @@ def main() -> None:
         show("Modes against other tools", modes(n), note, "family-modes" if options.write else None)
     if options.only in (None, "samples"):
         note = f"n = {n:,}; exact minibatch, two chains of 5,000 draws. Families without a certificate are left out."
-        show("Exact minibatch with unknown parameters", samples(n), note, "family-samples" if options.write else None)
+        show(
+            "Exact minibatch with unknown parameters",
+            samples(n, 200 if options.quick else 5000),
+            note,
+            "family-samples" if options.write else None,
+        )
 
 
 if __name__ == "__main__":

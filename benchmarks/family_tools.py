@@ -1,6 +1,6 @@
 """Survival models beside lifelines, negative binomial and ordinal models beside R's MASS, smooths beside R's mgcv.
 
-    python -m benchmarks.family_tools [--rows 100000] [--only lifelines|mass|mgcv] [--write]
+    python -m benchmarks.family_tools [--rows 100000] [--quick] [--only lifelines|mass|mgcv] [--write]
 
 Modes and Laplace standard deviations under flat priors are compared with estimates and standard errors. The curve of a smooth is compared
 at 50 places on the scale of the linear predictor: posterior means and standard deviations with mgcv's, whose penalised spline has
@@ -20,6 +20,7 @@ import numpy as np
 
 import tallbayes as tb
 from benchmarks import families
+from benchmarks.options import installed, parsed
 from benchmarks.report import show
 
 R_SCRIPT = """
@@ -99,8 +100,11 @@ def modes(n: int, part: str | None) -> list[dict[str, Any]]:
     tasks = [("lifelines", name) for name in ("weibull", "loglogistic", "lognormal")] * (part in (None, "lifelines"))
     tasks += [("MASS", name) for name in ("negbin", "logit", "probit")] * (part in (None, "mass"))
     functions = {"negbin": "glm.nb", "logit": "polr", "probit": "polr"}
+    missing = [tool for tool, needed in (("lifelines", "lifelines"), ("MASS", "Rscript")) if not installed(needed)]
     rows = []
     for tool, name in tasks:
+        if tool in missing:
+            continue
         model, estimate, error, theirs = (by_lifelines if tool == "lifelines" else by_mass)(name, n)
         tb.find_mode(model, progress=False)  # compiled
         begun = time.perf_counter()
@@ -114,7 +118,7 @@ def modes(n: int, part: str | None) -> list[dict[str, Any]]:
     return rows
 
 
-def smooths(n: int) -> list[dict[str, Any]]:
+def smooths(n: int, draws: int = 4000) -> list[dict[str, Any]]:
     import pyarrow as pa
 
     rows = []
@@ -132,7 +136,7 @@ def smooths(n: int) -> list[dict[str, Any]]:
         data = tb.read(pa.table({"x": x, "y": y}), "y ~ s(x, k=20)", progress=False)
         model = tb.models.build(family, data, {"default": tb.priors.normal(100.0)})
         begun = time.perf_counter()
-        fit = tb.sample(model, draws=4000, warmup=500, chains=2, seed=1, progress=False)
+        fit = tb.sample(model, draws=draws, warmup=500, chains=2, seed=1, progress=False)
         ours = time.perf_counter() - begun
         curve = fit.theta[:, :, : data.d].reshape(-1, data.d) @ data.records[:50, : data.d].T
         estimate, error, theirs = through_r({"x": x, "y": y}, GAM.replace("{family}", name))
@@ -157,15 +161,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--only", choices=("lifelines", "mass", "mgcv"))
     parser.add_argument("--write", action="store_true", help="put the tables into docs/results")
-    options = parser.parse_args()
+    options = parsed(parser, rows=2000)
     n = options.rows
     if options.only != "mgcv":
         note = f"n = {n:,}, three columns and an intercept. Flat priors. Seconds of find_mode after compilation."
         write = "family-tools" if options.write and options.only is None else None
         show("Families beside lifelines and MASS", modes(n, options.only), note, write)
-    if options.only in (None, "mgcv"):
+    if options.only in (None, "mgcv") and installed("Rscript"):
         note = f"n = {n:,}, y ~ s(x, k=20). Two chains of 4,000 draws, compilation included; gam of mgcv with method='REML', bs='ps'."
-        show("Smooths beside mgcv", smooths(n), note, "smooth-mgcv" if options.write else None)
+        show("Smooths beside mgcv", smooths(n, 200 if options.quick else 4000), note, "smooth-mgcv" if options.write else None)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Time to the first answer: seconds from a file to a summary, for tallbayes and for what people use today, on three real data sets.
 
-    python -m benchmarks.first_answer [--peer-python PATH] [--limit 200] [--only covtype] [--write]
+    python -m benchmarks.first_answer [--peer-python PATH] [--limit 200] [--only covtype] [--quick] [--write]
 
 Every measurement is a process of its own, from its start to its end: imports, reading the file, fitting and the summary are all in it.
 Peers run in the Python of `--peer-python`, an environment with bambi, nutpie, glum, scikit-learn and statsmodels. Each tool is used as its
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+FEW = 2000
 SETS = ("freMTPL2freq", "covtype", "flights")
 ANSWERS = {
     "tallbayes": "exact posterior: intervals, effects, predictions, diagnostics",
@@ -49,7 +50,13 @@ class Problem(NamedTuple):
         return f"{self.response} ~ {' + '.join(self.columns)}"
 
 
-def problem(name: str) -> Problem:
+def problem(name: str, quick: bool = False) -> Problem:
+    """One of the data sets; a random few of its rows for a quick run."""
+    whole = all_rows(name)
+    return whole._replace(frame=whole.frame.sample(FEW, random_state=0)) if quick else whole
+
+
+def all_rows(name: str) -> Problem:
     import pandas as pd
 
     folder = Path(os.environ["TALLBAYES_DATA"])
@@ -145,11 +152,11 @@ TOOLS: dict[str, Callable[[Problem], None]] = {
 }
 
 
-def measured(python: str, tool: str, name: str, limit: float, cache: str) -> dict[str, Any]:
+def measured(python: str, tool: str, name: str, limit: float, cache: str, quick: bool) -> dict[str, Any]:
     """Wall-clock seconds, processor seconds and peak memory of a process that does the work; it is stopped at the limit."""
     import psutil
 
-    command = [python, "-m", "benchmarks.first_answer", "--one", tool, "--only", name]
+    command = [python, "-m", "benchmarks.first_answer", "--one", tool, "--only", name, *(["--quick"] if quick else [])]
     begun = time.perf_counter()
     environment = {**os.environ, **({"NUMBA_CACHE_DIR": cache} if tool == "tallbayes" else {})}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
@@ -183,9 +190,16 @@ def main() -> None:
     parser.add_argument("--keep", help="File for the measurements, so that a run that was cut short continues.")
     parser.add_argument("--one", choices=list(TOOLS), help=argparse.SUPPRESS)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument(
+        "--quick", action="store_true", help="a few rows of one of them, to see that it works; nothing is written"
+    )
     options = parser.parse_args()
+    if options.quick and options.write:
+        parser.error("--quick measures too little to be kept: leave out --quick or --write.")
+    if options.quick and options.only is None:
+        options.only = SETS[0]
     if options.one:
-        TOOLS[options.one](problem(options.only))
+        TOOLS[options.one](problem(options.only, options.quick))
         return
     from benchmarks.report import show  # peers do not need it
 
@@ -193,14 +207,21 @@ def main() -> None:
     rows = json.loads(kept.read_text()) if kept and kept.exists() else []
     rows = [row for row in rows if row["seconds"] != "failed"]
     for name in [options.only] if options.only else SETS:
-        n = len(problem(name).frame)
+        n = len(problem(name, options.quick).frame)
         for tool in TOOLS if options.peer_python else ["tallbayes"]:
             if any((row["data"], row["tool"]) == (name, tool) for row in rows):
                 continue
             python = sys.executable if tool == "tallbayes" else options.peer_python
             with tempfile.TemporaryDirectory() as cache:  # of compiled code: empty at first
                 for label in ("tallbayes, first run", tool) if tool == "tallbayes" else (tool,):
-                    rows.append({"data": name, "rows": n, "tool": label, **measured(python, tool, name, options.limit, cache)})
+                    rows.append(
+                        {
+                            "data": name,
+                            "rows": n,
+                            "tool": label,
+                            **measured(python, tool, name, options.limit, cache, options.quick),
+                        }
+                    )
                     rows[-1]["the answer includes"] = ANSWERS[tool]
                     print(rows[-1], flush=True)
             if kept:

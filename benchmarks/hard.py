@@ -1,6 +1,6 @@
 """Posteriors that are hard to sample: how right and how costly `auto`, NUTS and the Laplace fit are, beside the truth.
 
-python -m benchmarks.hard [NAME ...] [--draws 2000] [--no-peer] [--write]
+python -m benchmarks.hard [NAME ...] [--draws 2000] [--no-peer] [--quick] [--write]
 
 NUTS of this package and of NumPyro run on all rows, with as many draws as `BUDGET` evaluations allow; NumPyro's runs one chain, in
 coordinates whitened by the Laplace fit, as ours does. The model written in JAX is left out there, and so is the one with 300
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tallbayes as tb
+from benchmarks.options import installed, parsed
 from benchmarks.peers import jax_log_density
 from benchmarks.problems import synthetic_rows
 from benchmarks.report import kept, show
@@ -267,9 +268,9 @@ def numpyro(model: tb.models.Model, mode: Any, draws: int, warmup: int) -> tuple
     return mode.reference + white @ mode.factor.T, {"evals": evals, "seconds": seconds}
 
 
-def rows_of(name: str, draws: int, peer: bool) -> Iterator[dict[str, Any]]:
+def rows_of(name: str, draws: int, peer: bool, quick: bool = False) -> Iterator[dict[str, Any]]:
     """The Laplace fit, NUTS of NumPyro and of this package, and `auto` on one problem."""
-    model, plan = PROBLEMS[name](), PLANS.get(name, Plan())
+    model, plan = PROBLEMS[name](), Plan(50, 50) if quick else PLANS.get(name, Plan())
     mode = tb.find_mode(model, progress=False, tolerance=1e-3)
     if name in QUADRATURE:
         truth = QUADRATURE[name](model)
@@ -284,7 +285,7 @@ def rows_of(name: str, draws: int, peer: bool) -> Iterator[dict[str, Any]]:
         normal = Truth(laplace.mean, laplace.sd, laplace.mean + np.array([[-2.3263], [2.3263]]) * laplace.sd, "")
     yield {**head, "sampler": "Laplace fit", **errors(truth, normal)}
     on_all = plan.draws or int(np.clip(BUDGET / (model.data.n * 60), 200, draws))
-    if model.linear and plan.peer and peer:
+    if model.linear and plan.peer and peer and installed("numpyro"):
         theta, spent = numpyro(model, mode, on_all, plan.warmup)
         sizes = effective_sizes(theta[None])
         yield {
@@ -322,17 +323,18 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--no-peer", action="store_true", help="leave NumPyro out")
     parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
+    options = parsed(parser, names=["skewed", "bimodal"], draws=100)
     if unknown := set(options.names) - set(PROBLEMS):
         parser.error(f"unknown problem {sorted(unknown)[0]!r}; there are {', '.join(PROBLEMS)}")
     warnings.simplefilter("ignore", tb.TallbayesWarning)  # counted in the table
     fresh: list[dict[str, Any]] = []
     for name in options.names or PROBLEMS:
-        for row in rows_of(name, options.draws, not options.no_peer):
+        for row in rows_of(name, options.draws, not options.no_peer, options.quick):
             print(row, flush=True)
             fresh.append(row)
         rows = sorted(
-            fresh + kept("hard", PROBLEMS, {r["problem"] for r in fresh}), key=lambda r: list(PROBLEMS).index(r["problem"])
+            fresh + ([] if options.quick else kept("hard", PROBLEMS, {r["problem"] for r in fresh})),
+            key=lambda r: list(PROBLEMS).index(r["problem"]),
         )
         note = (
             "Errors in posterior standard deviations, the largest over coefficients; they include the Monte Carlo error of the effective "

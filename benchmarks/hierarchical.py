@@ -1,6 +1,6 @@
 """Hierarchical models: setup, rows and time per sweep of minibatch Gibbs, and effective draws per second over all parameters.
 
-    python -m benchmarks.hierarchical [--cases name ...] [--largest rows] [--keep FILE] [--write]
+    python -m benchmarks.hierarchical [--cases name ...] [--largest rows] [--keep FILE] [--quick] [--write]
 
 Ten coefficients, an intercept for each level unless said otherwise; one chain after a warm-up of 500 sweeps. Times are those of the
 CPU of the process, compilation not included. With `--keep`, measurements stay in FILE, so that a run that was cut short continues. Other
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tallbayes as tb
+from benchmarks.options import parsed
 from benchmarks.report import show
 from tallbayes.results.cost import effective_sizes
 from tallbayes.run.chain import Chain
@@ -135,8 +136,10 @@ def main() -> None:
     parser.add_argument("--largest", type=float, default=1e6, help="leave out cases with more rows")
     parser.add_argument("--keep", metavar="FILE", help="keep measurements there, and take those that are there")
     parser.add_argument("--write", action="store_true", help="put the table into docs/results")
-    options = parser.parse_args()
+    options = parsed(parser, cases=["1e5, 100", "1e6, 1,000, slopes", "1e6, 1,000 x 500", "1e6, 1,000 in 100"])
     chosen = {name: CASES[name] for name in options.cases if CASES[name].rows <= options.largest}
+    if options.quick:
+        chosen = {name: c._replace(rows=4000, levels=40, second=min(c.second, 20), draws=50) for name, c in chosen.items()}
     kept = Path(options.keep) if options.keep else None
     known = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
     table, compiled = [], set()

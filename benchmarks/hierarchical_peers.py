@@ -2,7 +2,8 @@
 
     python -m venv peers && peers/bin/pip install numpyro bambi nutpie gpboost statsmodels pandas pyarrow "matplotlib<3.10"
     apt-get install -y --no-install-recommends r-cran-lme4
-    python -m benchmarks.hierarchical_peers --peer-python peers/bin/python [--rows 1e5 1e6] [--seconds 120 240] [--keep FOLDER] [--write]
+    python -m benchmarks.hierarchical_peers --peer-python peers/bin/python [--rows 1e5 1e6] [--seconds 120 240] [--keep FOLDER]
+                                            [--quick] [--write]
 
 A logistic model with ten coefficients and an intercept for each of 1,000 levels, the same rows and priors for all that have priors:
 normal(5) for coefficients, half-normal(2.5) for the standard deviation. One chain, seconds of the processor over all threads. Compilation
@@ -40,6 +41,7 @@ import pyarrow.parquet as pq
 
 import tallbayes as tb
 from benchmarks.hierarchical import COLUMNS, Case, rows
+from benchmarks.options import parsed
 from benchmarks.report import show
 from tallbayes.results.cost import effective_sizes
 from tallbayes.run.chain import Chain
@@ -59,6 +61,7 @@ LABELS = {
     "statsmodels": "statsmodels, variational",
 }
 EXACT = ("numpyro", "numpyro-centred", "numpyro-centred-handed", "nutpie", "nutpie-centred")
+QUICK = ["numpyro", "lme4", "gpboost", "statsmodels"]
 BEST = "at best: as if every draw were effective"
 TOTAL, RATE = "s from the call to 1,000 effective draws", "min ESS/s after setup"
 
@@ -300,7 +303,7 @@ def main() -> None:
     parser.add_argument("--tools-large", nargs="*", default=None, choices=list(LABELS), help="for all but the first of --rows")
     parser.add_argument("--keep", metavar="FOLDER", help="keep the answers of other tools, and take those that are there")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/results")
-    options = parser.parse_args()
+    options = parsed(parser, rows=[8000.0], seconds=[10.0], draws=200, warmup=10, tools=QUICK)
     if len(options.seconds) != len(options.rows) and options.rows:
         parser.error("--seconds has one number for each of --rows")
     table: list[dict[str, Any]] = []
@@ -325,7 +328,7 @@ def main() -> None:
             "hierarchical-peers" if options.write else None,
         )
     estimates = [tool for tool in options.tools if tool not in EXACT]
-    table, absent = few_rows(options.peer_python, estimates, options.keep)
+    table, absent = few_rows(options.peer_python, estimates, options.keep, levels=100 if options.quick else 1000)
     note = "1,000 groups of five rows, true standard deviation 1.5, intercept -1, slopes 0.5 and -0.5; ± posterior standard deviations."
     show("Few rows per group", table, note + said(absent), "hierarchical-few-rows" if options.write else None)
 

@@ -1,6 +1,6 @@
 """Hierarchical models of real data: three million flights, motor claims, and the example data of lme4.
 
-    python -m benchmarks.hierarchical_real [--cases flights claims delays examples] [--peer-python PATH] [--draws 1000] [--write]
+    python -m benchmarks.hierarchical_real [--cases flights claims delays examples] [--peer-python PATH] [--draws 1000] [--quick] [--write]
 
 * flights: delay of more than 15 minutes, origin and destination crossed, logistic;
 * claims: claim counts of motor policies with exposure as offset, region and vehicle brand crossed, Poisson;
@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow.csv as csv
-import pyarrow.parquet as pq
 
 import tallbayes as tb
 from benchmarks.hierarchical_peers import answer_of, said, why_not, workspace, write_task
-from benchmarks.problems import claims, data_folder, flights
+from benchmarks.options import installed, parsed
+from benchmarks.problems import claims, flights, real_table
 from benchmarks.report import show
 from tallbayes.results.cost import effective_sizes, r_hats
 
@@ -60,21 +60,21 @@ class Real:
         return getattr(tb.models, self.family)(data, tb.priors.normal(100.0 if self.family == "gaussian" else 5.0))
 
 
-def codes(file: str, *names: str) -> dict[str, np.ndarray]:
+def codes(file: str, quick: bool, *names: str) -> dict[str, np.ndarray]:
     """Text columns of a file."""
-    table = pq.read_table(data_folder() / file, columns=list(names))
+    table = real_table(file, quick, list(names))
     return {name: table[name].to_numpy(zero_copy_only=False).astype(str) for name in names}
 
 
-def case(name: str) -> Real:
+def case(name: str, quick: bool) -> Real:
     """One of the first three cases."""
     if name == "claims":
-        return Real("poisson", claims(), codes("freMTPL2freq.parquet", "Region", "VehBrand"))
-    airports = codes("flights3m_2001.parquet", "origin", "destination")
+        return Real("poisson", claims(quick), codes("freMTPL2freq", quick, "Region", "VehBrand"))
+    airports = codes("flights3m_2001", quick, "origin", "destination")
     if name == "flights":
-        return Real("logistic", flights(), airports)
-    delay = pq.read_table(data_folder() / "flights3m_2001.parquet", columns=["delay"])["delay"].to_numpy()
-    return Real("gaussian", flights(), airports, np.clip(delay, -30, 120).astype(float))
+        return Real("logistic", flights(quick), airports)
+    delay = real_table("flights3m_2001", quick, ["delay"])["delay"].to_numpy()
+    return Real("gaussian", flights(quick), airports, np.clip(delay, -30, 120).astype(float))
 
 
 def measure(name: str, real: Real, draws: int) -> tuple[dict[str, Any], tb.Fit]:
@@ -208,10 +208,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0, help="for each of the other tools")
     parser.add_argument("--keep", metavar="FOLDER", help="keep the answers of other tools, and take those that are there")
     parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
+    options = parsed(parser, draws=100, seconds=20.0)
     table, beside, absent, fits = [], [], [], {}
     for name in [c for c in options.cases if c != "examples"]:
-        real = case(name)
+        real = case(name, options.quick)
         row, fit = measure(name, real, options.draws)
         table.append(row)
         fits[name] = real, fit, row["mode, s"] + row["whole run, s"]
@@ -226,7 +226,7 @@ def main() -> None:
         absent += [f"{name}: {what}" for what in missing]
         note = f"± posterior sd. Every other tool had {options.seconds:,.0f} s of the processor.{said(absent)}"
         show("Standard deviations", beside, note, "hierarchical-real-sds" if options.write else None)
-    if "examples" in options.cases:
+    if "examples" in options.cases and installed("Rscript"):
         rows = [row for name in EXAMPLES for row in example(name, options.peer_python)]
         note = "Coefficients have a normal(1000) prior, standard deviations the default one; 4 chains of 5,000 draws."
         show("Example data of lme4", rows, note, "hierarchical-examples" if options.write else None)

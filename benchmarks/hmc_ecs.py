@@ -1,6 +1,6 @@
 """HMC-ECS beside NumPyro's HMCECS, and NUTS on all rows by NumPyro and nutpie, on rows of HIGGS shape, in one run.
 
-python -m benchmarks.hmc_ecs [--n 1000000] [--peers] [--write]
+python -m benchmarks.hmc_ecs [--n 1000000] [--peers] [--quick] [--write]
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import tallbayes as tb
+from benchmarks.options import installed, parsed
 from benchmarks.report import show
 from experiments.shapes import dataset
 from tallbayes.api import REFERENCE_TOLERANCE
@@ -104,10 +105,10 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="also NumPyro and nutpie (extra 'bench')")
     parser.add_argument("--peer-draws", type=int, default=50)
     parser.add_argument("--write", action="store_true", help="put the table into docs/results")
-    options = parser.parse_args()
+    options = parsed(parser, n=20_000, peers=True, peer_draws=5)
     model = tb.models.logistic(dataset("higgs", options.n), tb.priors.normal(10.0))
     mode = tb.find_mode(model, progress=False)
-    same = tb.samplers.HMCECS(subsample=1300, move=tb.moves.hmc(acceptance=0.98))
+    same = tb.samplers.HMCECS(subsample=130 if options.quick else 1300, move=tb.moves.hmc(acceptance=0.98))
     table = []
     for label, sampler, draws in (
         ("tallbayes hmc-ecs, m = 1300, short steps", same, 1000),
@@ -117,6 +118,7 @@ def main() -> None:
         ("tallbayes nuts", "nuts", 20),
     ):
         ours(model, sampler, label, 10, 0)  # compiled and cached
+        draws = min(draws, 100) if options.quick else draws
         table.append(ours(model, sampler, label, draws, 20 if label.endswith("nuts") else 500))
         print(table[-1], flush=True)
     if options.peers:
@@ -124,11 +126,11 @@ def main() -> None:
 
         peers.clock = clock
         few = options.peer_draws
-        table.append(numpyro_hmcecs(model, mode, few, few))
-        print(table[-1], flush=True)
-        for peer in (peers.numpyro_nuts, peers.nutpie_nuts):
-            table.append(peer(model, mode, few, few))
-            print(table[-1], flush=True)
+        tools = [("numpyro", numpyro_hmcecs), ("numpyro", peers.numpyro_nuts), ("nutpie", peers.nutpie_nuts)]
+        for name, tool in tools:
+            if installed(name):
+                table.append(tool(model, mode, few, few))
+                print(table[-1], flush=True)
     note = (
         f"n = {options.n:,}, d = {model.dim}, one chain each; seconds of processor time; ours with a filled compile cache, mode and "
         "pilot included."
@@ -136,7 +138,7 @@ def main() -> None:
     peer = {row["tool"].split(",")[0]: row for row in table}
     if "NumPyro HMCECS" in peer:
         speed = "ESS/s after warm-up"
-        gain = table[1][speed] / max(peer["NumPyro NUTS"][speed], peer["nutpie"][speed])
+        gain = table[1][speed] / max(peer[name][speed] for name in ("NumPyro NUTS", "nutpie") if name in peer)
         note += (
             f" An iteration takes {peer['NumPyro HMCECS']['ms per iteration'] / table[0]['ms per iteration']:,.0f} times less than "
             f"NumPyro's HMCECS at m = 1300; ESS/s after warm-up is {gain:,.0f} times that of the better full-data NUTS."

@@ -1,6 +1,7 @@
 """Other tools on one hierarchical model: NumPyro and nutpie draw, lme4, gpboost and statsmodels estimate.
 
     python benchmarks/mixed_peers.py TOOL FOLDER
+    python benchmarks/mixed_peers.py --quick        every tool that is installed, on a few made-up rows
 
 Meant to be started by `benchmarks.hierarchical_peers`, with an interpreter that has the tool:
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -267,9 +269,38 @@ TOOLS: dict[str, Callable[[Path], dict[str, Any]]] = {
 }
 
 
+def quick() -> int:
+    """Every tool on a few rows, their answers printed; how many failed."""
+    import pandas as pd
+
+    rng, failed = np.random.default_rng(0), 0
+    rows = pd.DataFrame({"Intercept": np.ones(400), "x1": rng.standard_normal(400), "g": rng.integers(0, 20, 400)})
+    rows.insert(2, "y", (rng.random(400) < 1.0 / (1.0 + np.exp(-rows["x1"]))).astype(float))
+    task = {"family": "logistic", "formula": "y ~ x1 + (1 | g)", "columns": ["Intercept", "x1"], "factors": ["g"], "levels": 20}
+    task |= {"stored": list(rows), "warmup": 10, "handed_warmup": 5, "draws": 10, "seconds": 10.0}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows.to_parquet(folder / "rows.parquet")
+        rows.to_numpy(dtype=float).T.tofile(folder / "rows.bin")
+        (folder / "task.json").write_text(json.dumps(task))
+        np.savez(folder / "handed.npz", mean=np.zeros(23), variance=np.ones(23))
+        for tool in TOOLS:
+            run(tool, folder)
+            answer = json.loads((folder / f"{tool}.json").read_text())
+            print(tool, answer, flush=True)
+            failed += "failed" in answer
+    return failed
+
+
 def main() -> None:
-    """Run one tool; its answer, or why there is none, in a file."""
-    name, folder = sys.argv[1], Path(sys.argv[2])
+    """Run one tool, or all."""
+    if sys.argv[1:] == ["--quick"]:
+        sys.exit(quick())
+    run(sys.argv[1], Path(sys.argv[2]))
+
+
+def run(name: str, folder: Path) -> None:
+    """The answer of a tool, or why there is none, in a file."""
     try:
         answer = TOOLS[name](folder)
     except (ImportError, FileNotFoundError) as error:

@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 import tallbayes as tb
 
 COVTYPE_ROWS = 400_000
+FEW = 2000  # rows of a quick run
 
 
 def data_folder() -> Path:
@@ -21,9 +23,15 @@ def data_folder() -> Path:
     return Path(folder)
 
 
+def real_table(name: str, quick: bool = False, columns: list[str] | None = None) -> pa.Table:
+    """Rows of a Parquet file; a random few of them for a quick run."""
+    table = pq.read_table(data_folder() / f"{name}.parquet", columns=columns)
+    return table.take(np.sort(np.random.default_rng(0).permutation(table.num_rows)[:FEW])) if quick else table
+
+
 def covtype(rows: int | None = COVTYPE_ROWS) -> tb.models.Model:
     """Cover type 2 against the rest, ten quantitative columns; a random 400,000 rows, or all 581,012."""
-    table = pq.read_table(data_folder() / "covtype.parquet")
+    table = real_table("covtype")
     x = np.column_stack([np.ones(table.num_rows), *(table.column(i).to_numpy() for i in range(10))]).astype(float)
     y = (table["Cover_Type"].to_numpy() == 2).astype(float)
     chosen = np.random.default_rng(0).permutation(y.size)[: rows or y.size]
@@ -31,9 +39,9 @@ def covtype(rows: int | None = COVTYPE_ROWS) -> tb.models.Model:
     return tb.models.logistic(tb.Dataset.from_arrays(x[chosen], y[chosen], columns=names))
 
 
-def flights() -> tb.models.Model:
+def flights(quick: bool = False) -> tb.models.Model:
     """Delay of more than 15 minutes of three million flights: time of day (two harmonics), distance, weekday, season."""
-    table = pq.read_table(data_folder() / "flights3m_2001.parquet")
+    table = real_table("flights3m_2001", quick)
     hour = table["minute_of_day"].to_numpy() * (2 * np.pi / 1440)
     month = table["month"].to_numpy() * (2 * np.pi / 12)
     weekday = table["dow"].to_numpy()
@@ -48,9 +56,9 @@ def flights() -> tb.models.Model:
     return tb.models.logistic(tb.Dataset.from_arrays(np.column_stack(list(columns.values())), y, columns=list(columns)))
 
 
-def claims() -> tb.models.Model:
+def claims(quick: bool = False) -> tb.models.Model:
     """Claim counts of 678,013 motor policies with exposure as offset."""
-    table = pq.read_table(data_folder() / "freMTPL2freq.parquet")
+    table = real_table("freMTPL2freq", quick)
     columns = {
         "Intercept": np.ones(table.num_rows),
         "VehPower": table["VehPower"].to_numpy(),

@@ -1,6 +1,6 @@
 """Rare events and heavy tails, n = 1e6: candidate rows per iteration under T6 and T9.
 
-python -m benchmarks.rare_events [--write]
+python -m benchmarks.rare_events [--quick] [--write]
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 import tallbayes as tb
+from benchmarks.options import parsed
 from benchmarks.problems import synthetic
 from benchmarks.report import show
 
@@ -24,10 +25,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
+    options = parsed(parser, rows=2000)
     rows = []
     for label, case in CASES.items():
-        for d in (10, 30):
+        for d in (10,) if options.quick else (10, 30):
             model = synthetic(options.rows, d, **case)
             mode = tb.find_mode(model, progress=False, tolerance=1e-3)
             row = {"case": label, "d": d, "positives": int(model.data.y.sum())}
@@ -35,7 +36,7 @@ def main() -> None:
                 fit = tb.sample(
                     model,
                     tb.samplers.ExactMinibatch(bound=bound),
-                    draws=2000,
+                    draws=100 if options.quick else 2000,
                     warmup=100,
                     chains=2,
                     seed=1,

@@ -5,11 +5,13 @@ python -m benchmarks.rooms [folder of the package, src/tallbayes by default]
 
 from __future__ import annotations
 
+import argparse
 import ast
 import statistics
-import sys
 from collections import Counter
 from pathlib import Path
+
+from benchmarks.options import parsed
 
 CONTRACT = {"State", "Info", "__init__"}  # words that every leaf uses for the same thing
 
@@ -44,7 +46,12 @@ def measure(package: Path) -> dict[str, float]:
     }
 
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "src" / "tallbayes"
-    for name, value in measure(folder).items():
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parents[1] / "src" / "tallbayes")
+    for name, value in measure(parsed(parser).folder).items():  # a run takes seconds anyway
         print(f"{name:45} {value:g}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Exact minibatch against the dimension, d = 2 ... 300 at n = 1e6: predicted and measured rate, and what auto picks.
 
-python -m benchmarks.scaling_d [--rows 1000000] [--write]
+python -m benchmarks.scaling_d [--rows 1000000] [--quick] [--write]
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import numpy as np
 
 import tallbayes as tb
+from benchmarks.options import parsed
 from benchmarks.problems import synthetic
 from benchmarks.report import show
 from tallbayes import auto
@@ -20,9 +21,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
+    options = parsed(parser, rows=2000)
     rows = []
-    for d in (2, 5, 10, 30, 100, 200, 300):
+    for d in (2, 5) if options.quick else (2, 5, 10, 30, 100, 200, 300):
         model = synthetic(options.rows, d)
         mode = tb.find_mode(model, progress=False, tolerance=1e-3)
         sampler = tb.samplers.ExactMinibatch()
@@ -31,7 +32,7 @@ def main() -> None:
         rates = np.zeros(rate_count(bound))
         predicted = np.mean([total_rate(bound, a, b, rates) for a, b in rng.standard_normal((200, 2, d))])
         del setup, bound
-        iterations = int(np.clip(5e6 / max(predicted, 1.0), 100, 20_000))
+        iterations = int(np.clip(5e6 / max(predicted, 1.0), 100, 200 if options.quick else 20_000))
         fit = tb.sample(model, sampler, draws=iterations, warmup=100, chains=2, seed=1, mode=mode, progress=False)
         cost = fit.cost()
         chosen, *_ = auto.choose(model, mode, None, 0, False)

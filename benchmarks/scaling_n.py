@@ -1,6 +1,6 @@
 """Rows and time per iteration against n = 1e4 ... 1e8 (synthetic logistic, d = 10, float32 records, memory-mapped).
 
-    python -m benchmarks.scaling_n [--largest 100000000] [--folder DIR] [--write]
+    python -m benchmarks.scaling_n [--largest 100000000] [--folder DIR] [--quick] [--write]
 
 Every size runs in its own process, which reports its own growth of anonymous memory (RssAnon). Stores are made by chunks in
 the folder and kept for the next run.
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import tallbayes as tb
+from benchmarks.options import parsed
 from benchmarks.report import show
 from tallbayes.data import records
 from tallbayes.data.dataset import Packer
@@ -85,7 +86,7 @@ def main() -> None:
     parser.add_argument("--folder", default=str(Path(tempfile.gettempdir()) / "tallbayes-bench"))
     parser.add_argument("--write", action="store_true", help="put the table into docs/results")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parsed(parser, largest=10_000, iterations=500)
     if options.one:
         print(json.dumps(measure(Path(options.one), options.iterations)))
         return

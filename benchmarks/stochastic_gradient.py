@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import tallbayes as tb
+from benchmarks.options import installed, parsed
 from benchmarks.problems import synthetic_rows
 from benchmarks.report import show
 from tallbayes.samplers import SGHMC, SGLD, advance
@@ -98,8 +99,7 @@ def blackjax_runs(mode: Any, iterations: int, dtype: str, step: float) -> dict[s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--quick", action="store_true")
-    given = parser.parse_args()
+    given = parsed(parser)
     n, iterations = (20_000, 50) if given.quick else (500_000, 300)
     arrays = synthetic_rows(n, DIMENSION)
     model, single = (
@@ -136,7 +136,7 @@ def main() -> None:
     for order in (0, 1, 2):
         sampler = SGLD(order=order, subsample=SUBSAMPLE, step=steps[order])
         add("tallbayes float32 rows", "SGLD", order, ours(sampler, single_mode, iterations), 1, 4.0 / steps[order])
-    for dtype in ("float64", "float32"):
+    for dtype in ("float64", "float32") if installed("blackjax") else ():
         found = blackjax_runs(mode, iterations, dtype, steps[1])
         add(f"BlackJAX {dtype}", "SGLD", 0, found["SGLD"], 1, 4.0 / steps[0])
         add(f"BlackJAX {dtype}", "SGLD-CV", 1, found["SGLD-CV"], 1, 4.0 / steps[1])

@@ -1,6 +1,7 @@
 """Rows that live elsewhere, and rows that arrive later: streams on a Dask cluster beside a packed store and consensus shards.
 
-    python -m benchmarks.streams [--rows 10000000] [--partitions 20] [--batches 100] [--folder DIR] [--write] [streams large update]
+    python -m benchmarks.streams [--rows 10000000] [--partitions 20] [--batches 100] [--folder DIR] [--quick] [--write]
+                                [streams large update]
 
 The cluster is `LocalCluster(processes=True, n_workers=2)` on this machine. Partitions are Parquet files of float32, generated one by
 one and kept for the next run. Workers are killed in a pass, in the one that draws rows and in a refill; the draws must be the same.
@@ -26,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import tallbayes as tb
+from benchmarks.options import parsed
 from benchmarks.report import show
 from tallbayes.remote import partition_passes, pool, supply
 
@@ -276,7 +278,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100_000)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "tallbayes-streams")
     parser.add_argument("--write", action="store_true")
-    given = parser.parse_args()
+    given = parsed(parser, rows=8000, partitions=4, batches=4, size=1000)
     for part in {"streams", "large"} & set(given.parts):
         streams(given.folder, given.rows, given.partitions, part == "streams", given.write)
     if "update" in given.parts:

@@ -1,6 +1,6 @@
 """Priors with unknown scales: surrogate transitions beside NumPyro's NUTS on the same posteriors.
 
-python -m benchmarks.unknown_scales [--part horseshoe|smooth] [--rows 100000] [--columns 100] [--smooth-rows 1000000] [--write]
+python -m benchmarks.unknown_scales [--part horseshoe|smooth] [--rows 100000] [--columns 100] [--smooth-rows 1000000] [--quick] [--write]
 
 A horseshoe over 100 columns, 95 of them without effect, and a smooth s(x, k=20). NumPyro's models are not centred, as its users would
 write them, with an acceptance of 0.95 for the horseshoe; one chain, stopped after --peer-seconds, warm-up included. Seconds from the call
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import tallbayes as tb
+from benchmarks.options import installed, parsed
 from benchmarks.report import show
 from tallbayes.results.cost import effective_sizes
 
@@ -168,9 +169,12 @@ def compared(title: str, mark: str | None, subject: str, problems: list[tuple[in
     for n, mine, peer in problems:
         theta, first, acceptance, second = *mine(), *peer
         print(first, flush=True)
+        rows.append({**first, "n": n})
+        if not installed("numpyro"):
+            continue
         other, cost = numpyro_nuts(second(), n, options.peer_warmup, options.peer_seconds, acceptance)
         print(cost, flush=True)
-        rows += [{**first, "n": n}, cost]
+        rows.append(cost)
         notes.append(agreement(theta, other, n))
     columns = list(dict.fromkeys(key for row in rows for key in ("tool", "n", *row)))
     note = f"{subject} NumPyro in float32, one chain with {options.peer_warmup} iterations of warm-up, stopped after "
@@ -189,7 +193,9 @@ def main() -> None:
     parser.add_argument("--peer-warmup", type=int, default=150)
     parser.add_argument("--peer-seconds", type=float, default=240.0)
     parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
+    options = parsed(
+        parser, rows=3000, small_rows=1000, columns=10, smooth_rows=3000, draws=100, peer_warmup=10, peer_seconds=5.0
+    )
     if options.part in (None, "horseshoe"):
         problems = []
         for n in (options.small_rows, options.rows):

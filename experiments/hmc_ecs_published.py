@@ -41,11 +41,12 @@ class PublishedMove(HamiltonianMove):
         return super().kernel(covariance, STEP)
 
 
-def reference(model: tb.models.Model, seed: int) -> tuple[Any, float, float]:
-    """The mean of HMC on a random 1 % of the rows, moved by a Newton step; distances from the mode before and after, posterior sds."""
+def reference(model: tb.models.Model, seed: int, share: float) -> tuple[Any, float, float]:
+    """The mean of HMC on a random share of the rows, moved by a Newton step; distances from the mode before and after, posterior sds."""
     rng = np.random.default_rng(seed)
-    first = int(rng.integers(0, model.data.n - model.data.n // 100))  # rows are independent: any stretch is a random 1 %
-    x, y, _, _ = passes.block(model.rows, first, first + model.data.n // 100)
+    count = int(share * model.data.n)
+    first = int(rng.integers(0, model.data.n - count))  # rows are independent: any stretch of them is random
+    x, y, _, _ = passes.block(model.rows, first, first + count)
     part = tb.models.logistic(tb.Dataset.from_arrays(x, y, columns=model.names), tb.priors.normal(10.0))
     pilot = tb.sample(part, "hmc", 200, 100, 1, seed, progress=False)
     first_mode = mode_at(model, pilot.theta.mean((0, 1)))
@@ -75,12 +76,12 @@ def facts(fit: tb.Fit, n: int) -> dict[str, Any]:
     }
 
 
-def run(shape: str, n: int, draws: int, folder: Path | None, write: bool) -> None:
+def run(shape: str, n: int, draws: int, folder: Path | None, write: bool, share: float) -> None:
     """Both estimators with the paper's settings, beside its tables."""
     warnings.simplefilter("ignore", tb.TallbayesWarning)
     model = tb.models.logistic(dataset(shape, n, folder=folder), tb.priors.normal(10.0))
     size, products = SIZES[shape]
-    mode, distance, after = reference(model, 7)
+    mode, distance, after = reference(model, 7, share)
     print(shape, "reference is", distance, "sds from the mode, then", after, flush=True)
     exact = tb.find_mode(model, progress=False)
     samplers = {
@@ -146,7 +147,8 @@ def main() -> None:
     for shape in SHAPES:
         if options.shape in (None, shape):
             n = options.n or (100_000 if options.quick else SHAPES[shape][2])
-            run(shape, n, 200 if options.quick else 2000, options.folder, options.write)
+            share = 0.5 if options.quick else 0.01  # 1 % of few rows has too few events for the 81 columns of the second shape
+            run(shape, n, 200 if options.quick else 2000, options.folder, options.write, share)
 
 
 if __name__ == "__main__":
