@@ -12,8 +12,8 @@ import numpy as np
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.packed_store import open_store
 from tallbayes.data.read import from_recipe
-from tallbayes.errors import DataError, ModelError, StoreError, TallbayesError
 from tallbayes.engine.scale_sweeps import Blocks
+from tallbayes.errors import DataError, ModelError, StoreError, TallbayesError
 from tallbayes.model import Model
 from tallbayes.models.unknown_scales import UnknownScaleModel
 from tallbayes.prior_terms import PriorTerms
