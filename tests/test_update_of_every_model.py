@@ -98,7 +98,7 @@ def test_rows_beyond_the_range_of_a_smooth_are_refused():
     fit = tb.fit(CURVE, table(300, 1), prior=PRIOR, **SHORT)
     beyond = table(5, 2).to_pandas()
     beyond["z"] = 3.0
-    with pytest.raises(tb.DataError, match=r"s\(z\).*from -2 to 2"):
+    with pytest.raises(tb.DataError, match=r"'z' is 3, outside the range of the spline s\(z, k=6\), -2 to 2"):
         fit.update(beyond, progress=False)
 
 
@@ -111,20 +111,21 @@ def test_rows_beyond_the_range_of_a_smooth_are_refused():
     ],
 )
 def test_a_saved_update_goes_on_with_the_prior_of_the_first_rows(tmp_path, formula, family, prior):
-    """Through a file, a second update draws what it draws in this process, bit for bit."""
-    for number, rows in enumerate((table(300, 1), table(50, 2), table(40, 3))):
-        pq.write_table(rows, tmp_path / f"{number}.parquet")
-    fits = []
-    for kept in (True, False):
-        where = {"store": tmp_path / f"stores {kept}", "memory": "disk"}
-        fit = tb.fit(formula, tmp_path / "0.parquet", family, prior, **where, **SHORT)
-        once = fit.update(tmp_path / "1.parquet", seed=6, progress=False)
-        once = once if kept else tb.load(once.save(tmp_path / "fit.nc"))
-        twice = once.update(tmp_path / "2.parquet", seed=7, progress=False)
-        fits.append(twice if kept else tb.load(twice.save(tmp_path / "fit.nc")))
-    assert fits[0].meta["rows"] == 390
-    np.testing.assert_array_equal(fits[1].theta, fits[0].theta)
-    audits = [fit.audit(pairs=3) for fit in fits]
+    """Through files, a second update draws what it draws with the models of this process, bit for bit."""
+    paths = [tmp_path / f"{number}.parquet" for number in range(3)]
+    for path, size, seed in zip(paths, (300, 50, 40), (1, 2, 3), strict=True):
+        pq.write_table(table(size, seed), path)
+    models = [tb.models.FAMILIES[family](tb.read(paths[0], formula, progress=False), prior)]
+    for path in paths[1:]:
+        models.append(tb.update(models[-1], path, progress=False))
+    here = tb.sample(models[0], **SHORT).update(paths[1], model=models[0], seed=6, progress=False)
+    here = here.update(paths[2], model=models[1], seed=7, progress=False)
+    there = tb.fit(formula, paths[0], family, prior, store=tmp_path / "stores", memory="disk", **SHORT)
+    for path, seed in ((paths[1], 6), (paths[2], 7)):
+        there = tb.load(there.update(path, seed=seed, progress=False).save(tmp_path / f"{seed}.nc"))
+    assert here.meta["rows"] == there.meta["rows"] == 390
+    np.testing.assert_array_equal(there.theta, here.theta)
+    audits = here.audit(models[2], pairs=3), there.audit(pairs=3)
     assert audits[0].passed and audits[0].facts == audits[1].facts
 
 
@@ -195,7 +196,7 @@ def test_an_audit_without_rows_asks_for_them(tmp_path):
     assert loaded.audit(model, pairs=1).passed
     with pytest.raises(tb.TallbayesError, match="must be the model of the fit"):
         loaded.audit("b ~ x + c")
-    arrays_only = tb.sample(tb.models.logistic(dataset(arrays(100, 1))), "exact-minibatch", **SHORT)
+    arrays_only = tb.sample(tb.models.logistic(dataset(arrays(3000, 1))), "exact-minibatch", **SHORT)
     saved = tb.load(arrays_only.save(tmp_path / "arrays.nc"))
     assert arrays_only.audit(pairs=1).passed
     with pytest.raises(tb.DataError, match="only in memory; give its Dataset or model"):
