@@ -159,6 +159,40 @@ def test_the_mode_of_partitions_with_unknown_scales_is_that_of_the_rows_in_memor
     assert np.abs(there.reference - here.reference).max() < np.sqrt(np.diag(np.linalg.inv(here.precision))).max()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("formula", "family", "prior"),
+    [
+        ("y ~ x + z", "gaussian", None),
+        ("y ~ x + z", "logistic", HORSESHOE),
+        ("y ~ x + z", "ordinal", None),
+        ("y ~ x + z", "weibull", None),
+        ("y ~ x + z", "student_t", None),
+    ],
+)
+def test_the_mode_of_many_rows_is_found_from_a_sample_of_them(tmp_path, formula, family, prior):
+    """The sample holds about a third of the rows, and none of the rare last class."""
+    rng = np.random.default_rng(1)
+    n = 200_000
+    x, z = rng.standard_normal((2, n))
+    eta = 0.3 + 0.5 * x - 0.2 * z
+    y = {
+        "gaussian": eta + rng.standard_normal(n),
+        "logistic": (rng.random(n) < 1.0 / (1.0 + np.exp(-eta))).astype(float),
+        "ordinal": np.minimum(np.digitize(eta + rng.logistic(size=n), [0.0, 2.0]), 2) + (np.arange(n) == 5),
+        "weibull": np.exp(eta) * rng.weibull(1.5, n),
+        "student_t": eta + rng.standard_t(4.0, n),
+    }[family]
+    y = np.where(np.arange(n) == 5, y.max(), y)
+    for k in range(4):
+        pq.write_table(pa.table({"x": x[k::4], "z": z[k::4], "y": y[k::4]}), tmp_path / f"{k}.parquet")
+    there = tb.shards.find_mode(str(tmp_path), formula, family=family, prior=prior, progress=False)
+    here = tb.find_mode(tb.models.FAMILIES[family](tb.read(str(tmp_path), formula, progress=False), prior), progress=False)
+    gap = there.reference - here.reference
+    assert gap @ here.precision @ gap < (1e-2 if prior is None else 1.0)
+    assert there.passes < 12
+
+
 @pytest.fixture(scope="module")
 def client():
     distributed = pytest.importorskip("distributed")

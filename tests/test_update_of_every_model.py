@@ -66,6 +66,14 @@ def test_an_updated_fit_with_unknown_scales_is_a_fit_of_all_rows(kind):
     assert z_scores(fit, whole, updated.names).max() > THRESHOLD  # the new rows matter
 
 
+@pytest.mark.parametrize("kind", ["horseshoe", "ridge"])
+def test_a_part_of_the_rows_has_the_scales_of_all(kind):
+    model = tb.models.logistic(dataset(arrays(200, 1, 3.0)), shrinkage(kind, True))
+    part = model.over(dataset(arrays(50, 2)))
+    assert part.blocks.weight.tolist() == pytest.approx([1.0, 9.0, 9.0, 9.0])
+    assert repr(part).startswith("Model(logistic, 50 rows, 5 parameters, prior ")
+
+
 def table(rows, seed):
     """Rows with a curve of z, whose first two are the ends of the range of z."""
     rng = np.random.default_rng(seed)
