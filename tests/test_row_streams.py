@@ -67,7 +67,7 @@ def test_the_fit_of_partitions_says_what_it_moved(streamed_fit):
     assert notes["passes"] == 1 and notes["bytes"] == notes["predicted_bytes"] == notes["rows"] * (6 * 8 + 8)
     assert streamed_fit.setup["evals"] > 3411 * streamed_fit.setup["passes"]
     assert streamed_fit.data is None and streamed_fit.predict({"x1": [0.0], "x2": [0.0]}).shape == (1, 3)
-    with pytest.raises(DataError, match="give its Dataset or model"):
+    with pytest.raises(DataError, match="stayed in their partitions"):
         streamed_fit.loo()
 
 

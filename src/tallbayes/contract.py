@@ -256,10 +256,15 @@ class Sampler(ABC):
         if model.grouped and not self.serves_groups:
             raise ModelError(f"{self.name} does not support models with group effects; use 'minibatch-gibbs' or 'nuts'.")
         if model.partitions is not None and not self.streams:
+            others = (
+                "'surrogate-transition', which draws the few rows that it needs where they are,"
+                if model.unknown_scales
+                else "'exact-minibatch', 'zigzag' or 'hmc-ecs', which draw the few rows that they need where they are, a "
+                "stochastic-gradient sampler such as 'sgld',"
+            )
             raise ModelError(
-                f"{self.name} needs the rows on this machine, but they are in partitions. Use 'exact-minibatch', 'zigzag' or 'hmc-ecs', "
-                "which draw the few rows that they need where they are, a stochastic-gradient sampler such as 'sgld', or read the rows "
-                "with tallbayes.read(..., memory='disk')."
+                f"{self.name} needs the rows on this machine, but they are in partitions. Use {others} or read the rows with "
+                "tallbayes.read(..., memory='disk')."
             )
         if model.row_limitation and not self.any_rows:
             raise ModelError(

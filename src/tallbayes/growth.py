@@ -9,6 +9,7 @@ is searched for again; these searches become rarer as the rows grow, so that the
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from tallbayes.engine import ledger, passes
 from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.mode.kinks import kinks_of
 from tallbayes.mode.laplace import Mode
-from tallbayes.mode.search import converge, mode_at
+from tallbayes.mode.search import converge, find_mode, mode_at
 from tallbayes.model import Model
 from tallbayes.progress import Progress
 from tallbayes.results.fit import Fit
@@ -72,8 +73,7 @@ def update_fit(
             old = _known_reference(fit, model, chosen, seed)
             mode, facts = _extended_mode(old, grown, part_model, chosen, seed, progress)
         else:
-            with Progress("finding the mode", None, progress) as bar:
-                mode = _search(grown, fit.laplace_mean, bar)
+            mode = _found_again(grown, fit.laplace_mean, progress)
             facts = {"recentred": True, "moved": None}
     defaults = {"draws": fit.theta.shape[1], "chains": fit.theta.shape[0], "warmup": fit.meta["warmup"], "thin": fit.thin}
     mode.evaluations = account.rows
@@ -82,8 +82,15 @@ def update_fit(
     begun = {"rows": model.data.n, "source": fit.meta.get("source")}
     entry = {"rows": part.n, "source": identity or None, **facts, "evals": account.rows}
     result.meta["history"] = [*fit.meta.get("history", [begun]), entry]
-    result.meta["prior_terms"] = [v.tolist() if isinstance(v, np.ndarray) else v for v in model.prior_terms]
+    result.meta["prior_terms"] = _in_json(model.prior_terms)
+    if model.unknown_scales:
+        result.meta["prior_blocks"] = _in_json(model.blocks)  # type: ignore[attr-defined]
     return result
+
+
+def _in_json(numbers: Iterable[Any]) -> list[Any]:
+    """Arrays as lists, for a saved fit."""
+    return [v.tolist() if isinstance(v, np.ndarray) else v for v in numbers]
 
 
 def _read_new(model: Model, rows: Any, progress: bool) -> tuple[Dataset, dict[str, Any]]:
@@ -110,10 +117,12 @@ def _extended(model: Model, part: Dataset, identity: dict[str, Any]) -> tuple[Mo
 
 def _with_rows(model: Model, data: Dataset) -> Model:
     """The same model, prior and scales over other rows, which were checked already."""
-    terms, new = model.prior_terms, copy.copy(model)
+    new = copy.copy(model)
     new.__dict__.pop("rows", None)
     new.data = data
-    new.__dict__["prior_terms"] = terms
+    new.__dict__["prior_terms"] = model.prior_terms
+    if model.unknown_scales:
+        new.__dict__["blocks"] = model.blocks  # type: ignore[attr-defined]
     return new
 
 
@@ -161,6 +170,14 @@ def _extended_mode(
             mode = _search(grown, old.reference + step, bar)
         mode.tables[sampler.bound] = certify(mode, sampler.bound, seed=seed)
     return mode, {"recentred": bound is None, "moved": round(moved, 3)}
+
+
+def _found_again(model: Model, theta: np.ndarray, progress: bool) -> Mode:
+    """The reference over all rows, from that of the old ones where there is a mode to converge to."""
+    if model.unknown_scales:
+        return find_mode(model, progress=progress)
+    with Progress("finding the mode", None, progress) as bar:
+        return _search(model, theta, bar)
 
 
 def _search(model: Model, theta: np.ndarray, bar: Progress) -> Mode:

@@ -68,8 +68,11 @@ class Family:
     second: Callable[[Any], int] = lambda member: 0  # columns of a second linear predictor of a member: the last ones
     second_name: str = ""  # what a formula of the second predictor is given as, such as "zi"; begins the names of its columns
     second_needed: bool = False  # whether there always is one: an intercept, unless a formula says otherwise
-    row_options: Callable[[float], dict[str, Any]] = lambda largest: {}
-    """Options that follow from the largest response where they are not given."""
+    row_options: Callable[[float, bool], dict[str, Any]] = lambda largest, intercept: {}
+    """Options that follow from the largest response, and whether there is an intercept, where they are not given."""
+    responses_decide: bool = (
+        False  # whether a model depends on which responses there are: of a part of the rows, on those of all
+    )
     full_mean: Callable[[Any, np.ndarray, np.ndarray], np.ndarray] | None = None
     """E[y] of a member at eta (rows, draws) given the nuisances (draws, count), where eta alone is not enough. Of ordered classes: their
     probabilities, (rows, draws, classes)."""
@@ -141,7 +144,6 @@ class Model:
     )
     grouped: ClassVar[bool] = False  # whether it has effects of groups
     unknown_scales: ClassVar[bool] = False  # whether scales of its prior are unknown
-    partitions: ClassVar[Any] = None  # where the rows are, if they are not on this machine: `tallbayes.remote.Partitions`
     assumed: ClassVar[str] = ""  # on what ground its family was assumed, if the user named none
     domain: ClassVar[str] = ""  # why `admits` refuses a theta
 
@@ -228,6 +230,11 @@ class Model:
         return self.family.log_normaliser(self.member, y)
 
     @property
+    def partitions(self) -> Any:
+        """Where the rows are, if they are not on this machine: `tallbayes.remote.Partitions`; otherwise None."""
+        return self.data.partitions
+
+    @property
     def conditioned_rows(self) -> int:
         """Rows at the beginning that have no likelihood of their own, because the others are conditioned on them."""
         return 0
@@ -267,10 +274,16 @@ class Model:
         """Number of parameters."""
         return self.predictors * self.data.d + len(self.nuisances)
 
+    @property
+    def coordinates(self) -> int:
+        """Parameters of the likelihood: all, unless the prior has some of its own."""
+        return self.dim
+
     @cached_property
     def rows(self) -> Any:
-        """The rows as compiled code sees them."""
-        return self.rows_over(self.data.records)
+        """The rows as compiled code sees them; of rows in partitions, their sums."""
+        elsewhere = self.data.elsewhere
+        return self.rows_over(self.data.records) if elsewhere is None else elsewhere
 
     def rows_over(self, records: np.ndarray) -> Any:
         """Records of any rows of this model as compiled code sees them."""

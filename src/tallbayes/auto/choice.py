@@ -26,11 +26,11 @@ def choose(model: Model, mode: Mode, guarantee: str | None, seed: int, progress:
     """
     if model.grouped:
         return GroupWeighing(model, mode, guarantee, seed, progress).choice()
-    if model.partitions is not None:
-        return _partitioned(model, mode, guarantee, seed, progress)
     if model.unknown_scales:
         sampler = SurrogateTransition()
         return Choice(sampler, None, f"auto chose {sampler.name}: only it supports priors with unknown scales", [])
+    if model.partitions is not None:
+        return _partitioned(model, mode, guarantee, seed, progress)
     if len(important(mode)) > 1:
         return _several_modes(model, mode, seed, progress)
     return Weighing(model, mode, guarantee, seed, progress).choice()

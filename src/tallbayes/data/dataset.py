@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,6 +46,8 @@ class Dataset:
     order: np.ndarray | None = None  # with groups: the row given by the user that each record holds
     room: Any = field(default=None, init=False, repr=False)  # memory with room for more rows: `data.append`
     complete_hashes: list[int] | None = field(default=None, init=False, repr=False)  # of chunks of records that are known
+
+    partitions: ClassVar[Any] = None  # where the rows are, if they are not on this machine: `tallbayes.remote.Partitions`
 
     @classmethod
     def from_arrays(
@@ -123,6 +125,11 @@ class Dataset:
         from tallbayes.data.read import read
 
         return read(source, response=response, **options)
+
+    @property
+    def elsewhere(self) -> Any:
+        """Sums over rows that are not on this machine, an `engine.passes.Elsewhere`; None if they are."""
+        return None
 
     @property
     def n(self) -> int:

@@ -18,6 +18,7 @@ from tallbayes.data.moments import Moments
 from tallbayes.data.packing import repack
 from tallbayes.data.plan import make_plan, plan_names, source_columns
 from tallbayes.data.read import _read_to_memory, learn
+from tallbayes.data.response_functions import response_function
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.folder import join_sources
 from tallbayes.data.sources.remote_files import addresses_of, is_address
@@ -81,6 +82,13 @@ def plan_of_source(
     weights: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The same for rows that are joined already."""
+    if (call := response_function(formula)) is not None:
+        column = "response" if call.name == "censored" else "response and weights"
+        raise DataError(
+            f"{call.name}(...) in a formula is not available for rows in partitions; write the {column} of "
+            f"tallbayes.data.{'censored' if call.name == 'censored' else 'proportion'} to the files first, or read the rows on one "
+            "machine with tallbayes.read."
+        )
     formula, calendar = (formula, {}) if formula is None else cut_calendar(formula, rows)
     rows = with_calendar(rows, calendar)
     plan, general = make_plan(rows, formula, response, columns, offset, weights, calendar=calendar)

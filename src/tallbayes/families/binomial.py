@@ -22,6 +22,21 @@ from tallbayes.named_priors import PriorLike
 class BinomialModel(Model):
     """Proportions of successes, the numbers of trials as weights."""
 
+    def _check_response(self) -> None:
+        super()._check_response()
+        data, d = self.data, self.data.d
+        for start in range(0, data.y.size, CHUNK):
+            y, trials = (np.asarray(data.records[start : start + CHUNK, k], float) for k in (d, d + 2))
+            successes = y * trials
+            whole = (trials >= 1) & (np.abs(trials - np.round(trials)) < 1e-6)
+            good = whole & (np.abs(successes - np.round(successes)) < 1e-6 * np.maximum(trials, 1.0))
+            if not good.all():
+                row = int(np.argmin(good))
+                raise DataError(
+                    f"row {start + row}: a proportion of {y[row]:g} in {trials[row]:g} trials is not a whole number of successes. "
+                    f"{FAMILY.remedy}"
+                )
+
     def log_normaliser(self, index: np.ndarray) -> np.ndarray:
         """Log of the binomial coefficients, divided by the weights that multiply them elsewhere."""
         d = self.data.d
@@ -62,17 +77,4 @@ def binomial(data: Dataset, prior: PriorLike = None) -> Model:
     >>> tb.models.binomial(tb.Dataset.from_arrays(np.ones((4, 1)), y, weights=trials))
     Model(binomial, 4 rows, 1 parameters, prior weakly_informative)
     """
-    model = BinomialModel(data, FAMILY, Logistic(), prior)
-    d = data.d
-    for start in range(0, data.n, CHUNK):
-        y, trials = (np.asarray(data.records[start : start + CHUNK, k], float) for k in (d, d + 2))
-        successes = y * trials
-        whole = (trials >= 1) & (np.abs(trials - np.round(trials)) < 1e-6)
-        good = whole & (np.abs(successes - np.round(successes)) < 1e-6 * np.maximum(trials, 1.0))
-        if not good.all():
-            row = int(np.argmin(good))
-            raise DataError(
-                f"row {start + row}: a proportion of {y[row]:g} in {trials[row]:g} trials is not a whole number of successes. "
-                f"{FAMILY.remedy}"
-            )
-    return model
+    return BinomialModel(data, FAMILY, Logistic(), prior)

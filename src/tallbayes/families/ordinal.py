@@ -264,7 +264,9 @@ def _simulate(rng: np.random.Generator, member: Any, eta: np.ndarray, nuisances:
 def _start(model: Model) -> np.ndarray:
     """Cut points that give the classes the shares they have."""
     theta, member = np.zeros(model.dim), model.member
-    share = np.cumsum(np.bincount(np.asarray(model.data.y, np.int64), minlength=member.classes))[:-1] / model.data.n
+    counts = np.bincount(np.asarray(model.data.y, np.int64), minlength=member.classes)
+    counts = np.maximum(counts, 0.5)  # a part of the rows need not have them all
+    share = np.cumsum(counts)[:-1] / counts.sum()
     cuts = np.log(share / (1.0 - share))
     if member.fixed:
         if model.data.intercept is not None:
@@ -295,6 +297,8 @@ FAMILY = Family(
     response="ordinal",
     link_name="cumulative",
     start=_start,
+    row_options=lambda largest, intercept: {"classes": int(largest) + 1, "fixed": int(intercept)},
+    responses_decide=True,
     member_of=_member,
     log_normaliser=no_terms,
     simulate=_simulate,

@@ -193,7 +193,7 @@ FAMILY = Family(
     link_name="log ratios",
     member_of=lambda classes: Softmax(int(classes)),
     predictors=lambda member: int(member.classes),
-    row_options=lambda largest: {"classes": int(largest) + 1},
+    row_options=lambda largest, intercept: {"classes": int(largest) + 1},
     log_normaliser=no_terms,
     simulate=_simulate,
     centred_third=THIRD,
@@ -211,7 +211,7 @@ def softmax(data: Dataset, prior: PriorLike = None, classes: int | None = None) 
     """
     largest = float(data.moments.high[data.d]) if isinstance(data, Dataset) else 1.0
     if classes is None:
-        classes = int(FAMILY.row_options(largest)["classes"])
+        classes = int(FAMILY.row_options(largest, False)["classes"])
     if not is_whole(classes) or classes < 2:
         raise OptionError(f"softmax needs at least two classes, as a whole number; got classes={shown(classes)}.")
     if classes > MOST_CLASSES:

@@ -59,7 +59,7 @@ def find_mode(
 
         return find_surrogate_reference(model, seed=seed, progress=progress, cores=cores)  # type: ignore[arg-type]
     if model.partitions is not None:
-        return model.partitions.find_mode(tolerance, progress)
+        return model.partitions.find_mode(tolerance, progress, model)
     if model.grouped:
         from tallbayes.mode.hierarchical import find_joint_mode
         from tallbayes.mode.linear_mixed import find_linear_mode

@@ -21,6 +21,7 @@ from tallbayes.progress import Progress
 from tallbayes.streams import Stream, generator
 
 _ROUNDS = 6
+_ROUGH = 0.05  # tolerance of the first point, in posterior standard deviations, where a step is a pass over partitions
 _CONVEX = 1e-8  # curvature upwards, relative to the diagonal, that is rounding
 _AVERAGED = 60  # conditional covariances
 _NEAR = 0.5  # distance between two points, in posterior standard deviations of the whole step, at which the search ends
@@ -40,13 +41,14 @@ def find_surrogate_reference(
     model: UnknownScaleModel, *, seed: int = 0, progress: bool = True, cores: int | None = None
 ) -> SurrogateMode:
     """The reference, in about ten passes over the rows."""
-    from tallbayes.mode.search import find_mode
+    from tallbayes.mode.search import TOLERANCE, find_mode
 
     blocks, d, rng = model.blocks, model.coordinates, generator(seed, Stream.SURROGATE)
     shared = np.minimum(blocks.width, 1.0) ** 2
     scales = Scales(shared.copy(), np.ones(shared.size), np.ones(d), np.ones(d))
     first = np.where(blocks.home >= 0, blocks.weight / shared[np.maximum(blocks.home, 0)], 0.0)
-    start = find_mode(model.conditional(first), seed=seed, progress=progress, cores=cores)
+    near = TOLERANCE if model.partitions is None else _ROUGH
+    start = find_mode(model.conditional(first), seed=seed, progress=progress, cores=cores, tolerance=near)
     point, count, evaluations = start.reference, start.passes, start.evaluations
     sweeps = int(np.clip(6 * d, 400, 3000))
     with Progress("finding the reference", None, progress) as bar:

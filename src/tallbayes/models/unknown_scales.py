@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class FixedTerms(Prior):
         raise OptionError("a prior with scales fixed for the search has no draws of its own.")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class UnknownScaleModel(Model):
     """A model with unknown prior scales. Make one with `tallbayes.models.logistic(data, tallbayes.priors.horseshoe())` etc."""
 
@@ -53,6 +53,12 @@ class UnknownScaleModel(Model):
         super().__post_init__()
         self.prior = self.given
         self.default_prior = False
+
+    def over(self, data: Dataset) -> Self:
+        """The same model over other rows, with the scales by which these rows standardise columns."""
+        model = super().over(data)
+        model.__dict__["blocks"] = self.blocks
+        return model
 
     @property
     def names(self) -> tuple[str, ...]:

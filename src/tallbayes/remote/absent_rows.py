@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
 
 class RemoteDataset(Dataset):
     """Names, moments and number of rows that are not here."""
+
+    @property
+    def elsewhere(self) -> Any:
+        """Sums over the rows by passes over their partitions."""
+        return AbsentRows(self.partitions)
+
+    def over(self, partitions: Partitions) -> RemoteDataset:
+        """The same with the partitions that hold the rows; these do not hold it in turn, so that they end when the last model does."""
+        linked = copy.copy(self)
+        linked.partitions = partitions  # type: ignore[misc]
+        return linked
 
     @property
     def n(self) -> int:

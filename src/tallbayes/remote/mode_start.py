@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import numpy as np
 
-from tallbayes import models
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.moments import Moments
@@ -29,9 +28,6 @@ from tallbayes.mode.centring import centring_of
 from tallbayes.mode.newton import newton
 from tallbayes.mode.search import mode_of_part, start
 from tallbayes.model import Model
-
-if TYPE_CHECKING:
-    from tallbayes.remote.partitions import Partitions
 
 Sums = tuple[float, np.ndarray, np.ndarray]
 
@@ -60,10 +56,10 @@ def proportional(samples: list[np.ndarray], sizes: list[int]) -> np.ndarray:
     return np.concatenate([rows[: round(share * size)] for rows, size in zip(samples, sizes, strict=True)])
 
 
-def starting_point(partitions: Partitions, likelihood: Callable[[np.ndarray], Sums]) -> tuple[np.ndarray, int]:
+def starting_point(model: Model, sample: np.ndarray, likelihood: Callable[[np.ndarray], Sums]) -> tuple[np.ndarray, int]:
     """A point near the mode, by one pass unless the sample holds all rows; and the evaluations of the sample."""
-    model, few = partitions.model, _sample_model(partitions)
-    theta, scale = start(model), model.data.n / few.data.n
+    few = _sample_model(model, sample)
+    theta, scale = _start(model, few), model.data.n / few.data.n
     centring = centring_of(model)
     total = passes.total_hessian if centring is None else centring.total_hessian
     with ledger.counting() as account, suppress(ModelError):  # a part may be separable or collinear where the whole is not
@@ -75,16 +71,21 @@ def starting_point(partitions: Partitions, likelihood: Callable[[np.ndarray], Su
     return theta, account.rows
 
 
-def _sample_model(partitions: Partitions) -> Model:
+def _sample_model(model: Model, sent: np.ndarray) -> Model:
     """The model over the sample, with the prior of all rows."""
-    kind, sent = partitions.data, partitions.sample
-    records = packed.empty(sent.shape[0], kind.d, np.dtype(partitions.spec.dtype))
+    kind = model.data
+    records = packed.empty(sent.shape[0], kind.d, kind.records.dtype)
     records[:, : sent.shape[1]] = sent
     moments = Moments(kind.moments.names)
     moments.add(sent.astype(float))
     data = Dataset(records, kind.columns, kind.response, moments, kind.has_offset, kind.has_weights, None, dict(kind.recipe))
-    prior = models.priors.weakly_informative() if partitions.prior is None else partitions.prior
-    return partitions.spec.model(data, prior, partitions.model.prior_terms)
+    return model.over(data)
+
+
+def _start(model: Model, few: Model) -> np.ndarray:
+    """Where a search over all rows begins: their moments are known, and single rows, where a family asks for them, are the sample's."""
+    looked_at = few.over(replace(few.data, moments=model.data.moments))
+    return start(looked_at)
 
 
 def _corrected(model: Model, few: Model, centre: np.ndarray, scale: float, whole: Sums) -> np.ndarray:

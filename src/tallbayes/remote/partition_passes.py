@@ -19,7 +19,7 @@ from tallbayes.named_priors import PriorLike
 from tallbayes.priors import PriorTerms
 from tallbayes.remote.partition_cache import most_held, partition
 from tallbayes.remote.partition_sources import is_empty
-from tallbayes.remote.response_values import expression_model, response_values
+from tallbayes.remote.response_values import model_of_responses, response_values
 from tallbayes.remote.row_weights import (
     PartTotals,
     Request,
@@ -39,13 +39,13 @@ class ModelSpec:
     dtype: str
     family: str
     options: dict[str, Any]
-    responses: tuple[float, ...] = ()  # what is known of those of all partitions, for an expression
+    responses: tuple[float, ...] = ()  # what is known of those of all partitions, where they decide what the model is
     assumed: bool = False  # whether no family was given
 
     def model(self, data: Dataset, prior: PriorLike, terms: PriorTerms | None = None) -> Model:
         """The model over the rows of a partition; `terms` are those of a prior whose scales come from all rows."""
         if self.responses:
-            model = expression_model(self, data, prior)
+            model = model_of_responses(self, data, prior)
         else:
             model = models.build(self.family, data, prior, **self.options)
             model.assumed = models.default_family.sentence(data, self.family) if self.assumed else ""  # type: ignore[misc]
@@ -81,13 +81,19 @@ def require_exchangeable_rows(model: Model) -> None:
         )
 
 
+def responses_decide(spec: ModelSpec) -> bool:
+    """Whether a part of the rows has a model only once the responses of all are known: an expression, or ordered classes."""
+    family = models.family_of({"family": models.family_name(spec.family), "options": spec.options})
+    return "expression" in spec.options or family.responses_decide
+
+
 class Surveyed(NamedTuple):
     """What the first pass tells of a partition."""
 
     moments: Moments | None  # none if it is empty
     held: int  # partitions that the process held at once, at most
     fingerprint: str
-    values: np.ndarray | None  # responses, for an expression
+    values: np.ndarray | None  # responses, where they decide what the model is
     rows: np.ndarray  # a few records, drawn uniformly without replacement, in random order
 
 
@@ -99,7 +105,7 @@ def survey_partition(handle: Any, spec: ModelSpec, number: int, wanted: int) -> 
         values = None
         if spec.assumed:
             models.build_assumed(data)
-        if "expression" in spec.options:
+        if responses_decide(spec):
             values = response_values(spec, data)
         else:
             require_exchangeable_rows(partition_model(spec, data))

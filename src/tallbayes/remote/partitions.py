@@ -31,7 +31,7 @@ from tallbayes.diagnostics.subsample_pilot import Population
 from tallbayes.engine import ledger
 from tallbayes.errors import DataError, ModelError, warn
 from tallbayes.mode.laplace import Mode
-from tallbayes.mode.search import TOLERANCE, announce, collinear_sentences, converge
+from tallbayes.mode.search import TOLERANCE, announce, collinear_sentences, converge, find_mode
 from tallbayes.model import Model
 from tallbayes.named_priors import PriorLike
 from tallbayes.option_types import checked
@@ -129,7 +129,7 @@ class Partitions:
         Without `family` the response must be 0 or 1, and the model is logistic.
         """
         options = dict(family_options or {})
-        assumed, family = family is None, family or "logistic"
+        assumed, family = family is None, models.family_name(family or "logistic")
         if assumed:
             models.check_assumed(options)
         models.check_family(family, options)
@@ -148,15 +148,15 @@ class Partitions:
             raise DataError("all partitions are empty: there are no rows.")
         groups, results = [groups[k] for k in filled], [results[k] for k in filled]
         parts = [f.moments for f in results]
-        largest = float(max(p.high[len(plan_names(plan))] for p in parts))
-        for name, value in models.family_of({"family": family, "options": options}).row_options(largest).items():
-            if options.get(name) is None:
-                options[name] = value
         sizes = [p.n for p in parts]
-        if "expression" in options:
+        if tasks.responses_decide(spec):
             spec = replace(spec, responses=join_values([f.values for f in results], sizes))
         prints, held, sample = [f.fingerprint for f in results], [f.held for f in results], [f.rows for f in results]
         made = cls(groups, spec, prior, parts, prints, client, held, most_bytes, proportional(sample, sizes))
+        known, d = models.family_of({"family": family, "options": options}), made.data.d
+        for name, value in known.row_options(float(made.data.moments.high[d]), made.data.intercept is not None).items():
+            if options.get(name) is None:
+                options[name] = value
         if spec.responses:
             for sentence in made.model.doubts:
                 warn(sentence)
@@ -198,9 +198,8 @@ class Partitions:
         """The model without its rows: names, prior and moments; sums come from passes, and whatever needs single rows says so."""
         model = None if self._model is None else self._model()
         if model is None:
-            model = self.spec.model(self.data, self.prior)
+            model = self.spec.model(self.data.over(self), self.prior)
             model.rows = AbsentRows(self)
-            model.partitions = self  # type: ignore[misc]
             self._model = weakref.ref(model)  # the model holds the partitions, not they it
         return model
 
@@ -226,8 +225,14 @@ class Partitions:
         """Log-likelihood of all rows, its gradient and its Hessian: one pass."""
         return _sum_hessians(self._over(tasks.hessian, np.asarray(theta, float)))
 
-    def find_mode(self, tolerance: float = TOLERANCE, progress: bool = True) -> Mode:
-        """The posterior mode by passes over all partitions, two as a rule, started from the mode of a random sample."""
+    def find_mode(self, tolerance: float = TOLERANCE, progress: bool = True, model: Model | None = None) -> Mode:
+        """The posterior mode by passes over all partitions, two as a rule, started from the mode of a random sample.
+
+        `model` is one with the same likelihood and another prior, such as that of coefficients whose scales are fixed.
+        """
+        target = self.model if model is None else model
+        if target.unknown_scales:
+            return find_mode(target, progress=progress)
         known: dict[bytes, Any] = {}
 
         def likelihood(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -238,8 +243,8 @@ class Partitions:
             return value, gradient.copy(), hessian.copy()
 
         with Progress("finding the mode", None, progress) as bar:
-            theta, read = starting_point(self, likelihood)
-            mode = converge(self.model, likelihood, theta, tolerance, bar)
+            theta, read = starting_point(target, self.sample, likelihood)
+            mode = converge(target, likelihood, theta, tolerance, bar)
         mode.passes, mode.evaluations = len(known), len(known) * self.n + read
         announce(mode, collinear_sentences(mode))
         return mode

@@ -1,7 +1,8 @@
-"""Responses of all partitions in a few numbers, from which an expression gets one certificate that serves every partition.
+"""Responses of all partitions in a few numbers, where they decide what the model is: one model then serves every partition.
 
-Where responses are few they are all known; otherwise quantiles are, and the smallest and the largest. A response that is not covered
-has no bound (`Model.over`), so what is proven never depends on how well the numbers describe the rows.
+An expression gets its certificate from them, ordered classes their cut points. Where responses are few they are all known; otherwise
+quantiles are, and the smallest and the largest. A response that is not covered has no bound (`Model.over`), so what is proven never
+depends on how well the numbers describe the rows.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.data.plan import plan_names
 from tallbayes.errors import DataError
 from tallbayes.model import Model
+from tallbayes.models.unknown_scales import with_unknown_scales
 from tallbayes.named_priors import PriorLike
 from tallbayes.priors import normal
 
@@ -28,13 +30,15 @@ POINTS = 257  # quantiles that are sent otherwise
 
 
 def response_values(spec: ModelSpec, data: Dataset) -> np.ndarray:
-    """Responses of a partition that suit the support of the expression: distinct ones, or quantiles."""
-    family, y = models.family_of({"family": spec.family, "options": spec.options}), np.asarray(data.y, float)
+    """Responses of a partition that suit the support of the family: distinct ones, or quantiles."""
+    family = models.family_of({"family": models.family_name(spec.family), "options": spec.options})
+    y = np.asarray(data.y, float)
     good = family.admits(y)
     if not good.all():
         row = int(np.argmin(good))
         raise DataError(
-            f"row {row}: response {data.response!r} is {y[row]:g}, but support= needs {family.support}. {family.remedy}"
+            f"row {row}: response {data.response!r} is {y[row]:g}, but {'support=' if family.name == 'expression' else family.name} "
+            f"needs {family.support}. {family.remedy}"
         )
     distinct = np.unique(y)
     return distinct if distinct.size <= FEW else np.quantile(y, np.linspace(0.0, 1.0, POINTS))
@@ -57,9 +61,9 @@ def join_values(parts: list[np.ndarray], counts: list[int]) -> tuple[float, ...]
     return (float(distinct[0]), *inner.tolist(), float(distinct[-1]))
 
 
-def expression_model(spec: ModelSpec, data: Dataset, prior: PriorLike) -> Model:
-    """The model over any rows, with the certificate for the responses of all partitions."""
-    return replace(_template(spec), data=data, prior=prior)
+def model_of_responses(spec: ModelSpec, data: Dataset, prior: PriorLike) -> Model:
+    """The model over any rows, as the responses of all partitions make it."""
+    return with_unknown_scales(lambda rows, own: replace(_template(spec), data=rows, prior=own))(data, prior)
 
 
 _templates: dict[str, Model] = {}

@@ -31,7 +31,7 @@ from tallbayes.remote.partitions import Partitions
 from tallbayes.remote.row_weights import Request, Weighting
 from tallbayes.schemes.poisson_minibatch import dominating
 from tallbayes.streams import Stream, generator
-from tallbayes.target import SIZE, STATUS, STOP, WAITING, Target
+from tallbayes.target import SIZE, STATUS, STOP, WAITING, Target, counters
 
 PAIRS = 200  # of Laplace draws on which the length of streams is predicted
 SPARE = 4.0  # rows of a stream beyond its prediction, and standard deviations
@@ -71,7 +71,7 @@ def predict(setup: Setup, sums: np.ndarray, iterations: int, seed: int) -> Deman
         return _predict_events(setup, sums, policy.expected_time(iterations), seed)
     bound, n = setup.proxy.bound, setup.model.data.n
     rate = policy.options(policy.begin(), True).rate
-    pairs = generator(seed, Stream.STREAM_DEMAND).standard_normal((PAIRS, 2, setup.model.dim))
+    pairs = generator(seed, Stream.STREAM_DEMAND).standard_normal((PAIRS, 2, setup.model.coordinates))
     rows, full, rates = np.zeros(sums.size), 0, np.zeros(rate_count(bound))
     for white, other in pairs:
         part = np.zeros(sums.size)
@@ -135,7 +135,7 @@ class StreamSupply:
         """A target without rows yet. Positions of the streams follow the counters, so that checkpoints keep them."""
         counters = np.zeros(SIZE + self.sizes.size, np.int64)
         self.positions[number] = counters[SIZE:]
-        dim, n = model.dim, model.data.n
+        dim, n = model.coordinates, model.data.n
         records = packed.empty(1, model.data.d, np.dtype(self.partitions.spec.dtype))
         known, asked = np.empty((0, dim + 1)), np.zeros(1 + QUESTIONS * dim)
         rows = StreamedRows(model.rows_over(records), n, min(n, MOST_CANDIDATES), known, asked, np.zeros(1, np.int64))
@@ -329,14 +329,26 @@ class StreamedSetup(Setup):
             info[:] = 0.0
 
 
+@dataclass(frozen=True, eq=False)
+class RowlessSetup(Setup):
+    """A setup whose chains read no row, because sums of a pass describe the likelihood."""
+
+    def target(self, number: int = 0) -> Target:
+        """A target over a record that stands for the kind of the rows."""
+        data = self.model.data
+        return Target(
+            self.model.rows_over(packed.empty(1, data.d, data.records.dtype)), self.model.prior_terms, self.proxy, counters()
+        )
+
+
 def open_streams(setup: Setup, description: dict[str, Any]) -> Setup:
-    """The setup of a run over partitions, with streams for its chains; refused if they would move too much.
+    """The setup of a run over partitions, with streams for its chains, if they read rows; refused if they would move too much.
 
     The sizes of blocks are kept in the description of the run, so that a resumed run has the same streams.
     """
     partitions: Partitions = setup.model.partitions
     if not hasattr(_source(setup.proxy), "reservoir"):
-        return setup  # a likelihood that its sums describe: no row is read
+        return RowlessSetup(setup.model, setup.policy, setup.proxy, setup.why, setup.notes)
     assert partitions.stream_sums is not None
     weighting, sums = partitions.stream_sums
     if description.get("blocks") is None:

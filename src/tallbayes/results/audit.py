@@ -22,6 +22,7 @@ from tallbayes.model import Model
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.third_order import ThirdOrder
 from tallbayes.results.provenance import recorded_sampler
+from tallbayes.results.rebuild import model_of
 from tallbayes.samplers import ExactMinibatch, ModeJumping, SurrogateTransition
 from tallbayes.schemes.poisson_minibatch import MHSS, Tuna, dominating, replay
 from tallbayes.streams import Stream, generator
@@ -56,14 +57,21 @@ class Audit:
         return "\n".join(lines + [f"  PROBLEM: {p}" for p in self.problems])
 
 
-def audit(fit: Fit, model: Model, pairs: int, repeats: int, seed: int, sampler: str | Sampler | None = None) -> Audit:
+def audit(fit: Fit, model: Model | None, pairs: int, repeats: int, seed: int, sampler: str | Sampler | None = None) -> Audit:
     """Replay a random few decisions or densities on the full data."""
-    require_instance("model", model, Model, "the model of the fit")
+    if model is None:
+        model = model_of(fit)
+    require_instance("model", model, Model, "the model of the fit, or None to build it again from the rows")
     for name, value in (("pairs", pairs), ("repeats", repeats)):
         require_whole(name, value, 1)
     require_seed(seed, fresh=False)
     if model.data.fingerprint != fit.meta["fingerprint"]:
         raise StoreError("these are not the rows of the fit; audit it with the model it was made from.")
+    if model.partitions is not None:
+        raise ModelError(
+            "an audit reads single rows, but those of this model are in partitions; read them on one machine with "
+            "tallbayes.read(..., memory='disk') and audit a fit of that model."
+        )
     rng = generator(seed, Stream.AUDIT)
     sampler = recorded_sampler(fit.meta["sampler"], fit.meta.get("user_sampler", False), sampler, "the fit")
     facts: dict[str, Any] = {}

@@ -172,17 +172,18 @@ class Fit(Answers):
         return term_summary(self, term, prob)
 
     @checked
-    def audit(self, model: Any, pairs: int = 20, repeats: int = 1000, seed: int = 0, *, sampler: Any = None) -> Any:
+    def audit(self, model: Any = None, pairs: int = 20, repeats: int = 1000, seed: int = 0, *, sampler: Any = None) -> Any:
         """Check the run again on full data: replay random decisions, bounds on all rows, stored densities.
 
-        A sampler that is not part of the package has to be given as `sampler=`, with the options of the run.
+        The model is built again from the rows, in memory or in the file they came from, unless it is given. A sampler that is not part
+        of the package has to be given as `sampler=`, with the options of the run.
 
         >>> import numpy as np, tallbayes as tb
         >>> rng = np.random.default_rng(0)
         >>> X = np.column_stack([np.ones(5000), rng.standard_normal(5000)])
         >>> model = tb.models.logistic(tb.Dataset.from_arrays(X, rng.integers(0, 2, 5000)))
         >>> fit = tb.sample(model, "exact-minibatch", draws=200, chains=2, seed=1, progress=False)
-        >>> fit.audit(model, pairs=3).passed
+        >>> fit.audit(pairs=3).passed
         True
         """
         from tallbayes.results.audit import audit
@@ -247,7 +248,7 @@ class Fit(Answers):
         """The fit of the rows so far and of new ones, at the cost of a pass over the new ones; exact as before.
 
         `rows` is whatever `tallbayes.read` reads, by the same formula, or a Dataset with the same columns. Levels, knots and the
-        scales of a default prior stay those of the first rows; a level that was not among them is refused. Options are those of
+        scales of a prior stay those of the first rows; a level that was not among them is refused. Options are those of
         `tallbayes.sample`, otherwise as before, and `model=` if the rows of the fit cannot be found again. Packed stores grow in their
         place. The first update of a fit also makes two passes over the old rows; `meta["history"]` lists all of them.
 

@@ -30,6 +30,7 @@ def origin(model: Model) -> dict[str, Any]:
         "plan": model.data.recipe.get("plan"),
         "source": model.data.recipe.get("source") or None,
         "dtype": model.data.recipe.get("dtype"),
+        "partitions": None if model.partitions is None else len(model.partitions.files),
         "store": None if model.data.store is None else str(model.data.store.resolve()),
         "prior": model.prior.describe(),
         "default_prior": model.default_prior,

@@ -12,8 +12,10 @@ import numpy as np
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.packed_store import open_store
 from tallbayes.data.read import from_recipe
+from tallbayes.engine.scale_sweeps import Blocks
 from tallbayes.errors import DataError, ModelError, StoreError, TallbayesError
 from tallbayes.model import Model
+from tallbayes.models.unknown_scales import UnknownScaleModel
 from tallbayes.prior_terms import PriorTerms
 from tallbayes.validation import require_instance
 
@@ -49,6 +51,11 @@ def dataset_of(fit: Fit, data: Any = None) -> Dataset:
 
 def _stored(fit: Fit) -> Dataset:
     store, source = fit.meta.get("store"), fit.meta.get("source")
+    if fit.meta.get("partitions"):
+        raise DataError(
+            "the rows of the fit stayed in their partitions, and this reads single rows; read them on one machine with "
+            "tallbayes.read(..., memory='disk') and sample again for it."
+        )
     try:
         if store and Path(store).exists():
             return open_store(store)
@@ -75,6 +82,9 @@ def model_of(fit: Fit, model: Model | None = None) -> Model:
         model.assumed = fit.meta.get("assumed_family", "")  # type: ignore[misc]
         if fit.meta.get("prior_terms"):  # scales of the first rows of an updated fit
             model.prior_terms = PriorTerms(*map(_like, fit.meta["prior_terms"], model.prior_terms))
+        if fit.meta.get("prior_blocks"):
+            assert isinstance(model, UnknownScaleModel)
+            model.blocks = Blocks(*map(_like, fit.meta["prior_blocks"], model.blocks))
     if model.data.fingerprint != fit.meta["fingerprint"] or model.describe() != fit.meta["model"]:
         raise StoreError("this is not the model of the fit, or not its rows; give the model it was made from.")
     return model

@@ -179,7 +179,7 @@ def _trust(fit: Fit, problems: list[str]) -> str:
     facts = {
         "Largest R-hat": _figure(float(np.nanmax(fit.r_hat, initial=-np.inf)), 4),
         "Smallest effective size": f"{sizes:,.0f}",
-        "Audit": "fit.audit(model) repeats decisions of the run on all rows",
+        "Audit": "fit.audit() repeats decisions of the run on all rows",
     }
     return alert + _guarantee(fit, facts)
 

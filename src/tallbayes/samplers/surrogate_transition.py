@@ -197,6 +197,7 @@ class SurrogateTransition(Sampler):
     Info: ClassVar[type] = Info
     cost: ClassVar[str] = "a few rows, independent of n"
     needs_unknown_scales: ClassVar[bool] = True
+    streams: ClassVar[bool] = True
 
     def check(self) -> None:
         """Refuse what is out of range."""
@@ -248,6 +249,12 @@ class SurrogateTransition(Sampler):
         try:
             bound, name = certify(inner, self.bound, seed=seed)
         except ModelError:
+            if inner.model.partitions is not None and self.bound == "auto":
+                raise ModelError(
+                    f"priors with unknown scales, such as those of smooths, ridge and horseshoe, need a certified bound where rows are in "
+                    f"partitions, and this {inner.model.family.name} model has none there. Read the rows with "
+                    "tallbayes.read(..., memory='disk'), or give all coefficients a prior such as tallbayes.priors.normal(1.0)."
+                ) from None
             if self.bound != "auto":
                 raise
             return (

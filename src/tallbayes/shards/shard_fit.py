@@ -31,7 +31,7 @@ class ShardFit(Fit):
         """Overlap, effective sizes and distances of the combination."""
         return self.meta["notes"]
 
-    def audit(self, model: Any, pairs: int = 20, repeats: int = 1000, seed: int = 0, *, sampler: Any = None) -> Any:
+    def audit(self, model: Any = None, pairs: int = 20, repeats: int = 1000, seed: int = 0, *, sampler: Any = None) -> Any:
         """Refused: no decision was made on the full data that could be replayed."""
         raise OptionError(
             "a combination of shards made no decisions on the full data that could be replayed; audit a single shard with its "
