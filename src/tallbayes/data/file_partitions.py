@@ -16,8 +16,9 @@ from tallbayes.data.dataset import Dataset, _float_type
 from tallbayes.data.missing import complete_rows
 from tallbayes.data.moments import Moments
 from tallbayes.data.packing import repack
-from tallbayes.data.plan import make_plan, plan_names, source_columns
+from tallbayes.data.plan import make_plan, plan_names, row_flags, source_columns
 from tallbayes.data.read import _read_to_memory, learn
+from tallbayes.data.response_functions import keeps_trials
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.folder import join_sources
 from tallbayes.data.sources.remote_files import addresses_of, is_address
@@ -84,6 +85,11 @@ def plan_of_source(
         raise DataError(
             "group terms such as (1 | g) cannot be divided among partitions; read all files together with tallbayes.read."
         )
+    if keeps_trials(plan):
+        raise DataError(
+            "weights= together with p(successes, trials) is not available for rows in partitions; read all files together with "
+            "memory='disk'."
+        )
     if general is not None:
         plan, _, _ = learn(rows, plan, general, False)
     return plan, rows.identity
@@ -101,5 +107,4 @@ def packed_again(rows: Source, plan: dict[str, Any], dtype: str, moments: Moment
     out = packed.empty(moments.n, len(names), _float_type(dtype))
     with np.errstate(over="ignore", invalid="ignore"):
         repack(with_calendar(rows, plan.get("calendar")), plan, out)
-    flags = (plan["offset"] is not None, plan["weights"] is not None)
-    return Dataset(out, names, plan["response"], moments, *flags, None, {"plan": plan})
+    return Dataset(out, names, plan["response"], moments, *row_flags(plan), None, {"plan": plan})
