@@ -189,7 +189,7 @@ class Model:
                     f"{self.family.support}. {self.family.remedy}".rstrip()
                 )
 
-    def check_rows(self) -> None:
+    def _check_rows(self) -> None:
         """Refuse rows that the family cannot have: what is checked of rows that are added later."""
         self._check_response()
 

@@ -162,7 +162,14 @@ class Dataset:
         return self._fingerprint
 
     def trials(self, index: Any) -> np.ndarray:
-        """Numbers of trials of some records of proportions: their weights, unless rows were read with weights besides."""
+        """Numbers of trials of some records of proportions: their weights, unless rows were read with `weights=` besides.
+
+        >>> import pyarrow as pa, tallbayes as tb
+        >>> rows = pa.table({"k": [1, 2], "m": [4, 5], "w": [2, 1]})
+        >>> data = tb.read(rows, "p(k, m) ~ 1", weights="w", progress=False)
+        >>> data.trials([0, 1]), data.total_weight
+        (array([4., 5.]), 13.0)
+        """
         return np.asarray(self.records[index, self.d + 2 if self.trials_place is None else self.trials_place], float)
 
     @property

@@ -71,8 +71,8 @@ def read(
     `source` is a .parquet, .csv or .arrow file, a folder or pattern of such files, `"sqlite:path.db::table"` or
     `"sqlite:path.db::SELECT ..."`, a packed store, or any object with `__arrow_c_stream__`. Say what to read with a formula
     (`"y ~ x1 + C(group)"`, `"y ~ ."`, `"y ~ x1 + (1 | shop)"`) or with `response=` and optionally `columns=`; either way an intercept
-    is added unless the formula says `+ 0`. `offset=` and `weights=` name columns; `offset="log(Exposure)"` takes a logarithm, and weights are
-    powers of the likelihood. A response of two columns is `"censored(time, event) ~ x1"` or `"p(successes, trials) ~ x1"`.
+    is added unless the formula says `+ 0`. `offset=` and `weights=` name columns; `offset="log(Exposure)"` takes a logarithm; weights
+    are powers of the likelihood. A response of two columns is `"censored(time, event) ~ x1"` or `"p(successes, trials) ~ x1"`.
     `memory="auto"` keeps packed rows in memory when they fit easily and memory-maps them from a store on disk otherwise;
     `"ram"` and `"disk"` insist. A store is reused as long as its source is unchanged. `na="drop"` leaves out rows with a missing value in
     a column that is read and counts them in `data.dropped`; otherwise they are an error. `merge=True` merges identical rows into one with

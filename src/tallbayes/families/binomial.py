@@ -28,9 +28,9 @@ class BinomialModel(Model):
         successes = y * trials
         return (gammaln(trials + 1.0) - gammaln(successes + 1.0) - gammaln(trials - successes + 1.0)) / trials
 
-    def check_rows(self) -> None:
+    def _check_rows(self) -> None:
         """Proportions from 0 to 1 of whole numbers."""
-        super().check_rows()
+        super()._check_rows()
         self.require_counts()
 
     def require_counts(self) -> None:

@@ -1,4 +1,4 @@
-"""The names by which `Fit.draws` and `Fit.hypothesis` know a number: those of theta, of elements of terms in `fit.idata`, of what is derived.
+"""The names by which `Fit.draws` and `Fit.hypothesis` know a number: those of theta, of elements of terms in `fit.idata`.
 
 The coefficient of x in class 1 of a softmax model is `x[1]`. That of level b of a factor c is `c[T.b]` or `c[b]`; in class 1 it is
 `c[T.b][1]`, `c[b][1]`, or `c[1, b]` as ArviZ labels it.

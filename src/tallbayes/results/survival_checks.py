@@ -88,9 +88,8 @@ def draw_from(curve: Curve, least: np.ndarray, rng: np.random.Generator) -> np.n
     """Times from an estimated law, each given that it is at least so much; infinite with the probability that the law leaves."""
     before = np.append(1.0, curve.survival)[np.searchsorted(curve.times, least, side="left")]  # P(C >= least)
     level = before * (1.0 - rng.random(least.size))  # uniform on (0, P(C >= least)]
-    return np.append(curve.times, np.inf)[
-        np.searchsorted(-curve.survival, -level, side="right")
-    ]  # the first with P(C > c) < level
+    place = np.searchsorted(-curve.survival, -level, side="right")  # of the first time c with P(C > c) < level
+    return np.append(curve.times, np.inf)[place]
 
 
 def censor(times: np.ndarray, limits: np.ndarray) -> np.ndarray:
@@ -109,6 +108,14 @@ class SurvivalCheck(PredictiveCheck):
     `statistics` compares the Kaplan-Meier share of rows without an event at the quartiles of the observed times, the
     mean time without an event up to the last observed time, and the times of the first and the last event. `curve` is the
     Kaplan-Meier estimate of the data, `curves` has those of the simulations at the same times.
+
+    >>> y = np.array([1.0, 2.0, -2.5, 4.0, -5.0])  # two rows are censored
+    >>> times = 3.0 * np.random.default_rng(0).standard_exponential((20, 5))
+    >>> check = censored_alike(y, times, np.zeros((20, 5)), np.arange(5), "posterior", np.arange(20))
+    >>> check.curve.times, check.curve.survival.round(2), check.curves.shape
+    (array([1., 2., 4.]), array([0.8, 0.6, 0.3]), (20, 3))
+    >>> check.survival_at(np.array([0.0, 3.0])).mean(0).round(1).tolist(), check.statistics.index[0]
+    ([1.0, 0.5], 'no event until 2')
     """
 
     @cached_property
