@@ -145,6 +145,10 @@ def test_update_is_the_fit_of_all_rows(family, options, where, tmp_path):
     whole = model_of(rows, family, **options)
     assert grown.data.fingerprint == whole.data.fingerprint and grown.meta["rows"] == 400
     assert (grown.data.store is not None) == (where == "store")
+    expected = tb.data.censored(rows["t"], rows["seen"]) if family == "weibull" else rows["k"] / rows["m"]
+    assert (grown.data.y == expected).all()
+    weight = (rows["w"] if options else 1.0) * (1.0 if family == "weibull" else rows["m"]) * np.ones(400)
+    assert (grown.data.records[:, grown.data.d + 2] == weight).all()
     mode = tb.find_mode(whole, progress=False)
     model = tb.update(tb.models.build(family, first.data if where == "memory" else model_of(rows[:300], family, **options).data,
                                       tb.priors.normal(2.0)), rows[300:], progress=False)  # fmt: skip
