@@ -26,7 +26,9 @@ from tallbayes.engine.neighbourhood import has_third_bounds
 from tallbayes.mode import laplace
 from tallbayes.model import Family, no_terms
 from tallbayes.moves import Move
-from tallbayes.results import answers, audit, predictive_checks
+from tallbayes.results import answers, audit
+from tallbayes.results.predictive_checks import PredictiveCheck
+from tallbayes.results.survival_checks import SurvivalCheck
 from tallbayes.sampler_comparison import Comparison
 from tallbayes.samplers import CLASSES, SAMPLERS, Sampler
 
@@ -173,7 +175,8 @@ def reference() -> str:
         ),
         ("Fit", "fit", _members(tb.Fit)),
         ("Answers of a fit", "fit", _members(answers.Answers)),
-        ("Predictive checks", "check", _members(predictive_checks.PredictiveCheck)),
+        ("Predictive checks", "check", _members(PredictiveCheck)),
+        ("Predictive checks of censored times", "check", _members(SurvivalCheck)),
         ("scikit-learn", "tallbayes.sklearn", _named(sklearn, ("BayesClassifier", "BayesRegressor"))),
         ("Audit", "audit", _members(audit.Audit)),
         ("Divide and conquer", "tb", _named(tb, ("sample_shards",))),

@@ -72,14 +72,10 @@ def test_simulated_responses_of_families_with_unknown_parameters(family):
     mean = expected["mean[1]"] + 2.0 * expected["mean[2]"] if family == "ordinal" else expected["mean"]
     sd = check.simulated.std() / np.sqrt(check.simulated.size)
     assert abs(check.simulated.mean() - mean.mean()) < 8 * sd + 0.01 * check.simulated.std()
+    if family == "beta":
+        assert len(np.unique(check.simulated)) > 1000  # shares, not counts of ones
     if family == "binomial":
         assert ((check.simulated * weights) % 1.0 == 0.0).all() and len(np.unique(check.simulated[:, ::2])) == 3
-
-
-def test_censored_times_are_not_compared_with_simulated_ones():
-    data = tb.Dataset.from_arrays(rows(), tb.data.censored(np.ones(2000), np.arange(2000) % 3 > 0))
-    with pytest.raises(tb.ModelError, match="667 of these 2,000 times are censored"):
-        known_fit(data, "weibull").ppc(rows=2000)
 
 
 def test_p_values_are_uniform_under_the_model_and_small_otherwise():

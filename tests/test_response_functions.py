@@ -28,8 +28,6 @@ def test_censored_times():
 
 def test_what_is_refused():
     rows = table()
-    with pytest.raises(tb.OptionError, match="weights= cannot be given together with p"):
-        tb.read(rows, "p(k, m) ~ x", weights="e", progress=False)
     with pytest.raises(tb.DataError, match="event must be True or 1"):
         tb.read(rows, "censored(m, e) ~ x", progress=False)
     with pytest.raises(tb.DataError, match="did you mean 'event'"):

@@ -111,7 +111,7 @@ def _read_new(model: Model, rows: Any, progress: bool) -> tuple[Dataset, dict[st
 def _extended(model: Model, part: Dataset, identity: dict[str, Any]) -> tuple[Model, Model]:
     """The model over all rows, and over the new ones."""
     new = _with_rows(model, part)
-    new._check_response()
+    new._check_rows()
     return _with_rows(model, append(model.data, part, identity)), new
 
 

@@ -19,7 +19,7 @@ from tallbayes.named_priors import resolve
 from tallbayes.priors import Prior, PriorTerms, prior_gradient, prior_precision, prior_value
 from tallbayes.scale_priors import ScalePrior
 
-RESPONSES = ("binary", "count", "positive", "real", "class", "series", "time", "proportion", "ordinal")
+RESPONSES = ("binary", "count", "positive", "real", "class", "series", "time", "proportion", "successes", "ordinal")
 
 
 class ResponseError(DataError):
@@ -197,6 +197,10 @@ class Model:
                     f"row {start + row}: response {self.data.response!r} is {chunk[row]:g}, but {self.family.name} needs "
                     f"{self.family.support}. {self.family.remedy}".rstrip()
                 )
+
+    def _check_rows(self) -> None:
+        """Refuse rows that the family cannot have: what is checked of rows that are added later."""
+        self._check_response()
 
     def over(self, data: Dataset) -> Self:
         """The same model over other rows with the same columns: class, family, options, and the prior with its scales.

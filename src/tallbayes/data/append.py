@@ -50,9 +50,10 @@ def append(data: Dataset, part: Dataset, identity: dict[str, Any] | None = None)
             f"{', '.join(part.columns)} and {part.response!r}; read them with the same formula."
         )
     records = part.records
-    if records.dtype != data.records.dtype:
-        records = packed.empty(part.n, data.d, data.records.dtype)
+    if records.dtype != data.records.dtype or data.trials_place != part.trials_place:
+        records = packed.empty(part.n, data.records.shape[1] - 3, data.records.dtype)
         records[:, : data.d + 3] = part.records[:, : data.d + 3]
+        _place_trials(data, part, records)
     entry = {"rows": part.n, "source": identity or None}
     grown = _append_to_store(data, part, records, entry) if data.store is not None else _append_to_memory(data, records, entry)
     grown.moments = merge_moments([data.moments, part.moments])
@@ -61,10 +62,22 @@ def append(data: Dataset, part: Dataset, identity: dict[str, Any] | None = None)
     return grown
 
 
+def _place_trials(data: Dataset, part: Dataset, records: np.ndarray) -> None:
+    """The numbers of trials of new rows where the old rows have theirs."""
+    trials = part.trials(slice(None))
+    if data.trials_place is not None:
+        records[:, data.trials_place] = trials
+    elif part.trials_place is not None and (trials != part.records[:, data.d + 2]).any():
+        raise DataError(
+            "the new rows of p(successes, trials) have weights=, the old ones do not; read both in the same way, with a column of ones as "
+            "weights of the old rows."
+        )
+
+
 def _append_to_memory(data: Dataset, records: np.ndarray, entry: dict[str, Any]) -> Dataset:
     room, total = data.room, data.n + records.shape[0]
     if room is None or room.used != data.n or room.records.shape[0] < total:
-        room = Room(int(total * (1.0 + _SPARE)), data.d, data.records.dtype)
+        room = Room(int(total * (1.0 + _SPARE)), data.records.shape[1] - 3, data.records.dtype)
         room.write(data.records)
     recipe: dict[str, Any] = {k: data.recipe[k] for k in ("plan", "dtype") if k in data.recipe}
     recipe["appended"] = [*data.recipe.get("appended", []), entry]  # no source: its file holds the old rows alone

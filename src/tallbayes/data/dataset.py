@@ -44,6 +44,7 @@ class Dataset:
     _fingerprint: str | None = None
     groups: tuple[GroupFactor, ...] = ()
     order: np.ndarray | None = None  # with groups: the row given by the user that each record holds
+    trials_place: int | None = None  # of the number of trials in a record, where it is not the weight
     room: Any = field(default=None, init=False, repr=False)  # memory with room for more rows: `data.append`
     complete_hashes: list[int] | None = field(default=None, init=False, repr=False)  # of chunks of records that are known
 
@@ -169,6 +170,17 @@ class Dataset:
             self._fingerprint = packed.fingerprint(self.records, self.columns, self.response, self.complete_hashes)
             self._fingerprint += "".join(map(fingerprint_of_factor, self.groups))
         return self._fingerprint
+
+    def trials(self, index: Any) -> np.ndarray:
+        """Numbers of trials of some records of proportions: their weights, unless rows were read with `weights=` besides.
+
+        >>> import pyarrow as pa, tallbayes as tb
+        >>> rows = pa.table({"k": [1, 2], "m": [4, 5], "w": [2, 1]})
+        >>> data = tb.read(rows, "p(k, m) ~ 1", weights="w", progress=False)
+        >>> data.trials([0, 1]), data.total_weight
+        (array([4., 5.]), 13.0)
+        """
+        return np.asarray(self.records[index, self.d + 2 if self.trials_place is None else self.trials_place], float)
 
     @property
     def total_weight(self) -> float:

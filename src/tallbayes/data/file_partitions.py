@@ -16,9 +16,9 @@ from tallbayes.data.dataset import Dataset, _float_type
 from tallbayes.data.missing import complete_rows
 from tallbayes.data.moments import Moments
 from tallbayes.data.packing import repack
-from tallbayes.data.plan import make_plan, plan_names, source_columns
+from tallbayes.data.plan import make_plan, plan_names, row_flags, source_columns
 from tallbayes.data.read import _read_to_memory, learn
-from tallbayes.data.response_functions import response_function
+from tallbayes.data.response_functions import keeps_trials
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.folder import join_sources
 from tallbayes.data.sources.remote_files import addresses_of, is_address
@@ -82,13 +82,6 @@ def plan_of_source(
     weights: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The same for rows that are joined already."""
-    if (call := response_function(formula)) is not None:
-        column = "response" if call.name == "censored" else "response and weights"
-        raise DataError(
-            f"{call.name}(...) in a formula is not available for rows in partitions; write the {column} of "
-            f"tallbayes.data.{'censored' if call.name == 'censored' else 'proportion'} to the files first, or read the rows on one "
-            "machine with tallbayes.read."
-        )
     formula, calendar = (formula, {}) if formula is None else cut_calendar(formula, rows)
     rows = with_calendar(rows, calendar)
     plan, general = make_plan(rows, formula, response, columns, offset, weights, calendar=calendar)
@@ -96,6 +89,11 @@ def plan_of_source(
     if "groups" in plan:
         raise DataError(
             "group terms such as (1 | g) cannot be divided among partitions; read all files together with tallbayes.read."
+        )
+    if keeps_trials(plan):
+        raise DataError(
+            "weights= together with p(successes, trials) is not available for rows in partitions; read all files together with "
+            "memory='disk'."
         )
     if general is not None:
         plan, _, _ = learn(rows, plan, general, False)
@@ -114,5 +112,4 @@ def packed_again(rows: Source, plan: dict[str, Any], dtype: str, moments: Moment
     out = packed.empty(moments.n, len(names), _float_type(dtype))
     with np.errstate(over="ignore", invalid="ignore"):
         repack(with_calendar(rows, plan.get("calendar")), plan, out)
-    flags = (plan["offset"] is not None, plan["weights"] is not None)
-    return Dataset(out, names, plan["response"], moments, *flags, None, {"plan": plan})
+    return Dataset(out, names, plan["response"], moments, *row_flags(plan), None, {"plan": plan})

@@ -40,9 +40,18 @@ def default_folder() -> Path:
 class StoreWriter:
     """Writes a store row chunk by row chunk; the store appears under its name only when it is complete."""
 
-    def __init__(self, path: Path, columns: tuple[str, ...], response: str, dtype: np.dtype, effects: int = 0) -> None:
-        self.path, self.columns, self.response, self.dtype, self.effects = path, columns, response, dtype, effects
-        self.width = packed.width_of(len(columns) + effects, dtype)
+    def __init__(
+        self,
+        path: Path,
+        columns: tuple[str, ...],
+        response: str,
+        dtype: np.dtype,
+        extra: int = 0,
+        trials_place: int | None = None,
+    ) -> None:
+        self.path, self.columns, self.response, self.dtype = path, columns, response, dtype
+        self.extra, self.trials_place = extra, trials_place  # numbers behind the weight
+        self.width = packed.width_of(len(columns) + extra, dtype)
         self.n = 0
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,11 +118,15 @@ class StoreWriter:
             "recipe": recipe,
             "fingerprint": packed.fingerprint(rows, self.columns, self.response),
         }
+        if self.extra:
+            description["effects"] = self.extra
+        if self.trials_place is not None:
+            description["trials"] = self.trials_place
         if groups:
             own = [{**term, "sorted": not (self.folder / f"members-{term['file']}.bin").exists()} for term in groups]
             opened, _ = open_factors(self.folder, own, self.n)
             fingerprint = str(description["fingerprint"]) + "".join(map(fingerprint_of_factor, opened))
-            description |= {"groups": own, "effects": self.effects, "fingerprint": fingerprint}
+            description |= {"groups": own, "fingerprint": fingerprint}
             del opened
         del rows
         write_synced(self.folder / "store.json", json.dumps(description).encode())
@@ -166,6 +179,7 @@ def _open_records(path: Path, description: dict[str, Any]) -> Dataset:
         description["fingerprint"],
         groups,
         order,
+        description.get("trials"),
     )
 
 

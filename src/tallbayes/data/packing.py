@@ -12,8 +12,9 @@ from tallbayes.data import records as packed
 from tallbayes.data.dataset import Packer
 from tallbayes.data.design import CELLS, DesignMatrices, plain_matrix
 from tallbayes.data.group_rows import GroupRows
-from tallbayes.data.plan import plan_names, source_columns
+from tallbayes.data.plan import extra_columns, plan_names, source_columns, trials_place
 from tallbayes.data.precision import require_kept
+from tallbayes.data.response_functions import packed_response, second_column, weight_columns
 from tallbayes.data.second_predictor import second_matrix
 from tallbayes.errors import DataError
 
@@ -23,7 +24,8 @@ def packed_chunks(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Packed chunks, checked and counted, and the codes of their levels, (rows, factors)."""
     names, matrices = plan_names(plan), DesignMatrices(plan) if "design" in plan else None
-    width = 0 if groups is None else groups.width
+    width, place = 0 if groups is None else groups.width, trials_place(plan)
+    numbers = [c for c in (plan["response"], second_column(plan), plan["offset"], plan["weights"]) if c is not None]
     missing = [c for c in source_columns(plan) if c not in rows.names]
     if missing:
         raise DataError(f"the source has no column {missing[0]!r} any more; its columns are {', '.join(rows.names)}.")
@@ -36,9 +38,8 @@ def packed_chunks(
             m, first = batch.num_rows, packer.moments.n
             if rows.n is not None and first + m > rows.n:
                 raise DataError(f"the source had {rows.n:,} rows and now has more; it changed while it was read.")
-            value = {
-                c: arrow.numbers(batch, c, first) for c in (plan["response"], plan["offset"], plan["weights"]) if c is not None
-            }
+            value = {c: arrow.numbers(batch, c, first) for c in numbers}
+            own = packed_response(plan, value, first)
             x = plain_matrix(plan, batch, first, "F") if matrices is None else matrices.matrix(batch, first)
             x = x if second is None else np.column_stack([x, second(batch, first)])
             offset = value[plan["offset"]] if plan["offset"] else None
@@ -49,8 +50,10 @@ def packed_chunks(
                         f"row {first + row}: log({plan['offset']}) of {offset[row]:g}; an exposure must be positive."
                     )
                 offset = np.log(offset)
-            chunk = np.empty((m, packed.width_of(len(names) + width, kind)), kind)
-            packer.pack(chunk, x, value[plan["response"]], offset, value[plan["weights"]] if plan["weights"] else None)
+            chunk = np.empty((m, packed.width_of(len(names) + extra_columns(plan), kind)), kind)
+            packer.pack(chunk, x, own.y, offset, own.weights)
+            if own.trials is not None:
+                chunk[:, place] = own.trials
             codes = np.empty((m, 0), np.int32)
             if groups is not None:
                 chunk[:, len(names) + 3 : len(names) + 3 + width] = groups.effects(batch, first)
@@ -64,7 +67,7 @@ def packed_chunks(
 def repack(rows: arrow.Source, plan: dict[str, Any], out: np.ndarray) -> None:
     """Fill `out` with rows that were read and checked before, without checking them again: their fingerprint tells if they changed."""
     kind, at = out.dtype, 0
-    plain = "design" not in plan and "second" not in plan and not plan["log_offset"]
+    plain = not plan["log_offset"] and not any(key in plan for key in ("design", "second", "response_function"))
     names = len(plan_names(plan))
     if not plain:
         for chunk, _ in packed_chunks(rows, plan, kind, packer_of(plan, check=False)):
@@ -97,4 +100,5 @@ def _place(out: np.ndarray, at: int, rows: int) -> int:
 
 def packer_of(plan: dict[str, Any], check: bool = True) -> Packer:
     """The packer of the rows of a plan."""
-    return Packer(plan_names(plan), plan["response"], plan["offset"] or "offset", plan["weights"] or "weights", check)
+    weights = next(iter(weight_columns(plan)), "weights")
+    return Packer(plan_names(plan), plan["response"], plan["offset"] or "offset", weights, check)

@@ -10,7 +10,14 @@ from tallbayes.data import arrow
 from tallbayes.data.calendar_columns import name_calls
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.formula import Formula, parse
-from tallbayes.data.group_rows import describe_term, described_text, group_columns, parse_groups
+from tallbayes.data.group_rows import describe_term, described_text, effect_count, group_columns, parse_groups
+from tallbayes.data.response_functions import (
+    described_response,
+    keeps_trials,
+    response_function,
+    second_column,
+    weight_columns,
+)
 from tallbayes.data.second_predictor import second_names
 from tallbayes.errors import DataError, OptionError, unknown
 
@@ -28,17 +35,19 @@ def make_plan(
     calendar: dict[str, list[str]] | None = None,
 ) -> tuple[dict[str, Any], Formula | None]:
     """Which columns of a source are read as what, in JSON types; and the formula, if it takes a pass to learn columns or levels."""
-    log_offset, general = False, None
-    formula, offset = cut_offset(formula, offset)
+    log_offset, general, special = False, None, response_function(formula)
+    formula, offset = cut_offset(formula if special is None else special.formula, offset)
     kinds = dict(zip(rows.names, map(arrow.kind_of, rows.types), strict=True))
     if offset is not None:
         match = re.fullmatch(r"\s*log\((.+)\)\s*", offset)
         if match and offset not in rows.names:
             offset, log_offset = match[1].strip().strip("`"), True
-    for what, name in (("offset column", offset), ("weights column", weights), ("response column", response)):
+    second = None if special is None else special.second
+    named = ("offset column", offset), ("weights column", weights), ("response column", response), ("column", second)
+    for what, name in named:
         if name is not None and name not in rows.names:
             raise DataError(str(unknown(what, name, rows.names)))
-    reserved = tuple(c for c in (offset, weights) if c is not None)
+    reserved = tuple(c for c in (offset, weights, second) if c is not None)
     if formula is not None:
         if response is not None or columns is not None:
             raise OptionError("give either a formula or response= and columns=, not both.")
@@ -65,6 +74,8 @@ def make_plan(
         "log_offset": log_offset,
         "weights": weights,
     }
+    if special is not None:
+        plan["response_function"] = {"name": special.name, "second": special.second}
     if calendar:
         plan["calendar"] = calendar
     if na != "error":
@@ -116,7 +127,13 @@ def _refuse_doubtful(rows: arrow.Source, plan: dict[str, Any], formula: Formula 
     """Refuse text that looks like numbers where it was not said that it is levels."""
     factors = [] if formula is None else [*formula.factors, *(f for term in formula.groups for f in term.effects.factors)]
     numbers = {formula.names[k] for f in factors if formula for k in f.numbers}
-    direct = {plan["response"], plan["offset"], plan["weights"], *(() if formula is not None else plan["columns"])}
+    direct = {
+        plan["response"],
+        second_column(plan),
+        plan["offset"],
+        plan["weights"],
+        *(() if formula is not None else plan["columns"]),
+    }
     for name in source_columns(plan):
         if name in rows.doubtful and name in numbers | direct:
             raise DataError(rows.doubtful[name])
@@ -130,9 +147,24 @@ def plan_names(plan: dict[str, Any]) -> tuple[str, ...]:
 
 def source_columns(plan: dict[str, Any]) -> list[str]:
     """All columns that are read."""
-    wanted = (*plan["columns"], plan["response"], plan["offset"], plan["weights"], *group_columns(plan))
+    wanted = (*plan["columns"], plan["response"], second_column(plan), plan["offset"], plan["weights"], *group_columns(plan))
     wanted = (*wanted, *plan.get("second", {}).get("columns", ()))
     return list(dict.fromkeys(c for c in wanted if c is not None))
+
+
+def row_flags(plan: dict[str, Any]) -> tuple[bool, bool]:
+    """Whether rows have an offset, and weights other than one."""
+    return plan["offset"] is not None, bool(weight_columns(plan))
+
+
+def extra_columns(plan: dict[str, Any]) -> int:
+    """Numbers of a record behind its weight: terms of groups, then the number of trials if it is not the weight."""
+    return effect_count(plan) + keeps_trials(plan)
+
+
+def trials_place(plan: dict[str, Any]) -> int | None:
+    """Where records have the number of trials; None if it is their weight, or if there is none."""
+    return len(plan_names(plan)) + 3 + effect_count(plan) if keeps_trials(plan) else None
 
 
 def refuse_double(names: tuple[str, ...]) -> None:
@@ -157,15 +189,21 @@ def check_store(
     """A packed store holds one design: refuse to read another one from it."""
     plan = data.recipe.get("plan", {})
     plain = tuple(c for c in data.columns[: data.d - len(second_names(plan))] if c != "Intercept")
-    formula, offset = cut_offset(formula, offset)
+    special = response_function(formula)
+    formula, offset = cut_offset(formula if special is None else special.formula, offset)
     formula = formula if formula is None else name_calls(formula, plan.get("calendar", {}))
     asked: dict[str, Any] = {}
-    held = {"response": data.response, "columns": set(plain), "intercept": "Intercept" in data.columns}
+    held = {
+        "response": described_response(plan, data.response),
+        "columns": set(plain),
+        "intercept": "Intercept" in data.columns,
+    }
     design = plan.get("design")
     if formula is not None:
         known, levels = (plain, ()) if design is None else (plan["columns"], design["text"])
         terms = parse_groups(formula, {"response": data.response, **plan}, known, levels)
-        asked["response"] = terms.response
+        call = {} if special is None else {"response_function": {"name": special.name, "second": special.second}}
+        asked["response"] = described_response(call, terms.response)
         asked["group terms"] = [term.text for term in terms.groups]
         held["group terms"] = [described_text(term) for term in plan.get("groups", ())]
         if design is None and terms.plain:

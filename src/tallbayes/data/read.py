@@ -21,15 +21,24 @@ from tallbayes.data.dataset import Dataset, _float_type
 from tallbayes.data.design import DesignMatrices
 from tallbayes.data.design_survey import DesignSurvey
 from tallbayes.data.formula import Formula
-from tallbayes.data.group_rows import GroupLearner, GroupRows, counted_batches, effect_count, group_columns, learn_levels
+from tallbayes.data.group_rows import GroupLearner, GroupRows, counted_batches, group_columns, learn_levels
 from tallbayes.data.level_index import LevelIndex
 from tallbayes.data.merge import merge_rows
 from tallbayes.data.missing import complete_rows, require_action
 from tallbayes.data.packed_store import StoreWriter, default_folder, open_store
 from tallbayes.data.packing import packed_chunks, packer_of
-from tallbayes.data.plan import check_store, make_plan, plan_names, refuse_double, source_columns
+from tallbayes.data.plan import (
+    check_store,
+    extra_columns,
+    make_plan,
+    plan_names,
+    refuse_double,
+    row_flags,
+    source_columns,
+    trials_place,
+)
 from tallbayes.data.read_grouped import read_grouped_to_memory, read_grouped_to_store
-from tallbayes.data.response_functions import apply_response_function, response_function
+from tallbayes.data.response_functions import current_plan, response_function
 from tallbayes.data.second_predictor import learn_second, plan_second, require_one
 from tallbayes.data.sources import open_source
 from tallbayes.data.sources.ipc import ipc
@@ -64,8 +73,8 @@ def read(
     `source` is a .parquet, .csv or .arrow file, a folder or pattern of such files, `"sqlite:path.db::table"` or
     `"sqlite:path.db::SELECT ..."`, a packed store, or any object with `__arrow_c_stream__`. Say what to read with a formula
     (`"y ~ x1 + C(group)"`, `"y ~ ."`, `"y ~ x1 + (1 | shop)"`) or with `response=` and optionally `columns=`; either way an intercept
-    is added unless the formula says `+ 0`. `offset=` and `weights=` name columns; `offset="log(Exposure)"` takes a logarithm. A response of
-    two columns is `"censored(time, event) ~ x1"` or `"p(successes, trials) ~ x1"`.
+    is added unless the formula says `+ 0`. `offset=` and `weights=` name columns; `offset="log(Exposure)"` takes a logarithm; weights
+    are powers of the likelihood. A response of two columns is `"censored(time, event) ~ x1"` or `"p(successes, trials) ~ x1"`.
     `memory="auto"` keeps packed rows in memory when they fit easily and memory-maps them from a store on disk otherwise;
     `"ram"` and `"disk"` insist. A store is reused as long as its source is unchanged. `na="drop"` leaves out rows with a missing value in
     a column that is read and counts them in `data.dropped`; otherwise they are an error. `merge=True` merges identical rows into one with
@@ -84,15 +93,8 @@ def read(
         return merge_rows(read(source, formula, **what, store=store, memory=memory, dtype=dtype, progress=progress))
     second = require_one({"zi": zi, "sigma": sigma})
     special = response_function(formula)
-    if special is not None:
-        if weights is not None:
-            raise OptionError(f"weights= cannot be given together with {special.name}(...) in the formula.")
-        if second is not None:
-            raise OptionError(f"{second[0]}= cannot be given together with {special.name}(...) in the formula.")
-        made = read(
-            source, special.formula, offset=offset, weights=special.second, memory="ram", dtype=dtype, na=na, progress=progress
-        )
-        return apply_response_function(made, special.name)
+    if special is not None and second is not None:
+        raise OptionError(f"{second[0]}= cannot be given together with {special.name}(...) in the formula.")
     if memory not in ("auto", "ram", "disk"):
         raise unknown("memory", memory, ("auto", "ram", "disk"))
     require_action(na)
@@ -132,7 +134,7 @@ def read(
             plan = learn_second(rows, plan, other, progress)
         if general is not None:
             plan, rows, indexes = learn(rows, plan, general, progress)
-        if memory == "auto" and not on_disk and not _fits(rows.n, len(plan_names(plan)) + effect_count(plan), kind):
+        if memory == "auto" and not on_disk and not _fits(rows.n, len(plan_names(plan)) + extra_columns(plan), kind):
             on_disk = True
             if (existing := _existing(path, request)) is not None:
                 return existing
@@ -154,7 +156,10 @@ def from_recipe(recipe: dict[str, Any], store: str | None, progress: bool = True
     if store is not None:
         return open_store(store)
     try:
-        path, plan, kind = str(recipe["source"]["path"]), recipe["plan"], _float_type(recipe["dtype"])
+        path, plan, kind = str(recipe["source"]["path"]), current_plan(recipe["plan"]), _float_type(recipe["dtype"])
+        if plan is None:
+            raise KeyError("plan")
+        recipe = {**recipe, "plan": plan}
         plan_names(plan)
         if "design" in plan:
             DesignMatrices(plan)
@@ -166,8 +171,6 @@ def from_recipe(recipe: dict[str, Any], store: str | None, progress: bool = True
         indexes, rows = learn_levels(rows, plan, progress)
         return read_grouped_to_memory(rows, GroupRows(plan, indexes), kind, recipe, progress)
     data = _read_to_memory(rows, plan, kind, recipe, progress)
-    if "response_function" in plan:
-        data = apply_response_function(data, plan["response_function"])
     return merge_rows(data) if "merged_from" in plan else data
 
 
@@ -267,10 +270,10 @@ def _read_to_memory(
     """Pack rows into memory; if they are of unknown number and outgrow its share, go on in a store at `overflow`."""
     packer, names, parts = packer_of(plan), plan_names(plan), []
     known = rows.n is not None
-    out = packed.empty(rows.n or 0, len(names), kind)
+    columns = len(names) + extra_columns(plan)
+    out = packed.empty(rows.n or 0, columns, kind)
     room = _IN_MEMORY_SHARE * available_memory() if overflow is not None and not known else np.inf
     held, writer = 0, None
-    flags = (plan["offset"] is not None, plan["weights"] is not None)
     try:
         with Progress("reading", rows.n, progress) as bar:
             for chunk, _ in packed_chunks(rows, plan, kind, packer):
@@ -285,31 +288,33 @@ def _read_to_memory(
                 held += chunk.nbytes
                 if held > room:
                     assert overflow is not None
-                    writer = StoreWriter(overflow, names, plan["response"], kind)
+                    writer = StoreWriter(overflow, names, plan["response"], kind, extra_columns(plan), trials_place(plan))
                     while parts:
                         writer.write(parts.pop(0))
         if packer.moments.n == 0:
             raise DataError("the source has no rows.")
         if writer is not None:
-            return writer.finish(packer.moments, *flags, recipe)
+            return writer.finish(packer.moments, *row_flags(plan), recipe)
     except BaseException:
         if writer is not None:
             writer.abort()
         raise
     if not known:
-        out = packed.empty(packer.moments.n, len(names), kind)
+        out = packed.empty(packer.moments.n, columns, kind)
         at = 0
         while parts:
             part = parts.pop(0)
             out[at : at + part.shape[0]] = part
             at += part.shape[0]
-    return Dataset(out, names, plan["response"], packer.moments, *flags, None, recipe)
+    described = (out, names, plan["response"], packer.moments, *row_flags(plan), None, recipe)
+    return Dataset(*described, trials_place=trials_place(plan))
 
 
 def _read_to_store(
     rows: arrow.Source, plan: dict[str, Any], kind: np.dtype, recipe: dict[str, Any], path: Path, progress: bool
 ) -> Dataset:
-    packer, writer = packer_of(plan), StoreWriter(path, plan_names(plan), plan["response"], kind)
+    packer = packer_of(plan)
+    writer = StoreWriter(path, plan_names(plan), plan["response"], kind, extra_columns(plan), trials_place(plan))
     try:
         with Progress("packing", rows.n, progress) as bar:
             for chunk, _ in packed_chunks(rows, plan, kind, packer):
@@ -317,7 +322,7 @@ def _read_to_store(
                 bar.advance(chunk.shape[0])
         if packer.moments.n == 0:
             raise DataError("the source has no rows.")
-        return writer.finish(packer.moments, plan["offset"] is not None, plan["weights"] is not None, recipe)
+        return writer.finish(packer.moments, *row_flags(plan), recipe)
     except BaseException:
         writer.abort()
         raise

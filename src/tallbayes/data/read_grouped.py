@@ -16,13 +16,9 @@ from tallbayes.data.group_rows import GroupRows
 from tallbayes.data.groups import places, rows_of_levels
 from tallbayes.data.packed_store import StoreWriter
 from tallbayes.data.packing import packed_chunks, packer_of
-from tallbayes.data.plan import plan_names
+from tallbayes.data.plan import extra_columns, plan_names, row_flags, trials_place
 from tallbayes.errors import StoreError
 from tallbayes.progress import Progress
-
-
-def _flags(plan: dict[str, Any]) -> tuple[bool, bool]:
-    return plan["offset"] is not None, plan["weights"] is not None
 
 
 def read_grouped_to_memory(
@@ -32,7 +28,7 @@ def read_grouped_to_memory(
     plan, n = groups.plan, rows.n
     assert n is not None
     packer, names = packer_of(plan), plan_names(plan)
-    out = packed.empty(n, len(names) + groups.width, kind)
+    out = packed.empty(n, len(names) + extra_columns(plan), kind)
     codes, order = np.empty((len(groups.indexes), n), np.int32), np.empty(n, np.int64)
     counts = groups.indexes[groups.largest].counts
     following = np.cumsum(counts) - counts
@@ -44,7 +40,8 @@ def read_grouped_to_memory(
             bar.advance(chunk.shape[0])
     made = [rows_of_levels(own, index.levels) for own, index in zip(codes, groups.indexes, strict=True)]
     factors = groups.factors(len(names) + 3, list(codes), [offsets for offsets, _ in made], [members for _, members in made])
-    return Dataset(out, names, plan["response"], packer.moments, *_flags(plan), None, recipe, groups=factors, order=order)
+    described = (out, names, plan["response"], packer.moments, *row_flags(plan), None, recipe)
+    return Dataset(*described, groups=factors, order=order, trials_place=trials_place(plan))
 
 
 def read_grouped_to_store(
@@ -54,7 +51,7 @@ def read_grouped_to_store(
     plan, n = groups.plan, rows.n
     assert n is not None
     packer, names = packer_of(plan), plan_names(plan)
-    writer = StoreWriter(path, names, plan["response"], kind, groups.width)
+    writer = StoreWriter(path, names, plan["response"], kind, extra_columns(plan), trials_place(plan))
     closing: list[Any] = []
     try:
         counts = groups.indexes[groups.largest].counts
@@ -71,7 +68,7 @@ def read_grouped_to_store(
                 files.write(part["codes"], part["row"])
                 bar.advance(part.size)
         files.finish([index.labels for index in groups.indexes], [index.counts for index in groups.indexes], n)
-        return writer.finish(packer.moments, *_flags(plan), recipe, groups.described(len(names) + 3))
+        return writer.finish(packer.moments, *row_flags(plan), recipe, groups.described(len(names) + 3))
     except BaseException as error:
         for part in closing:
             part.close()

@@ -1,23 +1,22 @@
 """Responses of two columns in a formula: `censored(time, event) ~ x` and `p(successes, trials) ~ x`.
 
-The second column is read as weights, and the two are then turned into what the families read: signed times, or proportions with the
-trials as weights.
+A plan keeps the name of the function and the second column; rows get what the families read when they are packed: signed times, or
+proportions whose weights are the numbers of trials. With weights of their own, rows of proportions have the product as weight, and the
+number of trials in a column behind all others.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.data.dataset import CHUNK, Dataset
-from tallbayes.data.moments import Moments
 from tallbayes.data.responses import censored, proportion
-from tallbayes.errors import DataError, OptionError
+from tallbayes.errors import DataError
 
 _CALL = re.compile(r"^\s*(censored|p)\(\s*(`[^`]+`|[^,`()]+?)\s*,\s*(`[^`]+`|[^,`()]+?)\s*\)\s*~")
+PROPORTION = "p"
 
 
 class ResponseFunction(NamedTuple):
@@ -42,24 +41,65 @@ def response_function(formula: str | None) -> ResponseFunction | None:
     return ResponseFunction(found[1], f"{found[2]} ~{formula[found.end() :]}", found[3].strip("`"))  # type: ignore[index]
 
 
-def apply_response_function(data: Dataset, name: str) -> Dataset:
-    """The rows with their response made from response and weights."""
-    if data.store is not None:
-        raise OptionError(f"{name}(...) in a formula needs rows in memory; use memory='ram'.")
-    d, records = data.d, np.array(data.records)
-    moments = Moments(data.moments.names)
-    for start in range(0, data.n, CHUNK):
-        chunk = records[start : start + CHUNK]
-        try:
-            if name == "censored":
-                chunk[:, d], chunk[:, d + 2] = censored(chunk[:, d], chunk[:, d + 2]), 1.0
-            else:
-                chunk[:, d], chunk[:, d + 2] = proportion(chunk[:, d], chunk[:, d + 2])
-        except DataError as error:
-            raise DataError(f"in rows from {start:,}: {error}") from error
-        moments.add(chunk[:, : d + 3].astype(float))
-    recipe = dict(data.recipe)
-    if "plan" in recipe:
-        recipe["plan"] = {**recipe["plan"], "response_function": name}
-    records.flags.writeable = data.records.flags.writeable
-    return replace(data, records=records, moments=moments, has_weights=name == "p", recipe=recipe, _fingerprint=None)
+def current_plan(plan: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A plan that an earlier version may have written, which named the second column as weights."""
+    if not plan or not isinstance(plan.get("response_function"), str):
+        return plan
+    return {**plan, "weights": None, "response_function": {"name": plan["response_function"], "second": plan["weights"]}}
+
+
+def second_column(plan: dict[str, Any]) -> str | None:
+    """The second column of the response; None for a plain response."""
+    return plan["response_function"]["second"] if "response_function" in plan else None
+
+
+def trials_column(plan: dict[str, Any] | None) -> str | None:
+    """The column with the numbers of trials; None unless the response is p(successes, trials)."""
+    return second_column(plan) if plan and plan.get("response_function", {}).get("name") == PROPORTION else None
+
+
+def weight_columns(plan: dict[str, Any]) -> list[str]:
+    """The columns whose product is the weight of a row."""
+    return [c for c in (plan.get("weights"), trials_column(plan)) if c is not None]
+
+
+def keeps_trials(plan: dict[str, Any]) -> bool:
+    """Whether records have the number of trials besides the weight, because the two differ."""
+    return len(weight_columns(plan)) == 2
+
+
+def described_response(plan: dict[str, Any], response: str) -> str:
+    """The left side of the formula.
+
+    >>> described_response({"response_function": {"name": "p", "second": "m"}}, "k")
+    'p(k, m)'
+    """
+    own = plan.get("response_function")
+    return response if own is None else f"{own['name']}({response}, {own['second']})"
+
+
+class Response(NamedTuple):
+    """Response and weight of some rows as they are packed; the numbers of trials where records have them."""
+
+    y: np.ndarray
+    weights: np.ndarray | None
+    trials: np.ndarray | None
+
+
+def packed_response(plan: dict[str, Any], value: dict[str, np.ndarray], first: int) -> Response:
+    """What rows hold, from the columns of a batch that begins at row `first`."""
+    y, weights, second = value[plan["response"]], plan["weights"], second_column(plan)
+    given = None if weights is None else value[weights]
+    if second is None:
+        return Response(y, given, None)
+    if trials_column(plan) is None:
+        return Response(censored(y, value[second], first), given, None)
+    y, trials = proportion(y, value[second], first)
+    if given is None:
+        return Response(y, trials, None)
+    if (given < 0).any():
+        row = int(np.argmax(given < 0))
+        raise DataError(
+            f"row {first + row}, column {weights!r}: the weight is {given[row]:g}; weights are powers of the likelihood, so >= 0."
+        )
+    return Response(y, given * trials, trials)

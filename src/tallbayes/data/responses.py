@@ -9,8 +9,10 @@ import numpy as np
 from tallbayes.errors import DataError
 
 
-def censored(time: Any, event: Any) -> np.ndarray:
+def censored(time: Any, event: Any, first: int = 0) -> np.ndarray:
     """Times as survival families read them: t where the event was seen at t, -t where the row was censored at t.
+
+    `first` is the number of the first row, for messages.
 
     >>> censored([2.0, 5.0, 1.0], event=[True, False, True])
     array([ 2., -5.,  1.])
@@ -19,15 +21,21 @@ def censored(time: Any, event: Any) -> np.ndarray:
     if times.shape != seen.shape or times.ndim != 1:
         raise DataError(f"time and event must be vectors of one length; got shapes {times.shape} and {seen.shape}.")
     if not np.isin(seen, (0, 1)).all():
-        raise DataError("event must be True or 1 where the event was seen, and False or 0 where the row is censored.")
+        row = int(np.argmin(np.isin(seen, (0, 1))))
+        raise DataError(
+            f"row {first + row}: event is {seen[row]}, but event must be True or 1 where the event was seen, and False or 0 where the row "
+            "is censored."
+        )
     if not (np.isfinite(times) & (times > 0)).all():
         row = int(np.argmin(np.isfinite(times) & (times > 0)))
-        raise DataError(f"row {row}: the time is {times[row]:g}, but times must be positive.")
+        raise DataError(f"row {first + row}: the time is {times[row]:g}, but times must be positive.")
     return np.where(seen.astype(bool), times, -times)
 
 
-def proportion(successes: Any, trials: Any) -> tuple[np.ndarray, np.ndarray]:
+def proportion(successes: Any, trials: Any, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Successes among trials as a response and weights: the likelihood of a proportion to the power of the number of trials is binomial.
+
+    `first` is the number of the first row, for messages.
 
     >>> proportion([1, 3], trials=[2, 4])
     (array([0.5 , 0.75]), array([2., 4.]))
@@ -39,6 +47,6 @@ def proportion(successes: Any, trials: Any) -> tuple[np.ndarray, np.ndarray]:
     if not good.all():
         row = int(np.argmin(good))
         raise DataError(
-            f"row {row}: {counts[row]:g} successes in {total[row]:g} trials; use whole numbers, at most one success per trial."
+            f"row {first + row}: {counts[row]:g} successes in {total[row]:g} trials; use whole numbers, at most one success per trial."
         )
     return counts / total, total

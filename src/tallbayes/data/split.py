@@ -26,7 +26,7 @@ def take(data: Dataset, index: np.ndarray) -> Dataset:
     index = np.asarray(index, np.int64)
     if index.size == 0:
         raise DataError("a part of the rows is empty; use fewer shards.")
-    out = packed.empty(index.size, data.d, data.records.dtype)
+    out = packed.empty(index.size, data.records.shape[1] - 3, data.records.dtype)
     moments, used = Moments(data.moments.names), data.d + 3
     for start in range(0, index.size, CHUNK):
         part = slice(start, start + CHUNK)

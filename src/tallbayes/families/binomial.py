@@ -23,10 +23,11 @@ class BinomialModel(Model):
     """Proportions of successes, the numbers of trials as weights."""
 
     def _check_response(self) -> None:
+        """Proportions from 0 to 1 of whole numbers."""
         super()._check_response()
-        data, d = self.data, self.data.d
-        for start in range(0, data.y.size, CHUNK):
-            y, trials = (np.asarray(data.records[start : start + CHUNK, k], float) for k in (d, d + 2))
+        for start in range(0, self.data.y.size, CHUNK):
+            part = slice(start, start + CHUNK)
+            y, trials = np.asarray(self.data.y[part], float), self.data.trials(part)
             successes = y * trials
             whole = (trials >= 1) & (np.abs(trials - np.round(trials)) < 1e-6)
             good = whole & (np.abs(successes - np.round(successes)) < 1e-6 * np.maximum(trials, 1.0))
@@ -39,8 +40,7 @@ class BinomialModel(Model):
 
     def log_normaliser(self, index: np.ndarray) -> np.ndarray:
         """Log of the binomial coefficients, divided by the weights that multiply them elsewhere."""
-        d = self.data.d
-        y, trials = (np.asarray(self.data.records[index, k], float) for k in (d, d + 2))
+        y, trials = np.asarray(self.data.records[index, self.data.d], float), self.data.trials(index)
         successes = y * trials
         return (gammaln(trials + 1.0) - gammaln(successes + 1.0) - gammaln(trials - successes + 1.0)) / trials
 
@@ -56,7 +56,7 @@ FAMILY = Family(
     log_concave=True,
     examples=(Logistic(),),
     responses=(0.0, 1.0, 0.25),
-    response="proportion",
+    response="successes",
     link=LOGISTIC.link,
     link_name="logit",
     member_of=Logistic,
@@ -70,7 +70,8 @@ FAMILY = Family(
 def binomial(data: Dataset, prior: PriorLike = None) -> Model:
     """Binomial regression with logit link: the response is a proportion, the weights are numbers of trials.
 
-    Predictions are of the probability; `fit.ppc` simulates successes among the trials of the rows.
+    Predictions are of the probability, and with kind="response" of the number of successes among the trials of the new rows. A formula
+    takes the two columns as `p(successes, trials) ~ x`; `weights=` are then powers of the likelihood, apart from the trials.
 
     >>> import numpy as np, tallbayes as tb
     >>> y, trials = tb.data.proportion(successes=[1, 3, 0, 9], trials=[5, 5, 2, 10])

@@ -168,7 +168,8 @@ def family_for(family: str, data: Dataset) -> str:
     if family_name(family) != "binomial":
         return family
     for start in range(0, data.n, CHUNK):
-        y, trials = (np.asarray(data.records[start : start + CHUNK, data.d + k]) for k in (0, 2))
+        part = slice(start, start + CHUNK)
+        y, trials = data.y[part], data.trials(part)
         if not (np.isin(y, (0.0, 1.0)) & (trials == 1.0)).all():
             return family
     return "logistic"

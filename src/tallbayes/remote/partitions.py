@@ -25,7 +25,7 @@ from tallbayes.bounds.tables import Angular, Cubic
 from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, _float_type
 from tallbayes.data.moments import Moments
-from tallbayes.data.plan import plan_names
+from tallbayes.data.plan import plan_names, row_flags
 from tallbayes.data.split import exchangeability_doubts, merge_moments
 from tallbayes.diagnostics.subsample_pilot import Population
 from tallbayes.engine import ledger
@@ -188,10 +188,11 @@ class Partitions:
         """What is known of the rows here."""
         plan, kind = self.spec.plan, np.dtype(self.spec.dtype)
         names = plan_names(plan)
-        flags = (plan["offset"] is not None, plan["weights"] is not None)
         digest = hashlib.blake2b(json.dumps([self.fingerprints, plan], sort_keys=True).encode(), digest_size=16).hexdigest()
         empty = np.empty((0, packed.width_of(len(names), kind)), kind).view(AbsentRecords)
-        return RemoteDataset(empty, names, plan["response"], merge_moments(self.parts), *flags, None, {"plan": plan}, digest)
+        return RemoteDataset(
+            empty, names, plan["response"], merge_moments(self.parts), *row_flags(plan), None, {"plan": plan}, digest
+        )
 
     @property
     def model(self) -> Model:

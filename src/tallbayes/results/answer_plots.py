@@ -15,11 +15,13 @@ from tallbayes.streams import Stream, generator
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
+    from tallbayes.results.survival_checks import SurvivalCheck
 
 BLUE, PALE, DARK, RED = "#2a6fbb", "#9dbfe3", "#333333", "#a33a16"
 _GRID = 21  # values of a variable at which its effect is drawn
 _MOST_LEVELS = 30
 _MOST_COUNTS = 30  # different responses that are drawn as bars
+_CURVES, _MARKS = 20, 100  # simulated curves and marks of censored rows that are drawn
 _CALIBRATED = 50_000  # rows of a calibration plot
 
 
@@ -112,12 +114,16 @@ def _curve(fit: Fit, axis: Any, name: str, spread: tuple[float, float, float, fl
 
 
 def ppc(fit: Fit, names: Any, data: Any, prob: float) -> Any:
-    """Simulated responses beside the observed ones: bars of counts, or densities."""
+    """Simulated responses beside the observed ones: bars of counts, densities, or Kaplan-Meier curves of censored times."""
+    from tallbayes.results.survival_checks import SurvivalCheck
+
     check = fit.ppc(data=data)
     figure, axes = new_figure(1, 1, 6.5, 3.6)
     axis = axes[0, 0]
     values = np.unique(np.concatenate([check.observed, check.simulated.reshape(-1)[:100_000]]))
-    if (values == np.round(values)).all():
+    if isinstance(check, SurvivalCheck):
+        _survival(axis, check, prob)
+    elif (values == np.round(values)).all():
         _bars(axis, check, prob)
     else:
         _densities(axis, check)
@@ -144,6 +150,25 @@ def _bars(axis: Any, check: Any, prob: float) -> None:
     axis.set_ylabel("share of rows", fontsize=8)
     if counts.size <= 12:
         axis.set_xticks(counts)
+
+
+def _survival(axis: Any, check: SurvivalCheck, prob: float) -> None:
+    """Kaplan-Meier curves with marks where rows are censored."""
+    every = np.abs(check.observed)
+    end = float(every.max()) if every.max() < 3.0 * np.quantile(every, 0.95) else float(np.quantile(every, 0.99))
+    grid = np.linspace(0.0, end, 400)
+    each = check.survival_at(grid)
+    low, high = np.quantile(each, (0.5 - prob / 2, 0.5 + prob / 2), axis=0)
+    axis.fill_between(grid, low, high, color=PALE, lw=0, label=f"simulated, {100 * prob:.3g} %")
+    for curve in each[:_CURVES]:
+        axis.plot(grid, curve, color=BLUE, lw=0.5, alpha=0.25)
+    axis.plot(grid, check.curve.at(grid), color=DARK, lw=1.4, label="observed (Kaplan-Meier)")
+    lost = np.sort(every[(check.observed < 0) & (every <= end)])
+    lost = lost[:: max(1, lost.size // _MARKS)]
+    axis.plot(lost, check.curve.at(lost), "|", color=DARK, ms=6, mew=0.7, label="censored")
+    axis.set_xlim(0.0, end)
+    axis.set_ylim(0.0, 1.02)
+    axis.set_ylabel("share without an event", fontsize=8)
 
 
 def _densities(axis: Any, check: Any) -> None:

@@ -140,7 +140,7 @@ class Answers:
         """The posterior probability of a statement about parameters, such as "x > 0", "a < 2 * b" or "-0.1 < x < 0.1".
 
         The evidence ratio is that of the statement to its opposite. Names that hold operators, such as `g[T.b]`, may stand in
-        backquotes.
+        backquotes. A softmax model has a coefficient for each class, so "x[1] > x[0]" asks whether x favours class 1 over class 0.
 
         >>> import numpy as np, tallbayes as tb
         >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0), columns=["level"])
@@ -195,6 +195,7 @@ class Answers:
         """Posterior predictive check: responses simulated for `rows` random rows at `draws` draws, beside the observed ones.
 
         Its `statistics` tell which features of the response the model reproduces; `fit.plot("ppc")` shows the distributions.
+        Where times are censored, the simulated ones are censored, too: the statistics and the plot are those of Kaplan-Meier curves.
         `data=` gives the Dataset or the model if the rows are neither in memory nor in a file that is still there.
 
         >>> import numpy as np, tallbayes as tb

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallbayes.contract import Guarantee
+from tallbayes.data.response_functions import current_plan
 from tallbayes.errors import StoreError
 from tallbayes.results.levels import LevelDraws
 from tallbayes.results.posterior_variables import Variable, dataset, plain_name
@@ -85,6 +86,8 @@ def from_tree(tree: Any) -> Fit:
         raise StoreError("the file is not a fit saved by tallbayes, or is in the format of another version.")
     guarantee = json.loads(attributes["guarantee"])
     guarantee["assumed"], guarantee["checked"] = tuple(guarantee["assumed"]), tuple(guarantee["checked"])
+    blocks = {k: json.loads(attributes[k]) for k in _BLOCKS}
+    blocks["meta"]["plan"] = current_plan(blocks["meta"].get("plan"))
     parameters, stats, laplace = (tree[group].to_dataset() for group in ("parameters", "sample_stats", "laplace"))
     return Fit(
         theta=np.asarray(parameters["theta"].values, float),
@@ -96,7 +99,7 @@ def from_tree(tree: Any) -> Fit:
         guarantee=Guarantee(**guarantee),
         why=str(attributes["why"]),
         status=str(attributes["status"]),
-        **{k: json.loads(attributes[k]) for k in _BLOCKS},
+        **blocks,
     )
 
 

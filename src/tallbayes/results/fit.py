@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes.contract import Guarantee
-from tallbayes.errors import ModelError, OptionError, unknown
+from tallbayes.errors import ModelError, OptionError
 from tallbayes.models.transforms import Parameters
 from tallbayes.option_types import checked
 from tallbayes.results import cost as costs
@@ -96,6 +96,9 @@ class Fit(Answers):
     def draws(self, name: str) -> np.ndarray:
         """Draws of one parameter, (chains, draws), or of a term with levels, (chains, draws, levels).
 
+        The names are those of `fit.names` and of `fit.idata`: of a softmax model "x[1]" for the coefficient of x in class 1, "x" for all
+        classes, and "c[T.b][1]" or "c[b][1]" for that of level b of a factor c.
+
         >>> import numpy as np, tallbayes as tb
         >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0), columns=["one"])
         >>> fit = tb.sample(tb.models.gaussian(data, sigma=1.0), "hmc", draws=20, warmup=20, chains=2, seed=1, progress=False)
@@ -108,7 +111,12 @@ class Fit(Answers):
             return self.levels[name].values
         if name in self.variables:
             return self.variables[name].values
-        raise unknown("parameter", name, list(dict.fromkeys([*self.names, *self.levels, *self.variables])))
+        from tallbayes.results.parameter_names import named_draws, unknown_parameter
+
+        every = named_draws(self)
+        if name in every:
+            return every[name]
+        raise unknown_parameter(name, list(dict.fromkeys([*self.names, *self.levels, *self.variables])))
 
     def _require_plain(self, what: str) -> None:
         if self.levels:
@@ -205,6 +213,7 @@ class Fit(Answers):
         id: str | Sequence[str] | None = None,
         groups: bool | Mapping[str, Any] = True,
         new_levels: str = "sample",
+        trials: Any = None,
         partitions: bool = False,
         client: Any = None,
     ) -> Any:
@@ -222,6 +231,8 @@ class Fit(Answers):
         With group effects, columns by name hold the levels; `groups={"shop": levels}` gives those of an array. A level that the
         fit does not know is drawn from the population ("sample"), has no effect ("zero") or is an error: `new_levels`.
         `groups=False` leaves all group effects out.
+        Models of `p(successes, trials)`: kind="mean" is the probability, kind="response" the number of successes among the trials of each
+        new row, which columns by name and a Dataset hold and `trials=` gives for an array.
 
         >>> import numpy as np, tallbayes as tb
         >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0))
@@ -237,12 +248,14 @@ class Fit(Answers):
         from tallbayes.results.scoring import predict_files
 
         if partitions or client is not None:
-            if function is not None or offset is not None or id is not None or groups is not True or new_levels != "sample":
+            plain = all(v is None for v in (function, offset, id, trials)) and groups is True and new_levels == "sample"
+            if not plain:
                 raise OptionError(
-                    "predictions of many files take their offset from the plan of the fit, and no function=, id=, groups= or new_levels=."
+                    "predictions of many files take their offset and their trials from the plan of the fit, and no function=, id=, groups= "
+                    "or new_levels=."
                 )
             return predict_files(self, new, out, client, kind, prob, draws, seed)
-        return predict(self, new, kind, prob, draws, seed, offset, out, function, id, groups, new_levels)
+        return predict(self, new, kind, prob, draws, seed, offset, out, function, id, groups, new_levels, None, trials)
 
     def update(self, rows: Any, **options: Any) -> Fit:
         """The fit of the rows so far and of new ones, at the cost of a pass over the new ones; exact as before.

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tallbayes.errors import ModelError, OptionError, unknown
+from tallbayes.errors import ModelError, OptionError
 from tallbayes.models import family_of
 from tallbayes.notebook import facts_table
 from tallbayes.results.cost import effective_sizes, quantiles, weighted_sizes
-from tallbayes.results.summary import labels
+from tallbayes.results.parameter_names import named_draws, nearest
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -29,27 +29,6 @@ _ARITHMETIC: dict[type, Callable] = {
 _FUNCTIONS: dict[str, Callable] = {"exp": np.exp, "log": np.log, "sqrt": np.sqrt, "abs": np.abs}
 _ORDERS: dict[type, Callable] = {ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le}
 _LONGEST = 2000
-
-
-def parameters(fit: Fit) -> dict[str, np.ndarray]:
-    """Draws of every parameter and derived quantity by name, each (chains, draws)."""
-    out = {name: fit.theta[:, :, j] for j, name in enumerate(fit.names)}
-    for name, values in fit.derived().items():
-        each = values.reshape(*values.shape[:2], -1)
-        for k, label in enumerate(labels(fit, name, values.shape[2:])):
-            out.setdefault(label, each[:, :, k])
-    return out
-
-
-def draws_of(fit: Fit, name: str) -> np.ndarray:
-    """The draws of `Fit.draws`."""
-    known = parameters(fit)
-    if name in known:
-        return known[name]
-    derived = fit.derived()
-    if name in derived:
-        return derived[name]
-    raise unknown("parameter", name, [*known, *(k for k in derived if k not in known)])
 
 
 @dataclass(frozen=True)
@@ -88,9 +67,11 @@ def hypothesis(fit: Fit, statement: str, prob: float) -> Hypothesis:
         raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")
     if not isinstance(statement, str) or len(statement) > _LONGEST:
         raise OptionError(f"a hypothesis is a text such as 'x > 0', of at most {_LONGEST:,} characters; got {statement!r}.")
-    known = parameters(fit)
-    tree, values = _parsed(statement, known)
-    sides = [_evaluated(side, values, statement) for side in (tree.left, *tree.comparators)]
+    tree, values, names = _parsed(statement, named_draws(fit))
+    try:
+        sides = [_evaluated(side, values, statement) for side in (tree.left, *tree.comparators)]
+    except _UnknownNameError as error:
+        raise _refusal(fit, statement, re.sub(r"_p\d+_", lambda m: names.get(m[0], m[0]), error.name)) from None
     holds = np.ones(fit.theta.shape[:2], bool)
     for order, left, right in zip(tree.ops, sides[:-1], sides[1:], strict=True):
         holds &= _ORDERS[type(order)](left, right)
@@ -121,18 +102,42 @@ def _size(share: np.ndarray, weights: np.ndarray | None) -> float:
     return float(sizes[0])
 
 
-def _parsed(statement: str, known: dict[str, np.ndarray]) -> tuple[ast.Compare, dict[str, np.ndarray]]:
-    """The statement as a checked comparison over placeholders, longest names first: a name may hold brackets and operators."""
+class _UnknownNameError(Exception):
+    """A name in a statement that is no parameter."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def _refusal(fit: Fit, statement: str, name: str) -> OptionError:
+    """The error for a name in a statement that is no parameter."""
+    listed = list(fit.names) + [other for other in fit.derived() if other not in fit.names]
+    text = f"{statement!r}: {name!r} is not a parameter{nearest(name, listed)}"
+    own = [other for other in fit.names if other.startswith(f"{name}[")]
+    if len(own) > 1:
+        text += f". {name!r} has {len(own)} coefficients: name one of them, or compare two, such as '{own[1]} > {own[0]}'"
+    return OptionError(f"{text}. Put unusual names in backquotes.")
+
+
+def _parsed(statement: str, known: dict[str, np.ndarray]) -> tuple[ast.Compare, dict[str, np.ndarray], dict[str, str]]:
+    """The statement as a checked comparison over placeholders, and their draws and names.
+
+    Longest names first: a name may hold brackets and operators.
+    """
     values: dict[str, np.ndarray] = {}
+    given: dict[str, str] = {}
 
     def placed(match: re.Match) -> str:
         key = f"_p{len(values)}_"
-        values[key] = known[match[0].strip("`")]
+        given[key] = match[0].strip("`")
+        values[key] = known[given[key]]
         return f" {key} "
 
-    names = sorted(known, key=len, reverse=True)
+    names = sorted((name for name in known if name in statement), key=len, reverse=True)
     choices = "|".join(rf"`{re.escape(n)}`|(?<![\w.]){re.escape(n)}(?![\w\[(.:])" for n in names)
-    source = re.sub(r"(?<![<>=!])=(?!=)", "==", re.sub(choices, placed, statement))  # as in brms; refused with a reason below
+    source = re.sub(choices, placed, statement) if names else statement
+    source = re.sub(r"(?<![<>=!])=(?!=)", "==", source)  # as in brms; refused with a reason below
     try:
         tree = ast.parse(source.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -147,7 +152,7 @@ def _parsed(statement: str, known: dict[str, np.ndarray]) -> tuple[ast.Compare, 
                 f"{statement!r}: use <, <=, > or >=. A single value has probability zero; ask for a range such as "
                 "'-0.1 < x < 0.1'."
             )
-    return tree, values
+    return tree, values, given
 
 
 def _evaluated(node: ast.AST, values: dict[str, np.ndarray], statement: str) -> Any:
@@ -156,9 +161,12 @@ def _evaluated(node: ast.AST, values: dict[str, np.ndarray], statement: str) -> 
     if isinstance(node, ast.Name):
         if node.id in values:
             return values[node.id]
-        raise OptionError(
-            f"{statement!r}: {node.id!r} is not a parameter; fit.names lists them. Put unusual names in backquotes."
-        )
+        raise _UnknownNameError(node.id)
+    root: Any = node
+    while isinstance(root, ast.Subscript):
+        root = root.value
+    if isinstance(root, ast.Name) and root is not node and root.id not in values:
+        raise _UnknownNameError(ast.unparse(node).replace(" == ", "="))
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
         return _ARITHMETIC[type(node.op)](_evaluated(node.left, values, statement), _evaluated(node.right, values, statement))
     if isinstance(node, ast.UnaryOp) and type(node.op) in _ARITHMETIC:

@@ -20,6 +20,7 @@ from tallbayes.data.second_predictor import second_matrix
 from tallbayes.data.sources import open_source
 from tallbayes.errors import DataError, unknown
 from tallbayes.results.group_predictions import NewGroups, effect_columns
+from tallbayes.results.new_trials import NewTrials
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -29,13 +30,21 @@ BLOCK = 4096  # rows predicted at a time: blocks do not depend on the batches of
 Rows = tuple[np.ndarray, np.ndarray | None]  # design rows, and their offsets if the model has any
 
 
-def design_blocks(fit: Fit, new: Any, offset: Any = None, groups: NewGroups | None = None, given: Any = None) -> Iterator[Rows]:
+def design_blocks(
+    fit: Fit,
+    new: Any,
+    offset: Any = None,
+    groups: NewGroups | None = None,
+    given: Any = None,
+    trials: NewTrials | None = None,
+) -> Iterator[Rows]:
     """Blocks of `BLOCK` design rows in order, checked; the last one is shorter.
 
-    With `groups` the columns of `NewGroups` follow those of the design; `given` are the levels of an array.
+    With `groups` the columns of `NewGroups` follow those of the design; `given` are the levels of an array. With `trials` the numbers
+    of trials are the last column.
     """
-    names = (*fit.meta["columns"], *(() if groups is None else groups.names))
-    return _blocks(_checked(_rows(fit, new, offset, groups, given), names))
+    names = (*fit.meta["columns"], *(() if groups is None else groups.names), *(() if trials is None else (trials.name,)))
+    return _blocks(_checked(_rows(fit, new, offset, groups, given, trials), names))
 
 
 def from_batch(plan: dict[str, Any], batch: Any, first: int, matrix: Callable[[Any, int], np.ndarray]) -> Rows:
@@ -72,20 +81,20 @@ def plan_of(fit: Fit, available: tuple[str, ...]) -> dict[str, Any]:
     return {"columns": columns[1:] if intercept else columns, "intercept": intercept, "offset": None, "log_offset": False}
 
 
-def _rows(fit: Fit, new: Any, offset: Any, groups: NewGroups | None, given: Any) -> Iterable[Rows]:
+def _rows(fit: Fit, new: Any, offset: Any, groups: NewGroups | None, given: Any, trials: NewTrials | None) -> Iterable[Rows]:
     if isinstance(new, str | Path) and (Path(new) / "store.json").exists():
         new = open_store(new)
     if isinstance(new, Dataset):
         _no_offset(offset, "a Dataset has its own")
         _no_levels(given, "a Dataset has its own")
-        return _from_dataset(fit, new, groups)
+        return _from_dataset(fit, new, groups, trials)
     if isinstance(new, str | Path | dict) or hasattr(new, "__arrow_c_stream__"):
         source = open_source(_table(new) if isinstance(new, dict) else new)
     else:
-        return _from_array(fit, new, offset, groups, given)
+        return _from_array(fit, new, offset, groups, given, trials)
     _no_offset(offset, "the plan of the fit names the column")
     _no_levels(given, "columns by name hold them")
-    return _from_source(fit, source, groups)
+    return _from_source(fit, source, groups, trials)
 
 
 def _no_offset(offset: Any, why: str) -> None:
@@ -109,11 +118,12 @@ def _table(columns: dict[str, Any]) -> Any:
         ) from None
 
 
-def _from_source(fit: Fit, source: arrow.Source, groups: NewGroups | None) -> Iterator[Rows]:
+def _from_source(fit: Fit, source: arrow.Source, groups: NewGroups | None, trials: NewTrials | None) -> Iterator[Rows]:
     plan = plan_of(fit, source.names)
     source = with_group_columns(with_calendar(source, plan.get("calendar")), plan)
     wanted, more = columns_of(plan), () if groups is None else _group_columns(fit, groups, source.names)
-    wanted = list(dict.fromkeys([*wanted, *more]))
+    counts = None if trials is None else trials.column(source.names)
+    wanted = list(dict.fromkeys([*wanted, *more, *([] if counts is None else [counts])]))
     for name in wanted:
         if name not in source.names:
             raise DataError(f"new has no column {name!r}, which the model needs: {unknown('column', name, source.names)}")
@@ -129,6 +139,8 @@ def _from_source(fit: Fit, source: arrow.Source, groups: NewGroups | None) -> It
         if groups is not None:
             levels = {name: groups.codes(name, batch.column(name).to_pandas().to_numpy(), first) for name in groups.factors}
             x = groups.joined({name: (codes, _terms(fit, groups, name, x, batch, first)) for name, codes in levels.items()}, x)
+        if trials is not None and counts is not None:
+            x = trials.behind(x, arrow.numbers(batch, counts, first), first)
         yield x, offset
         first += batch.num_rows
 
@@ -155,7 +167,7 @@ def _terms(fit: Fit, groups: NewGroups, name: str, x: np.ndarray, batch: Any, fi
     return np.column_stack(parts)
 
 
-def _from_dataset(fit: Fit, data: Dataset, groups: NewGroups | None) -> Iterator[Rows]:
+def _from_dataset(fit: Fit, data: Dataset, groups: NewGroups | None, trials: NewTrials | None) -> Iterator[Rows]:
     columns = tuple(fit.meta["columns"])
     if data.columns != columns:
         missing = [c for c in columns if c not in data.columns]
@@ -175,10 +187,14 @@ def _from_dataset(fit: Fit, data: Dataset, groups: NewGroups | None) -> Iterator
             for name in groups.factors:
                 given[name] = (tables[name][own[name].codes[part]], effect_columns(data, name, block))
             x = groups.joined(given, x)
+        if trials is not None:
+            x = trials.behind(x, trials.of(data, part), start)
         yield x, block[:, data.d + 1] if data.has_offset else None
 
 
-def _from_array(fit: Fit, new: Any, offset: Any, groups: NewGroups | None, given: Any) -> Iterator[Rows]:
+def _from_array(
+    fit: Fit, new: Any, offset: Any, groups: NewGroups | None, given: Any, trials: NewTrials | None
+) -> Iterator[Rows]:
     d = len(fit.meta["columns"])
     x = np.asarray(new)
     if x.dtype.kind not in "fiub":
@@ -199,6 +215,7 @@ def _from_array(fit: Fit, new: Any, offset: Any, groups: NewGroups | None, given
         if offset.shape != (x.shape[0],):
             raise DataError(f"offset must have one number for each of the {x.shape[0]} rows; its shape is {offset.shape}.")
     x = x if groups is None else groups.from_mapping(given, np.asarray(x, float))
+    x = x if trials is None else trials.behind(np.asarray(x, float), trials.of_array(x.shape[0]))
     for start in range(0, x.shape[0], BLOCK):
         part = slice(start, start + BLOCK)
         yield np.asarray(x[part], float), None if offset is None else offset[part]

@@ -27,6 +27,7 @@ from tallbayes.results.group_predictions import NewGroups, grouped
 from tallbayes.results.id_columns import with_ids, with_index
 from tallbayes.results.levels import joint_draws
 from tallbayes.results.new_rows import BLOCK, Rows, design_blocks
+from tallbayes.results.new_trials import new_trials
 from tallbayes.streams import Stream, generator
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def predict(
     groups: Any = True,
     new_levels: str = "sample",
     stamp: str | None = None,
+    trials: Any = None,
 ) -> pd.DataFrame | Path:
     """The table of `Fit.predict`, or the path it was written to."""
     if kind not in KINDS:
@@ -72,12 +74,13 @@ def predict(
     wanted = "(theta, row)" if kind == "mean" else "(key, theta, row)"
     if function is not None and not _takes(function, wanted.count(",") + 1):
         raise OptionError(f"function= of kind={kind!r} is a function of {wanted} in JAX; got {function!r}.")
+    counts = new_trials(fit, kind, function, trials)
     if function is None and not family.mean_known and family.simulate is None:
         raise OptionError(f"the {kind} of a model written in JAX is not known: give function=, a function of {wanted}.")
     if function is None:
         effects = grouped(fit, groups, new_levels, seed)
-        rows = design_blocks(fit, new, offset, effects, groups)
-        blocks = _predicted(fit, family, rows, effects, kind, prob, int(draws), seed)
+        rows = design_blocks(fit, new, offset, effects, groups, counts)
+        blocks = _predicted(fit, family, rows, effects, kind, prob, int(draws), seed, counts is not None)
     else:
         blocks = _by_function(fit, new, function, kind, prob, int(draws), seed, offset)
     identified = with_ids(blocks, new, id)
@@ -123,16 +126,25 @@ def some_theta(fit: Fit, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def _predicted(
-    fit: Fit, family: Family, rows: Iterable[Rows], groups: NewGroups | None, kind: str, prob: float, count: int, seed: int
+    fit: Fit,
+    family: Family,
+    rows: Iterable[Rows],
+    groups: NewGroups | None,
+    kind: str,
+    prob: float,
+    count: int,
+    seed: int,
+    counted: bool,
 ) -> Iterator[pd.DataFrame]:
     member = family.member_of(**fit.meta["model"]["options"])
     index, levels = _some(fit, count, seed, groups is not None), (0.5 - prob / 2, 0.5 + prob / 2)
     draws, d = _taken(fit, family.predictors(member), family.second(member), index), len(fit.meta["columns"])
     effects = [] if groups is None else groups.draws(index)
-    simulated = kind == "response" and family.response not in ("binary", "class", "ordinal")
-    if simulated and family.simulate is None:
+    simulated = counted or (kind == "response" and family.response not in ("binary", "class", "ordinal"))
+    if simulated and not counted and family.simulate is None:
         raise ModelError(f"responses of the family {family.name!r} cannot be simulated; use kind='mean'.")
-    for k, (x, shift) in enumerate(rows):
+    for k, (whole, shift) in enumerate(rows):
+        x, trials = (whole[:, :-1], whole[:, -1:]) if counted else (whole, None)
         if family.response == "class":
             yield _classes(x, draws, family.mean, kind, levels)
             continue
@@ -143,13 +155,15 @@ def _predicted(
         both = eta if not family.second(member) else np.stack([eta, x[:, :d] @ draws.coefficients[:, 1].T], axis=2)
         values: Any = None
         with np.errstate(over="ignore"):
-            if simulated and family.simulate is not None:
-                rng = generator(seed, Stream.RESPONSES, k)
+            rng = generator(seed, Stream.RESPONSES, k)
+            if simulated and trials is None and family.simulate is not None:
                 values = family.simulate(rng, member, both, draws.nuisances)
             if family.full_mean is not None:
                 mean = family.full_mean(member, both, draws.nuisances)
             else:
                 mean = values if simulated and not family.mean_known else family.mean(eta)
+            if trials is not None:
+                values, mean = rng.binomial(trials.astype(np.int64), mean).astype(float), trials * mean
         if family.response == "ordinal":
             yield _class_table(mean, draws, kind, levels)
             continue

@@ -16,6 +16,7 @@ from tallbayes.notebook import numbers_table
 from tallbayes.option_types import checked
 from tallbayes.priors import FLAT, NORMAL
 from tallbayes.results.group_predictions import levels_of_rows
+from tallbayes.results.predict import some_theta
 from tallbayes.results.provenance import origin
 from tallbayes.results.rebuild import dataset_of
 from tallbayes.streams import Stream, generator, sequence
@@ -54,17 +55,7 @@ class PredictiveCheck:
     @property
     def statistics(self) -> pd.DataFrame:
         """Statistics of the observed responses among those of the simulated ones."""
-        import pandas as pd
-
-        table = {}
-        for name, function in STATISTICS.items():
-            seen, each = float(function(self.observed)), function(self.simulated)
-            if np.ptp(each) == 0.0 and each[0] == seen:
-                continue  # such as the smallest of zeros and ones
-            low, high = np.quantile(each, (0.055, 0.945))
-            p = float((each > seen).mean() + 0.5 * (each == seen).mean())
-            table[name] = {"observed": seen, "simulated": float(each.mean()), "lower": low, "upper": high, "p": p}
-        return pd.DataFrame.from_dict(table, orient="index", columns=["observed", "simulated", "lower", "upper", "p"])
+        return compared({name: (float(of(self.observed)), of(self.simulated)) for name, of in STATISTICS.items()})
 
     @property
     def surprises(self) -> list[str]:
@@ -85,6 +76,20 @@ class PredictiveCheck:
         return f"<p>{head}</p>" + numbers_table(["", *self.statistics.columns], rows)
 
 
+def compared(found: dict[str, tuple[float, np.ndarray]]) -> pd.DataFrame:
+    """Observed statistics among simulated ones, as a table."""
+    import pandas as pd
+
+    table = {}
+    for name, (seen, each) in found.items():
+        if np.ptp(each) == 0.0 and each[0] == seen:
+            continue  # such as the smallest of zeros and ones
+        low, high = np.quantile(each, (0.055, 0.945))
+        p = float((each > seen).mean() + 0.5 * (each == seen).mean())
+        table[name] = {"observed": seen, "simulated": float(each.mean()), "lower": low, "upper": high, "p": p}
+    return pd.DataFrame.from_dict(table, orient="index", columns=["observed", "simulated", "lower", "upper", "p"])
+
+
 def check(fit: Fit, rows: int, draws: int, seed: int, data: Any = None, kind: str = "posterior") -> PredictiveCheck:
     """The result of `Fit.ppc`."""
     for name, value in (("rows", rows), ("draws", draws)):
@@ -100,25 +105,25 @@ def check(fit: Fit, rows: int, draws: int, seed: int, data: Any = None, kind: st
     x, y = records[:, : found.d], records[:, found.d]
     offset = records[:, found.d + 1] if found.has_offset else None
     groups = levels_of_rows(found, index)
-    if family_of(fit.meta["model"]).response == "time" and (censored := int((y < 0).sum())):
-        raise ModelError(
-            f"{censored:,} of these {y.size:,} times are censored, so they cannot be compared with simulated times of events. Compare "
-            "models with tallbayes.compare_models, or predict times with fit.predict."
-        )
-    weights = records[:, found.d + 2]
-    made = np.stack([_responses(fit, x, offset, groups, weights, int(s)) for s in seeds])
+    made = np.stack([_responses(fit, x, offset, groups, found.trials(index), int(s)) for s in seeds])
+    if family_of(fit.meta["model"]).response == "time" and (y < 0).any():
+        from tallbayes.results.survival_checks import censored_alike
+
+        theta = np.stack([some_theta(fit, 1, int(s))[0][0] for s in seeds])  # of the same draws
+        scores = theta[:, : found.d] @ x.T + (0.0 if offset is None else offset)
+        return censored_alike(y, made, scores, index, kind, seeds)
     return PredictiveCheck(y, made, index, kind)
 
 
-def _responses(fit: Fit, x: np.ndarray, offset: np.ndarray | None, groups: Any, weights: np.ndarray, seed: int) -> np.ndarray:
-    """One response of each row, at one draw; the weights of proportions are their numbers of trials."""
+def _responses(fit: Fit, x: np.ndarray, offset: np.ndarray | None, groups: Any, trials: np.ndarray, seed: int) -> np.ndarray:
+    """One response of each row, at one draw; `trials` are those of proportions of successes."""
     response = family_of(fit.meta["model"]).response
-    if response not in ("binary", "class", "ordinal", "proportion"):
+    if response not in ("binary", "class", "ordinal", "successes"):
         return fit.predict(x, kind="response", draws=1, seed=seed, offset=offset, groups=groups)["lower"].to_numpy()
     table = fit.predict(x, draws=1, seed=seed, offset=offset, groups=groups)
     rng = generator(seed, Stream.CHECKED_RESPONSES)
-    if response == "proportion":
-        return rng.binomial(np.round(weights).astype(np.int64), table["mean"].to_numpy()) / weights
+    if response == "successes":
+        return rng.binomial(np.round(trials).astype(np.int64), table["mean"].to_numpy()) / trials
     uniform = rng.random((x.shape[0], 1))
     if response == "binary":
         return (uniform[:, 0] < table["mean"].to_numpy()).astype(float)

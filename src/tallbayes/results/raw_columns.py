@@ -19,6 +19,7 @@ from tallbayes.data.design import design
 from tallbayes.data.missing import complete_rows
 from tallbayes.data.packed_store import open_store
 from tallbayes.data.plan import source_columns
+from tallbayes.data.response_functions import weight_columns
 from tallbayes.data.sources import open_source
 from tallbayes.errors import DataError, StoreError, unknown
 from tallbayes.results.design_terms import DesignTerms
@@ -113,7 +114,12 @@ class RawColumns:
         """Whether rows have weights."""
         if self.data is not None:
             return self.data.has_weights
-        return bool(self.design.plan and self.design.plan["weights"] in self._source.names)
+        return bool(self.design.plan and self._weights(self.design.plan))
+
+    def _weights(self, plan: dict[str, Any]) -> list[str]:
+        """Columns whose product is the weight of a row of the source; none if it lacks one of them."""
+        names = weight_columns(plan)
+        return names if set(names) <= set(self._source.names) else []
 
     @property
     def _source(self) -> arrow.Source:
@@ -201,7 +207,7 @@ class RawColumns:
         source = with_calendar(source, plan.get("calendar"))
         if plan.get("na") == "drop":
             source = complete_rows(source, [c for c in source_columns(plan) if c in source.names], "drop")
-        extra = [plan["weights"]] if plan["weights"] in source.names else []
+        extra = self._weights(plan)
         names = list(dict.fromkeys([*columns_of(plan), *extra, *sorted(wanted)]))
         for name in names:
             if name not in source.names:
@@ -213,7 +219,7 @@ class RawColumns:
             for start in range(0, whole.num_rows, BLOCK):
                 batch = whole.slice(start, BLOCK)
                 x, offset = from_batch(plan, batch, first, matrix)
-                weights = arrow.numbers(batch, plan["weights"], first) if extra else None
+                weights = np.prod([arrow.numbers(batch, c, first) for c in extra], axis=0) if extra else None
                 yield RawBlock(x, offset, weights, {name: self._column(batch, name, first) for name in wanted})
                 first += batch.num_rows
         if first == 0:
