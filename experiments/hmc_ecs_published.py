@@ -67,9 +67,9 @@ def facts(fit: tb.Fit, n: int) -> dict[str, Any]:
         "steps L": float(fit.stats["n_steps"].mean()),
         "IF (mean)": float((total / sizes).mean()),
         "share of positive signs": positive,
-        "percent of rows an estimate": 100.0 * rows / n,
+        "percent of rows per estimate": 100.0 * rows / n,
         "Var log L-hat": float(fit.stats["variance"].mean()),
-        "evaluations of a draw": float(fit.evals.mean()),
+        "evaluations per draw": float(fit.evals.mean()),
         "setup and warm-up, passes": sum(cost[phase]["evals"] for phase in ("setup", "warmup")) / n,
         "price": sum(cost[phase]["evals"] for phase in ("setup", "warmup", "draws")) / sizes,
     }
