@@ -54,6 +54,7 @@ def main() -> None:
             row[name] = count(float(means.mean()))
             row[f"{name}: share of n"] = f"{means.mean() / n:.1e}"
             if name == "published":
+                row["published: rows"] = count(float(fit.stats["rows"].mean()))
                 row["of single chains"] = f"{means.min():,.0f} to {means.max():,.0f}"
                 row["median iteration"] = count(float(np.median(fit.evals)))
                 row["95 % quantile"] = count(float(np.quantile(fit.evals, 0.95)))
