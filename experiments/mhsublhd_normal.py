@@ -8,7 +8,6 @@ python -m experiments.mhsublhd_normal [--quick] [--write]
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -27,15 +26,15 @@ SHORT = 0.05  # posterior standard deviations
 
 @dataclass(frozen=True)
 class FixedWalk(ProposalMove):
-    """A random walk whose steps have a given length in posterior standard deviations, if there is no warm-up."""
+    """A random walk whose steps have a given root mean square length in posterior standard deviations, if there is no warm-up."""
 
     share: float = 0.0  # of independent proposals
     length: float = 1.0
     name: ClassVar[str] = "fixed_walk"
 
     def first_step(self, dim: int) -> float:
-        """In units of 2.38 / sqrt(d), those of the base class."""
-        return self.length * math.sqrt(dim) / 2.38
+        """In units of 2.38 / sqrt(d) per coordinate, those of the base class."""
+        return self.length / 2.38
 
 
 HALF = tb.moves.random_walk(acceptance=0.5)  # the paper's rate for two parameters
