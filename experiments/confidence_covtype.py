@@ -127,7 +127,7 @@ def draw_means(axis: Any, task: str, runs: dict[str, Any], n: int, name: str) ->
 
 
 def draw_costs(axis: Any, runs: dict[str, Any], n: int) -> None:
-    """Figs 11(b) and 12(b): histograms of the evaluations of an iteration."""
+    """Figs 11(b) and 12(b): histograms of the evaluations per iteration."""
     styles = {
         "as published": "tab:orange",
         "as published, isotropic proposals": "tab:green",
@@ -139,7 +139,7 @@ def draw_costs(axis: Any, runs: dict[str, Any], n: int) -> None:
         evals = evaluations(label, runs[label], n).ravel() / n
         heights, _ = np.histogram(evals, bins)
         axis.stairs(heights / evals.size, bins, color=colour, label=f"{label}: median {percent(float(np.median(evals)))}")
-    axis.set(yscale="log", ylim=(1e-5, 300.0), xlabel="evaluations of an iteration / n", ylabel="share of the iterations")
+    axis.set(yscale="log", ylim=(1e-5, 300.0), xlabel="evaluations per iteration / n", ylabel="share of the iterations")
     axis.legend(frameon=False, fontsize=7)
 
 

@@ -54,6 +54,7 @@ def main() -> None:
             row[name] = count(float(means.mean()))
             row[f"{name}: share of n"] = f"{means.mean() / n:.1e}"
             if name == "published":
+                row["published: rows"] = count(float(fit.stats["rows"].mean()))
                 row["of single chains"] = f"{means.min():,.0f} to {means.max():,.0f}"
                 row["median iteration"] = count(float(np.median(fit.evals)))
                 row["95 % quantile"] = count(float(np.quantile(fit.evals, 0.95)))
@@ -90,7 +91,7 @@ def draw(sizes: list[int], costs: dict[str, list[np.ndarray]]) -> None:
         right.plot(sizes, [max(float(evals.mean()), 1e-3) for evals in found], marker=marker, label=f"{name}: mean")
     boxes = {"widths": [0.5 * n for n in sizes], "whis": (5, 95), "showfliers": False, "manage_ticks": False}
     right.boxplot([np.maximum(evals, 1.0) for evals in costs["published"]], positions=sizes, **boxes)
-    right.set(xscale="log", yscale="log", xlabel="n", ylabel="evaluations of an iteration", title="boxes: published, 5 to 95 %")
+    right.set(xscale="log", yscale="log", xlabel="n", ylabel="evaluations per iteration", title="boxes: published, 5 to 95 %")
     right.legend(frameon=False, fontsize=8)
     save(figure, "confidence_scaling.png")
 

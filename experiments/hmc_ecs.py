@@ -29,7 +29,7 @@ PAPER = {
         "steps L": "6 / 6",
         "IF (mean)": "2.185 / 2.192",
         "share of positive signs": "1",
-        "percent of rows an estimate": "0.012 / 0.029",
+        "percent of rows per estimate": "0.012 / 0.029",
         "IF of full-data HMC": "2.084",
     },
     "bankruptcy": {
@@ -41,7 +41,7 @@ PAPER = {
         "steps L": "6 / 6",
         "IF (mean)": "2.202 / 2.31",
         "share of positive signs": "1",
-        "percent of rows an estimate": "0.021 / 0.126",
+        "percent of rows per estimate": "0.021 / 0.126",
         "IF of full-data HMC": "2.195",
     },
 }
@@ -123,7 +123,7 @@ def run(shape: str, n: int, draws: int, full: int, folder: Path | None, write: b
         "IF (mean)": pair((IF["perturbed"].mean(), IF["signed"].mean())),
         "ESS (smallest)": pair((perturbed.ess.min(), signed.ess.min()), ",.0f"),
         "share of positive signs": f"{(signed.weights > 0).mean():.3f}",
-        "percent of rows an estimate": pair((percent(perturbed, n), percent(signed, n))),
+        "percent of rows per estimate": pair((percent(perturbed, n), percent(signed, n))),
         "Var log L-hat": pair(tuple(float(f.stats["variance"].mean()) for f in both), ".2g"),
         "autocorrelation of its error after a round of blocks": pair(
             tuple(f.meta["notes"].get("renewal_autocorrelation", np.nan) for f in both), ".2f"

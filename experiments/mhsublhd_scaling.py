@@ -230,7 +230,9 @@ def budgets(quick: bool, write: bool, classes: int, seconds: float) -> None:
 SETTINGS = {
     "as above: accepts half, delta = 0.01, gamma = 2": STATED,
     "accepts 25 %": Setting(step=4.8),
-    "accepts 80 %": Setting(step=0.65),
+    "steps of 0.6 sd": Setting(step=0.6),
+    "steps of 0.5 sd": Setting(step=0.5),
+    "steps of 0.4 sd": Setting(step=0.4),
     "delta = 0.1": Setting(delta=0.1),
     "delta at each look instead of shared over looks": Setting(shared=False),
     "gamma = 1.1": Setting(growth=1.1),
@@ -248,6 +250,8 @@ def equilibrium(quick: bool, write: bool) -> None:
     for row in rows:
         used, rate = shares_at_equilibrium(float(row["n"]), iterations, rng, SETTINGS["accepts 25 %"])
         row["with steps that accept 25 %"] = percent(float(used.mean()))
+        used, _ = shares_at_equilibrium(float(row["n"]), iterations, rng, SETTINGS["steps of 0.5 sd"])
+        row["with steps of 0.5 sd"] = percent(float(used.mean()))
     rows[-1]["the paper"] = "25 % for large n"
     note = f"Mean of a normal sample, {iterations:,} iterations at equilibrium, batch sums drawn from their exact laws."
     show("MHSubLhd at equilibrium", rows, note, "mhsublhd-equilibrium" if write else None)

@@ -164,7 +164,7 @@ def variation(quick: bool, write: bool) -> None:
         for name in ("hoeffding-serfling", "empirical-bernstein-serfling", "betting"):
             power = 0.0 if name == "betting" else 2.0
             test = sequential_tests.make_test(name, delta, 1.5, 8, power)
-            found, read = np.zeros((states, states)), []
+            found, wrong, read = np.zeros((states, states)), np.zeros((states, states)), []
             for a in range(states):
                 for b in range(states):
                     gaps = log_likelihood[:, b] - log_likelihood[:, a]
@@ -173,9 +173,11 @@ def variation(quick: bool, write: bool) -> None:
                         psi = math.log(1.0 - rng.random()) / n
                         verdict, rows = sequential_tests.decide_values(rng, test, gaps, psi, low, high, False)
                         found[a, b] += verdict == sequential_tests.ACCEPT
+                        wrong[a, b] += (verdict == sequential_tests.ACCEPT) != (float(gaps.mean()) > psi)
                         read.append(rows)
             row[f"{name}: distance"] = _distance(_kernel(found / repeats), posterior)
             row[f"{name}: rows / n"] = float(np.mean(read)) / n
+            row[f"{name}: wrong decisions, worst pair"] = float(wrong.max()) / repeats
         noise = rng.binomial(repeats, accept) / repeats
         row["distance from Monte Carlo error alone"] = _distance(_kernel(noise), posterior)
         table.append(row)
@@ -183,7 +185,9 @@ def variation(quick: bool, write: bool) -> None:
     note = (
         f"Mean of {n} normal values on a grid of {states} points within three posterior sds, uniform proposals. Distances in total "
         f"variation from the posterior, stationary laws by linear algebra; acceptance of each pair from {repeats} decisions. "
-        f"1 - rho = {doeblin:.3g}, the share that all rows of the kernel have in common."
+        f"1 - rho = {doeblin:.3g}, the share that all rows of the kernel have in common. A wrong decision is "
+        "unlike that on all rows with the same uniform number; its probability is at least the difference of the acceptance probabilities "
+        "that Lemma 3.1 bounds by delta."
     )
     show("TV bound of confidence samplers", table, note, "survey-variation" if write else None)
 
