@@ -41,6 +41,7 @@ def folder(tmp_path_factory):
         "share": np.clip(rng.beta(3.0 * chance, 3.0 * (1.0 - chance)), 1e-3, 1.0 - 1e-3),
         "positive": mean * rng.gamma(2.0, 0.5, ROWS),
         "part": successes / 5,
+        "successes": successes,
         "trials": np.full(ROWS, 5),
         "o": np.where((ordered == 3) & (file > 0), 2, ordered),
         "gap": np.where(ordered == 3, 4, ordered),
@@ -159,6 +160,16 @@ def test_the_mode_of_partitions_with_unknown_scales_is_that_of_the_rows_in_memor
     assert np.abs(there.reference - here.reference).max() < np.sqrt(np.diag(np.linalg.inv(here.precision))).max()
 
 
+@pytest.mark.parametrize(
+    ("formula", "family"), [("censored(t, b) ~ x + z", "weibull"), ("p(successes, trials) ~ x + z", "binomial")]
+)
+def test_responses_of_two_columns_have_the_mode_of_the_rows_in_memory(folder, formula, family):
+    there = tb.shards.find_mode(str(folder), formula, family=family, progress=False)
+    here = tb.find_mode(tb.models.build(family, tb.read(str(folder), formula, progress=False)), progress=False)
+    gap = there.reference - here.reference
+    assert gap @ here.precision @ gap < 1e-4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("formula", "family", "prior"),
@@ -220,8 +231,7 @@ def test_workers_draw_what_this_process_draws(client, folder, kind):
         ("k ~ x", "zero_inflated_poisson", {}, "read them with memory='disk'"),
         ("b ~ x + (1 | g)", "logistic", {}, "read all files together"),
         ("b ~ x", "class_gaussian", {}, "memory='disk'"),
-        ("censored(t, b) ~ x", "weibull", {}, "write the response of tallbayes.data.censored to the files first"),
-        ("p(k, trials) ~ x", "binomial", {}, "write the response and weights of tallbayes.data.proportion"),
+        ("p(successes, trials) ~ x", "binomial", {"weights": "trials"}, r"weights= together with p\(successes, trials\)"),
         ("gap ~ x", "ordinal", {}, r"every one of the 5 classes needs rows"),
         ("y ~ x", "ordinal", {}, "partition 0: .*ordinal needs a class number"),
         ("y ~ x", "binomial", {}, "partition 0: .*Make response and weights"),
