@@ -102,7 +102,7 @@ OTHERS = {
     "negbin": ("k ~ x", "negbin", {}, "nuts", "hmc-ecs"),
     "gamma": ("positive ~ x", "gamma", {}, "nuts", "hmc-ecs"),
     "beta": ("share ~ x", "beta", {}, "nuts", "hmc-ecs"),
-    "softmax": ("s ~ x", "softmax", {}, "nuts", "exact-minibatch"),
+    "softmax": ("s ~ x", "softmax", {"prior": tb.priors.normal(2.0)}, "nuts", "exact-minibatch"),
     "binomial": ("part ~ x", "binomial", {"weights": "trials"}, "nuts", "exact-minibatch"),
 }
 CASES = [
