@@ -6,6 +6,7 @@ import difflib
 import sys
 import warnings
 from collections.abc import Iterable
+from typing import Any
 
 
 class TallbayesError(Exception):
@@ -67,6 +68,24 @@ def warn(sentence: str) -> None:
     warnings.warn(sentence, TallbayesWarning, stacklevel=level)
 
 
+LONGEST = 200  # characters of a value in a message
+
+
+def shown(value: Any) -> str:
+    """A value as messages show it: its repr, cut where it is long.
+
+    >>> shown("x"), shown(10**5000)
+    ("'x'", 'a whole number of more than 4,300 digits')
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python does not write longer numbers out
+        return "a whole number of more than 4,300 digits"
+    except Exception:  # a repr of the user's own that fails
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+
+
 def unknown(kind: str, name: object, valid: Iterable[str]) -> OptionError:
     """The error for a name that is not in a list, with the nearest valid one.
 
@@ -74,6 +93,6 @@ def unknown(kind: str, name: object, valid: Iterable[str]) -> OptionError:
     unknown family 'logistik'; did you mean 'logistic'? Valid: logistic, poisson
     """
     names = sorted(valid)
-    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5) if isinstance(name, str) else []
     hint = f"; did you mean {close[0]!r}?" if close else "."
-    return OptionError(f"unknown {kind} {name!r}{hint} Valid: {', '.join(names)}")
+    return OptionError(f"unknown {kind} {shown(name)}{hint} Valid: {', '.join(names)}")

@@ -14,7 +14,7 @@ from tallbayes.data.dataset import CHUNK, Dataset
 from tallbayes.engine import passes
 from tallbayes.engine.multi_index import BlockIndex, MultiIndex
 from tallbayes.engine.rows import SingleIndex
-from tallbayes.errors import DataError, ModelError
+from tallbayes.errors import DataError, ModelError, shown
 from tallbayes.named_priors import resolve
 from tallbayes.priors import Prior, PriorTerms, prior_gradient, prior_precision, prior_value
 from tallbayes.scale_priors import ScalePrior
@@ -167,7 +167,7 @@ class Model:
         if not (self.prior is None or isinstance(self.prior, Prior | Mapping)):
             raise DataError(
                 "prior must come from tallbayes.priors, such as tallbayes.priors.normal(10), or be a dictionary of such priors by "
-                f"name; got {self.prior!r}."
+                f"name; got {shown(self.prior)}."
             )
         self.prior = resolve(self.prior, self.data.columns, *self._prior_names())
         self._check_response()

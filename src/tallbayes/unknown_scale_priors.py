@@ -15,7 +15,7 @@ import numpy as np
 from tallbayes.coefficient_priors import Prior
 from tallbayes.errors import OptionError
 from tallbayes.scale_priors import ScalePrior, half_student_t
-from tallbayes.validation import positive_number
+from tallbayes.validation import positive_number, shown
 
 KINDS = ("ridge", "horseshoe")
 
@@ -60,7 +60,7 @@ def ridge(sigma: ScalePrior | None = None, *, standardise: bool = True) -> Unkno
     law = half_student_t(3.0, 2.5) if sigma is None else sigma
     if not isinstance(law, ScalePrior) or law.name not in ("half_student_t", "half_cauchy"):
         raise OptionError(
-            f"sigma of ridge must be tallbayes.priors.half_student_t(df, scale) or half_cauchy(scale); got {law!r}."
+            f"sigma of ridge must be tallbayes.priors.half_student_t(df, scale) or half_cauchy(scale); got {shown(law)}."
         )
     return UnknownScale("ridge", 0.0, float(law.scale), float(law.df), standardise=_switch(standardise))
 
@@ -81,5 +81,5 @@ def horseshoe(scale: float = 1.0, slab: float | None = None, *, standardise: boo
 
 def _switch(value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
-        raise OptionError(f"standardise must be True or False; got {value!r}.")
+        raise OptionError(f"standardise must be True or False; got {shown(value)}.")
     return bool(value)

@@ -9,25 +9,10 @@ from typing import Any
 import numpy as np
 
 from tallbayes.errors import OptionError
+from tallbayes.errors import shown as shown
 
 MOST_WHOLE = 2**63 - 1  # what compiled code and files can hold
 MOST_CLASSES = 10_000  # each has a block of coefficients
-LONGEST = 200  # characters of a value in a message
-
-
-def shown(value: Any) -> str:
-    """A value as messages show it: its repr, cut where it is long.
-
-    >>> shown("x"), shown(10**5000)
-    ("'x'", 'a whole number of more than 4,300 digits')
-    """
-    try:
-        text = " ".join(repr(value).split())
-    except ValueError:  # Python does not write longer numbers out
-        return "a whole number of more than 4,300 digits"
-    except Exception:  # a repr of the user's own that fails
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
 def number(value: Any) -> float:

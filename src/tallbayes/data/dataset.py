@@ -269,8 +269,8 @@ def _vector(name: str, values: Any, n: int) -> np.ndarray:
 def _float_type(dtype: str | np.dtype) -> np.dtype:
     try:
         kind = np.dtype(dtype)
-    except TypeError:
-        raise DataError(f"rows are stored as float64 or float32, not {dtype!r}.") from None
+    except (TypeError, ValueError, OverflowError, SyntaxError):
+        raise DataError(f"rows are stored as float64 or float32, not {shown(dtype)}.") from None
     if kind not in (np.dtype("f8"), np.dtype("f4")):
         raise DataError(f"rows are stored as float64 or float32, not {kind}.")
     return kind

@@ -17,7 +17,7 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.data.file_partitions import files_of, join_files, packed_again, packed_source, plan_of, plan_of_source
 from tallbayes.data.moments import Moments
 from tallbayes.data.sources import open_source
-from tallbayes.errors import DataError, OptionError
+from tallbayes.errors import DataError, OptionError, shown
 
 
 def is_files(handle: Any) -> bool:
@@ -34,6 +34,8 @@ def rows_of(handle: Any) -> Any:
     if isinstance(handle, list | tuple):  # a partition of a bag: records by name
         import pyarrow as pa
 
+        if not all(isinstance(row, dict) for row in handle):
+            raise DataError(f"a partition is a table, or a list of records by name; got {shown(handle)}.")
         return pa.Table.from_pylist(list(handle))
     return handle
 

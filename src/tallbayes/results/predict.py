@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from tallbayes.engine.jax_rows import Program, import_jax
-from tallbayes.errors import ModelError, OptionError, StoreError, unknown
+from tallbayes.errors import ModelError, OptionError, StoreError, shown, unknown
 from tallbayes.machine import sync_file
 from tallbayes.model import Family
 from tallbayes.models import family_of
@@ -73,7 +73,7 @@ def predict(
         raise OptionError(f"draws must be a whole number of at least 1; got {draws!r}.")
     wanted = "(theta, row)" if kind == "mean" else "(key, theta, row)"
     if function is not None and not _takes(function, wanted.count(",") + 1):
-        raise OptionError(f"function= of kind={kind!r} is a function of {wanted} in JAX; got {function!r}.")
+        raise OptionError(f"function= of kind={kind!r} is a function of {wanted} in JAX; got {shown(function)}.")
     counts = new_trials(fit, kind, function, trials)
     if function is None and not family.mean_known and family.simulate is None:
         raise OptionError(f"the {kind} of a model written in JAX is not known: give function=, a function of {wanted}.")
@@ -90,6 +90,8 @@ def predict(
 
 
 def _takes(function: Any, count: int) -> bool:
+    if not callable(function):
+        return False
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError:  # not callable, or with other arguments

@@ -71,7 +71,7 @@ def require_length(draws: Any, warmup: Any, chains: Any, thin: Any = 1, least: i
 def _check_guarantee(sampler: Sampler | None, wanted: str | None) -> None:
     if wanted is None:
         return
-    kind = str(wanted).upper()
+    kind = wanted.upper() if isinstance(wanted, str) else ""
     if kind not in KINDS:
         raise unknown("guarantee", wanted, [k.lower() for k in KINDS])
     if sampler is not None and KINDS.index(sampler.guarantee.kind) > KINDS.index(kind):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tallbayes.contract import KINDS, Diagnosis, Guarantee, Outcome, Sampler, Setup, advance, positions
-from tallbayes.errors import OptionError, unknown
+from tallbayes.errors import OptionError, shown, unknown
 
 
 def _classes() -> Iterator[type[Sampler]]:
@@ -72,7 +72,7 @@ def resolve(sampler: str | Sampler) -> Sampler:
         if sampler not in SAMPLERS:
             raise unknown("sampler", sampler, [*SAMPLERS, "auto"])
         return SAMPLERS[sampler]()
-    raise OptionError(f"sampler must be a name or an object of tallbayes.samplers; got {sampler!r}.")
+    raise OptionError(f"sampler must be a name or an object of tallbayes.samplers; got {shown(sampler)}.")
 
 
 def from_dict(options: dict[str, Any]) -> Sampler:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tallbayes.errors import OptionError, unknown
+from tallbayes.errors import OptionError, shown, unknown
 from tallbayes.shards.combine.consensus import Consensus
 from tallbayes.shards.combine.gaussian_product import GaussianProduct, Importance
 from tallbayes.shards.combine.median import Median
@@ -48,7 +48,7 @@ def resolve(combine: str | Combiner) -> Combiner:
         if combine not in COMBINERS:
             raise unknown("combination", combine, COMBINERS)
         return COMBINERS[combine]()
-    raise OptionError(f"combine must be a name or an object of tallbayes.shards, such as Consensus(); got {combine!r}.")
+    raise OptionError(f"combine must be a name or an object of tallbayes.shards, such as Consensus(); got {shown(combine)}.")
 
 
 __all__ = [
