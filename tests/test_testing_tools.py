@@ -127,7 +127,7 @@ def test_fits_of_one_law_agree_and_others_do_not(two):
     one = fit_from_draws(two, gaussian(1))
     assert largest_disagreement(one, fit_from_draws(two, gaussian(2, correlation=0.6))) < THRESHOLD
     assert largest_disagreement(one, fit_from_draws(two, gaussian(2) + np.array([0.0, 0.1]))) > THRESHOLD  # a mean
-    assert largest_disagreement(one, fit_from_draws(two, gaussian(2, spread=1.1))) > THRESHOLD  # a scale
+    assert largest_disagreement(one, fit_from_draws(two, gaussian(2, spread=1.055))) > THRESHOLD  # a scale
     tails = np.random.default_rng(3).standard_t(4, (4, 4000, 2)) / np.sqrt(2.0)  # mean and variance are the same
     assert largest_disagreement(one, fit_from_draws(two, tails)) > THRESHOLD
 
