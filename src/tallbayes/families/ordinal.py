@@ -27,7 +27,7 @@ from tallbayes.errors import DataError, OptionError, unknown
 from tallbayes.families.logistic import bernoulli_residual
 from tallbayes.model import Family, Model, no_terms
 from tallbayes.named_priors import PriorLike
-from tallbayes.validation import require_whole, shown
+from tallbayes.validation import MOST_CLASSES, require_whole, shown
 
 _ROOT = math.sqrt(0.5)
 _DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
@@ -332,7 +332,7 @@ def ordinal(
         raise DataError(
             f"row {row}: response {data.response!r} is {y[row]:g}, but ordinal needs {FAMILY.support}. {FAMILY.remedy}"
         )
-    if y.max() >= y.size:
+    if y.max() >= max(y.size, MOST_CLASSES):
         raise DataError(
             f"response {data.response!r} reaches {y.max():g} in {y.size:,} rows, but every class 0, 1, .. up to it needs rows. Number the "
             "classes anew."
