@@ -103,7 +103,7 @@ def _size(share: np.ndarray, weights: np.ndarray | None) -> float:
 
 
 class _UnknownNameError(Exception):
-    """A name in a statement that is no parameter."""
+    """A name in a statement that is not a parameter."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -111,7 +111,7 @@ class _UnknownNameError(Exception):
 
 
 def _refusal(fit: Fit, statement: str, name: str) -> OptionError:
-    """The error for a name in a statement that is no parameter."""
+    """The error for a name in a statement that is not a parameter."""
     listed = list(fit.names) + [other for other in fit.derived() if other not in fit.names]
     text = f"{statement!r}: {name!r} is not a parameter{nearest(name, listed)}"
     own = [other for other in fit.names if other.startswith(f"{name}[")]
