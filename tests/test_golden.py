@@ -23,7 +23,6 @@ import argparse
 import json
 import sys
 import tempfile
-import time
 import types
 import warnings
 from pathlib import Path
@@ -260,13 +259,16 @@ def draws(case, **run):
     return {"names": list(fit.names), **found, **({"levels": levels} if levels else {})}
 
 
-def compare(golden, now):
+TOLERANCE = {"linear mixed/minibatch-gibbs": 1e-5}  # second differences of a density, noise of 1e-7, shape its proposals
+
+
+def compare(golden, now, rtol=1e-9):
     """Fail unless draws are those of a record of the file."""
-    np.testing.assert_allclose(now["theta"], golden["theta"], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(now["theta"], golden["theta"], rtol=rtol, atol=1e-12)
     assert now["evals"] == golden["evals"]
     assert now.get("names") == golden.get("names") and now.get("levels", {}).keys() == golden.get("levels", {}).keys()
     for term, values in golden.get("levels", {}).items():
-        np.testing.assert_allclose(now["levels"][term], values, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(now["levels"][term], values, rtol=rtol, atol=1e-12)
 
 
 def equal(golden, now):
@@ -280,25 +282,27 @@ def equal(golden, now):
 @pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case in SLOW)) for case in CASES])
 def test_draws_are_those_of_before(case):
     now = draws(case)
-    compare(json.loads(FILE.read_text())[case], now)
+    compare(json.loads(FILE.read_text())[case], now, TOLERANCE.get(case, 1e-9))
     assert draws(case, cores=1) == now
 
 
 # What --write does.
 
-LENGTHS, LONG_ENOUGH = (1_000, 10_000, 100_000), 3.0  # draws of a chain; seconds after which no longer run is tried
+LENGTHS, LONG_ENOUGH = (
+    (1_000, 10_000, 100_000),
+    20,
+)  # draws of a chain; evaluations of an iteration above which the longest is not tried
 PRECISION, MOST = 0.0025, 0.01
 
 
 def mean_evals(case, length=None):
     """Mean evaluations of an iteration, and its standard error: of batches within chains, or of chains if they differ by more."""
     for tried in LENGTHS if length is None else (length,):
-        begun = time.perf_counter()
         evals = fitted(case, draws=tried, warmup=1_000, chains=8).evals
         means = evals.reshape(8, 20, -1).mean(2)
         mean = float(means.mean())
         error = float(max(m.std(ddof=1) / np.sqrt(m.size) for m in (means.ravel(), means.mean(1))))
-        if error <= PRECISION * mean or time.perf_counter() - begun > LONG_ENOUGH:
+        if error <= PRECISION * mean or (tried == LENGTHS[1] and mean > LONG_ENOUGH):
             break
     return [mean, error]
 
