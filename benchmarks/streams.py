@@ -184,7 +184,7 @@ def killing(client: Any, *tasks: Any, calls: int = 1) -> Iterator[list[Any]]:
                 seen[kind] += 1
                 if seen[kind] == calls:
                     done.append(kind)
-                    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+                    kill_one(client)
             yield result
 
     pool.run = deadly
@@ -192,6 +192,15 @@ def killing(client: Any, *tasks: Any, calls: int = 1) -> Iterator[list[Any]]:
         yield done
     finally:
         pool.run = original
+
+
+def kill_one(client: Any) -> None:
+    """Kill one of two workers, both of which must be up, and wait until the scheduler knows: a second death is another event."""
+    client.wait_for_workers(2, timeout=60)
+    address, number = next(iter(client.run(os.getpid).items()))
+    os.kill(number, signal.SIGKILL)
+    while address in client.scheduler_info(n_workers=-1)["workers"]:
+        time.sleep(0.05)
 
 
 def _streamed(parts: Path, client: Any, share: float | None) -> tuple[Any, dict[str, Any]]:

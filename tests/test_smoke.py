@@ -15,6 +15,7 @@ BUT = {
     "experiments.all": "runs the others",
     "experiments.scoreboard": "prints what the others left on the pages of results",
 }
+HANGS = 3600.0  # seconds after which a script has not only been slow
 MORE = {"benchmarks.matrix": ["families", "--only", "logistic", "--cells", "fixed"]}  # what a script cannot do without
 
 
@@ -85,7 +86,8 @@ def test_a_quick_run(name, tmp_path):
     environment["TALLBAYES_STORE"] = str(tmp_path / "stores")
     before = contents(ROOT)
     command = [sys.executable, "-m", name, *MORE.get(name, []), "--quick"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, timeout=HANGS, **output)
     if done.returncode and (reason := why_skipped(done.stdout)):
         pytest.skip(reason)
     assert done.returncode == 0, done.stdout[-3000:]
