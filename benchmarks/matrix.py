@@ -1,7 +1,7 @@
 """What composes: every family with every structure, and every kind of model with every question to its fit.
 
     python -m benchmarks.matrix families --check --write           # all 19 x 13 cells that mean something
-    python -m benchmarks.matrix families --few-rows --write        # which of them read few rows of many
+    python -m benchmarks.matrix families --few-rows --write        # which of the others read few rows of many
     python -m benchmarks.matrix answers --write                    # 14 kinds of model x 21 questions
     python -m benchmarks.matrix answers --only smooth,horseshoe --cells partitions,update --write --again
     python -m benchmarks.matrix page --write                       # the page from the results that are kept
@@ -50,9 +50,13 @@ def families(options: argparse.Namespace) -> Iterator[Cell]:
 
 
 def few_rows(options: argparse.Namespace) -> Iterator[Cell]:
-    """Cells of the first matrix at large n, for as many levels as could matter."""
+    """Cells of the first matrix at large n and with several numbers of levels, unless it is known that they read few rows or do not fit."""
     n = 1000 if options.quick else options.few_n
+    kept = matrix_record.load(options.record)["families"]
     for family, structure in chosen(matrix_families.cells(), options):
+        cell = kept.get(family, {}).get(structure, {"outcome": "fits"})
+        if matrix_page.is_few(cell) or cell["outcome"] not in matrix_page.RUNS:
+            continue
         levels = [40, n // 8, n // 10] if "|g" in structure or "crossed" in structure else [40]
         run = lambda f=family, s=structure, k=levels: matrix_families.few_rows(f, s, n, k)  # noqa: E731
         yield family, structure, run, {"n": n}

@@ -52,11 +52,11 @@ def true(what: str, fact: bool) -> None:
         raise Wrong(what)
 
 
-def described(what: str, values: np.ndarray, row: Mapping[str, Any]) -> None:
+def described(what: str, values: np.ndarray, row: Mapping[str, Any] | pd.Series) -> None:
     """Mean, sd and 89 % interval of draws against a line of a table."""
     low, high = interval(values)
     expected = {"mean": values.mean(), "sd": values.std(), "lower": low, "upper": high}
-    for name in set(expected) & set(row):
+    for name in sorted(expected.keys() & set(row.keys())):
         same(f"{name} of {what}", row[name], expected[name])
 
 

@@ -218,9 +218,9 @@ class Direct:
         }
 
     def simulated(self, count: int, seed: int) -> np.ndarray:
-        """Responses of all rows at some draws, (count, rows)."""
+        """Responses of all rows at some draws, at most (count, rows)."""
         rng = np.random.default_rng(seed)
-        chosen = rng.choice(self.fit.weights.size, count, replace=False)
+        chosen = rng.choice(self.fit.weights.size, min(count, self.fit.weights.size), replace=False)
         parts = {name: values[chosen] for name, values in self.parts(self.rows).items()}
         return np.asarray(self.law.simulate(parts, rng), float)
 
