@@ -130,7 +130,7 @@ def main(arguments: list[str] | None = None) -> int:
     failed = 0
     if len(rows) > 1:
         failed = in_processes(rows, arguments)
-    else:
+    elif rows:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of short runs
             run(part, cells, options)

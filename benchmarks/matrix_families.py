@@ -7,6 +7,7 @@ differs is fitted again with other seeds and four times the draws, and is wrong 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -54,8 +55,8 @@ STRUCTURES = {
     ),
     "offset+weights": Structure("x + z", _weighted, note='offset="o", weights="w"'),
     "offset+weights+(1|g)": Structure("x + (1|g)", _weighted, note='offset="o", weights="w"'),
-    "second~x": Structure("x", second=True, note='such as sigma="~ x"'),
-    "second~x+(1|g)": Structure("x + (1|g)", second=True, note='such as sigma="~ x"'),
+    "second~x": Structure("x", second=True, note='sigma="~ x"'),
+    "second~x+(1|g)": Structure("x + (1|g)", second=True, note='sigma="~ x"'),
 }
 
 
@@ -116,9 +117,11 @@ def _mean_error(values: np.ndarray) -> float:
 
 
 def refusal(error: BaseException) -> dict[str, Any]:
-    """What a cell keeps of an exception: a sentence of the package, or a raw exception of Python."""
-    outcome = "refused" if isinstance(error, tb.TallbayesError) else "raw"
-    return {"outcome": outcome, "error": type(error).__name__, "message": " ".join(str(error).split())}
+    """What a cell keeps of an exception: a sentence of the package, or the first line of a raw exception; files without their folders."""
+    named = isinstance(error, tb.TallbayesError)
+    message = str(error) if named else str(error).strip().partition("\n")[0]
+    message = re.sub(r"(?<![\w.:/])/(?:[^\s/'\"]+/)+", "", " ".join(message.split()))
+    return {"outcome": "refused" if named else "raw", "error": type(error).__name__, "message": message}
 
 
 def checked(family: str, structure: str, sizes: Sizes, check: bool) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from benchmarks.matrix_record import Cells
 
 PAGE = Path(__file__).parents[1] / "docs" / "what-composes.md"
 MARKS = {"green": "✓", "unchecked": "(✓)", "fits": "?", "wrong": "**wrong**", "raw": "**raw**", "refused": "–"}
+DISAGREE = 1.05  # R-hat above which chains of the two thousand draws of a cell do not explore the same posterior
+NAMES = re.compile(rf"'[^']*'|[\d,.]*\d|\b(?:{'|'.join(matrix_families.FAMILIES)})\b")  # in sentences
 RUNS = ("green", "unchecked", "fits", "wrong")  # outcomes of a cell that gave a fit or an answer
 
 HEAD = """# What composes
@@ -150,11 +152,11 @@ def refusals(cells: list[tuple[str, str, dict[str, Any]]]) -> str:
     groups: dict[str, list[tuple[str, str, str]]] = {}
     for row, column, cell in cells:
         if cell.get("outcome") == "refused":
-            key = re.sub(r"'[^']*'|[\d,.]*\d", "…", cell["message"])
+            key = NAMES.sub("…", cell["message"])
             groups.setdefault(key, []).append((row, column, cell["message"]))
     if not groups:
         return "Nothing is refused.\n"
-    lines = ["| cells | sentence | which |", "|--:|---|---|"]
+    lines = ["| cells | sentence, such as | which |", "|--:|---|---|"]
     for group in sorted(groups.values(), key=len, reverse=True):
         lines.append(f"| {len(group)} | {escaped(group[0][2])} | {named(cell[:2] for cell in group)} |")
     return "\n".join(lines) + "\n"
@@ -176,13 +178,22 @@ def defects(cells: list[tuple[str, str, dict[str, Any]]]) -> str:
     return "\n".join(f"* {named(group)}: {what}" for what, group in groups.items()) + "\n"
 
 
+def restless(cells: list[tuple[str, str, dict[str, Any]]]) -> str:
+    """Cells whose chains disagree, whether or not there was something to compare their means with."""
+    found = [(row, column, cell) for row, column, cell in cells if cell.get("r_hat", 1.0) > DISAGREE]
+    if not found:
+        return ""
+    lines = [f"* `{escaped(c)}` of {r}: R-hat {cell['r_hat']:g} with {cell['sampler']}" for r, c, cell in found]
+    return "### Chains that disagree\n\n" + "\n".join(lines) + "\n"
+
+
 def origin(cells: list[tuple[str, str, dict[str, Any]]]) -> str:
     """Commits and sizes of the results."""
     commits = Counter(cell["commit"] for *_, cell in cells if cell)
     rows = sorted({cell["n"] for *_, cell in cells if cell})
     if not commits:
         return "Not run yet.\n"
-    made = ", ".join(f"{commit} ({count:,} cells)" for commit, count in commits.most_common())
+    made = ", ".join(f"{commit} ({count:,} {'cell' if count == 1 else 'cells'})" for commit, count in commits.most_common())
     return f"Results of commit {made}, with {', '.join(f'{n:,}' for n in rows)} rows.\n"
 
 
@@ -206,6 +217,7 @@ def page(parts: dict[str, Cells]) -> str:
             legend=structures,
         ),
         f"### Wrong or raw\n\n{defects(families)}",
+        restless(families),
         f"### Refused\n\n{refusals(families)}",
         origin(families) + "Few rows: " + origin(large),
         ANSWERS.format(counts=counts_of_answers(parts), table=grid(second, answer_mark, "model"), legend=kinds),
@@ -213,4 +225,4 @@ def page(parts: dict[str, Cells]) -> str:
         f"### Questions that are refused\n\n{refusals(answers)}",
         origin(answers),
     ]
-    return "\n".join(text.strip("\n") + "\n" for text in texts)
+    return "\n".join(text.strip("\n") + "\n" for text in texts if text)

@@ -45,6 +45,25 @@ def test_the_page_is_current():
     assert matrix_page.PAGE.read_text() == matrix_page.page(results), "run python -m benchmarks.matrix page --write"
 
 
+def test_the_page_names_what_is_wrong_raw_or_unmixed():
+    fitted = {"outcome": "unchecked", "commit": "abc", "n": 9, "sampler": "nuts", "evaluations": 3.0}
+    results = {part: {} for part in matrix_record.PARTS}
+    results["families"] = {
+        "gamma": {
+            "fixed": {**fitted, "outcome": "wrong", "z": 7.5, "of": "x", "r_hat": 1.0},
+            "smooth": {**fitted, "r_hat": 1.2},
+            "(1|g)": {"outcome": "raw", "error": "KeyError", "message": "'x'", "commit": "abc", "n": 9},
+        }
+    }
+    page = matrix_page.page(results)
+    assert "* `fixed` of gamma: x is 7.5 standard errors from NUTS" in page
+    assert "* `(1\\|g)` of gamma: KeyError: 'x'" in page
+    assert "* `smooth` of gamma: R-hat 1.2 with nuts" in page
+    assert "2 fit: 0 agree with NUTS, 1 are models that NUTS does not support, 0 were not compared, 1 are wrong." in page
+    results["few rows"] = {"gamma": {"smooth": {**fitted, "outcome": "fits", "evaluations": 0.09}}}
+    assert "0 fit from few rows" in page and "1 fit from few rows" in matrix_page.page(results)
+
+
 def test_what_is_kept_belongs_to_cells():
     results = matrix_record.load()
     known = {"families": matrix_families.cells(), "few rows": matrix_families.cells(), "answers": matrix_answers.cells()}
@@ -337,6 +356,14 @@ def test_without_write_nothing_is_kept(tmp_path, capsys):
     assert "refused" in capsys.readouterr().out and not list(tmp_path.iterdir())
 
 
+def test_the_page_is_written_from_what_is_kept(tmp_path, capsys):
+    matrix_record.keep("answers", "smooth", "loo", {"outcome": "green", "commit": "abc", "n": 9}, tmp_path / "matrix.json")
+    assert command(tmp_path, "page") == 0 and not (tmp_path / "page.md").exists()
+    assert "1 are answered correctly" in capsys.readouterr().out
+    assert command(tmp_path, "page", "--write") == 0 and "1 are answered correctly" in (tmp_path / "page.md").read_text()
+    assert command(tmp_path, "answers", "--only", "smooth", "--cells", "comparisons c") == 0  # a cell that means nothing
+
+
 @pytest.mark.parametrize("option, name", [("--only", "logit"), ("--cells", "smoth")])
 def test_unknown_names_are_refused(option, name):
     with pytest.raises(SystemExit, match=f"{option}: there is no '{name}'"):
@@ -388,3 +415,11 @@ def test_few_rows_are_measured(tmp_path, capsys):
     cell = matrix_record.load(tmp_path / "matrix.json")["few rows"]["logistic"]["fixed"]
     assert cell["outcome"] == "fits" and cell["evaluations"] < 0.1 and cell["n"] == 1000
     assert "1 fit from few rows" not in (tmp_path / "page.md").read_text()  # cells that were not fitted are in no count
+
+
+def test_what_is_kept_of_an_exception_names_no_folder():
+    kept = matrix_families.refusal(
+        tb.StoreError("cannot read '/home/someone/rows/part0.parquet': see https://example.org/a/b.")
+    )
+    assert kept["message"] == "cannot read 'part0.parquet': see https://example.org/a/b."
+    assert matrix_families.refusal(TypeError("at /usr/lib/x.py (3)\nlong"))["message"] == "at x.py (3)"
