@@ -20,6 +20,7 @@ class Kind(NamedTuple):
     right: str
     family: str
     options: Callable[[], dict[str, Any]] = dict
+    note: str = ""
 
     @property
     def formula(self) -> str:
@@ -32,12 +33,12 @@ KINDS = {
     "negbin unknown": Kind("x + c", "negbin"),
     "gaussian": Kind("x + c", "gaussian"),
     "smooth": Kind("x + s(z)", "logistic"),
-    "horseshoe": Kind("x + z + c", "logistic", lambda: {"prior": tb.priors.horseshoe()}),
+    "horseshoe": Kind("x + z + c", "logistic", lambda: {"prior": tb.priors.horseshoe()}, "prior=tb.priors.horseshoe()"),
     "(1|g)": Kind("x + (1|g)", "logistic"),
     "crossed": Kind("x + (1|g) + (1|h)", "logistic"),
     "(1+x|g) gaussian": Kind("x + (1+x|g)", "gaussian"),
     "zero-inflated": Kind("x", "zero_inflated_poisson"),
-    "sigma~x": Kind("x", "gaussian", lambda: {"sigma": "~ z"}),
+    "sigma~x": Kind("x", "gaussian", lambda: {"sigma": "~ z"}, 'sigma="~ z"'),
     "ordinal": Kind("x + c", "ordinal"),
     "softmax": Kind("x + c", "softmax"),
     "weibull": Kind("x + c", "weibull"),

@@ -46,7 +46,8 @@ FAMILIES = """
 
 A cell is a call of `tb.fit` with `auto`. Its posterior means are compared with those of NUTS on the same model and rows: all coefficients,
 those of a second predictor, standard deviations and correlations of groups, and other scales. They have to lie within four standard errors,
-if not at first, then with four times the draws and other seeds. `few` means that a draw reads fewer than a tenth of the rows.
+if not at first, then with four times the draws and other seeds. `few` means that a draw reads fewer than a tenth of the rows, at this
+size or with ten times the rows.
 
 {counts}
 
@@ -88,12 +89,17 @@ def counts_of_families(parts: dict[str, Cells]) -> str:
     """The first matrix in a sentence."""
     cells = part(matrix_families.cells(), parts["families"])
     found = Counter(cell.get("outcome", "missing") for *_, cell in cells)
-    few = sum(is_few(parts["few rows"].get(row, {}).get(column, {})) or is_few(cell) for row, column, cell in cells)
+    few = [
+        next(c for c in both if is_few(c))
+        for row, column, cell in cells
+        if any(map(is_few, both := (cell, parts["few rows"].get(row, {}).get(column, {}))))
+    ]
+    exact = sum(cell.get("guarantee") == "EXACT" for cell in few)
     run = sum(found[outcome] for outcome in RUNS)
     return (
         f"{len(cells)} cells mean something. {run} fit: {found['green']} agree with NUTS, {found['unchecked']} are models that NUTS "
         f"does not support, {found['fits']} were not compared, {found['wrong']} are wrong. {found['refused']} are refused, "
-        f"{found['raw']} are raw exceptions, {found['missing']} were not run. {few} fit from few rows."
+        f"{found['raw']} are raw exceptions, {found['missing']} were not run. {len(few)} fit from few rows, {exact} of them exactly."
     )
 
 
@@ -204,7 +210,10 @@ def page(parts: dict[str, Cells]) -> str:
         f"* `{name}`: `{own.formula}`" + (f" with `{own.note}`" if own.note else "")
         for name, own in matrix_families.STRUCTURES.items()
     )
-    kinds = "\n".join(f"* {name}: `{kind.formula}`, {kind.family}" for name, kind in KINDS.items())
+    kinds = "\n".join(
+        f"* {name}: `{kind.formula}`, {kind.family}" + (f" with `{kind.note}`" if kind.note else "")
+        for name, kind in KINDS.items()
+    )
     families = part(first, parts["families"])
     answers = part(second, parts["answers"])
     answer_mark = lambda row, column: MARKS.get(parts["answers"].get(row, {}).get(column, {}).get("outcome", ""), "·")  # noqa: E731
