@@ -47,7 +47,7 @@ def text(parts: dict[str, Cells]) -> str:
 
 
 def keep(part: str, row: str, column: str, cell: dict[str, Any], path: Path = FILE) -> None:
-    """Put a cell into the file, which is read again first: an interrupted run loses nothing, and two runs do not undo each other."""
+    """Put a cell into the file, which is read again first and replaced as a whole: an interrupted run loses nothing."""
     parts = load(path)
     parts[part].setdefault(row, {})[column] = cell
     aside = path.with_name(f"{path.name}.{os.getpid()}")
