@@ -235,7 +235,7 @@ class NaiveHMC(Sampler):
         """Stationary variances on a standard normal posterior in directions where g has these noise variances: no test.
 
         >>> NaiveHMC().variances(np.array([0.0, 10.0])).round(2)
-        array([1.01, 5.75])
+        array([1.01, 5.71])
         """
         half = 0.5 * self.step
         kick, drift = np.array([[1.0, 0.0], [-half, 1.0]]), np.array([[1.0, self.step], [0.0, 1.0]])
