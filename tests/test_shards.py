@@ -89,7 +89,7 @@ def test_importance_weights_find_the_posterior(linear):
 
 
 @pytest.mark.filterwarnings("ignore:.*the chains disagree")  # of a shard, barely
-@pytest.mark.parametrize("combine", ["median", "wasserstein"])
+@pytest.mark.parametrize("combine", ["median", "wasserstein", "entropic"])
 def test_averages_have_the_spread_of_the_posterior(linear, combine):
     """Sub-posteriors with the likelihood to the power B have the spread of the posterior, shifted by sqrt(B) of it."""
     said = (
