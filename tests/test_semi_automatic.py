@@ -112,7 +112,7 @@ def test_an_adaptive_bandwidth_reaches_its_rate_and_stays(options, tmp_path):
         np.testing.assert_array_equal(whole.theta, again.theta)
 
 
-@pytest.mark.filterwarnings("ignore:the draws have up to", "ignore:the chain")
+@pytest.mark.filterwarnings("ignore::tallbayes.TallbayesWarning")
 def test_a_rate_out_of_reach_is_warned_of_and_the_temperature_stays_finite():
     """Half of the rows have the same statistics, so a quarter of all swaps change nothing and are accepted at any temperature."""
     sampler = Informed(M, statistics=lambda x, y: np.maximum(y, 0.0), bandwidth="adaptive", refresh_rate=0.05)
