@@ -143,6 +143,7 @@ def test_a_density_that_is_not_a_number_is_never_accepted():
         return target(white) if white[0] > SHIFT else math.nan
 
     kernel = CoupledKernel(half, 1, 0.5)
+    assert kernel.state(np.array([0.0])).value == -math.inf and kernel.calls == 1
     done = [replicate(np.random.default_rng([4, k]), kernel, lambda w: w, 2, 1, 5, 5000) for k in range(1500)]
     values = np.array([r.value[0] for r in done])
     assert isinstance(done[0], Replication)

@@ -89,8 +89,8 @@ def test_a_regression_finds_its_coefficients_and_what_is_left():
     np.testing.assert_allclose(fitted.weights / [1.0, 1e6, 1e-3, 1.0], weights / [1.0, 1e6, 1e-3, 1.0], atol=0.1)
     assert fitted.left == pytest.approx(0.25, rel=0.1)
     assert fitted.explained == pytest.approx(6.0 / 6.5, rel=0.02)
-    nothing = semi_automatic._regress(rng.standard_normal((2000, 40)), rng.standard_normal((2000, 2)), 2)
-    assert nothing.explained < 0.02  # what chance explains is not counted
+    nothing = semi_automatic._regress(rng.standard_normal((400, 40)), rng.standard_normal((400, 2)), 2)
+    assert nothing.explained < 0.05  # what chance explains is not counted
 
 
 def arma_model(n=600):
