@@ -1,5 +1,7 @@
 """Unbiased expectations by coupled chains: against quadrature, what they cost, and what is refused."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,12 @@ def test_positive_parameters_and_functions_of_them():
     model = tb.models.gaussian(tb.Dataset.from_arrays(np.ones((300, 1)), y))
     done = tb.unbiased(model, lambda theta: theta[0], replications=60, seed=4, **QUIET)
     assert done.mean.shape == (1,) and abs(done.mean[0] - y.mean()) < THRESHOLD * done.error[0] + 0.02
+
+
+def test_a_posterior_with_several_modes_is_warned_of(small):
+    several = dataclasses.replace(small.mode, others=(small.mode,))
+    with pytest.warns(tb.TallbayesWarning, match="has 2 separate modes"):
+        tb.unbiased(small.model, replications=2, mode=several, **QUIET)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.errors import ModelError, OptionError
+from tallbayes.errors import ModelError, OptionError, warn
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
@@ -256,6 +256,11 @@ def unbiased(
     _check(model, function, replications, lag, start, stop, walk, limit, mode, progress)
     if mode is None:
         mode = find_mode(model, seed=seed, progress=progress)
+    if mode.others:
+        warn(
+            f"the posterior has {1 + len(mode.others)} separate modes, and chains are proposed around one of them: their error may "
+            "be larger than the replications show. Use the sampler 'mode-jumping'."
+        )
     reference, factor = mode.reference, mode.factor
 
     def apply(white: np.ndarray) -> np.ndarray:
