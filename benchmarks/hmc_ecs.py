@@ -141,7 +141,7 @@ def main() -> None:
         gain = table[1][speed] / max(peer[name][speed] for name in ("NumPyro NUTS", "nutpie") if name in peer)
         note += (
             f" The time per iteration is {peer['NumPyro HMCECS']['ms per iteration'] / table[0]['ms per iteration']:,.0f} times less "
-            f"than that of NumPyro's HMCECS at m = 1300; ESS/s after warm-up is {gain:,.0f} times that of the better full-data NUTS."
+            f"than that of NumPyro's HMCECS at m = 1300; ESS/s after warm-up is {gain:,.0f} times that of the peers' better full-data NUTS."
         )
     show("HMC-ECS", table, note, "hmc-ecs-peers" if options.write else None)
 

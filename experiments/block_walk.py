@@ -107,7 +107,7 @@ def adapted(
 ) -> Path:
     """A run of given seconds; after every `block` draws the step grows by a fifth if more than `band` accepts, or shrinks if less.
 
-    As in the LWA paper the step is adapted along the trajectory from the first iteration on, for whatever sampler. It begins `first`
+    As in sections 5.2 and 5.3 of the LWA paper the step is adapted along the trajectory, for whatever sampler. It begins `first`
     times as long as the move would have it. `loaded` says that a sampler of this kind was set up before, so that timing it again
     would load no compiled code.
     """

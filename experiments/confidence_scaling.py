@@ -47,7 +47,7 @@ def main() -> None:
     for n in sizes:
         model = two_classes(n)
         mode = tb.find_mode(model, progress=False)
-        row: dict[str, Any] = {"n": n, "the paper": "about 1,000" if n >= 10**5 else ""}
+        row: dict[str, Any] = {"n": n, "the paper": "about 1,000 rows" if n >= 10**5 else ""}
         for name, sampler in configurations.items():
             fit = run(model, sampler, draws, CHAINS, warmup, mode=mode, init=np.tile(mode.reference, (CHAINS, 1)))
             means = fit.evals.mean(1)

@@ -18,7 +18,7 @@ from tallbayes.engine.ledger import counting
 from tallbayes.results.classical_diagnostics import autoregressive_sizes
 from tallbayes.run.chain import Chain
 
-MOVES = {  # of the paper: random walk and MALA with one scale for all coordinates
+MOVES = {  # of the paper: random walk and MALA with one scale for all coordinates; slices have one form only
     "MNIST 7 v 9": tb.moves.random_walk(acceptance=0.234, isotropic=True),
     "CIFAR-10, 3 classes": tb.moves.mala(isotropic=True),
     "CEP molecules": tb.moves.slice(),
@@ -168,8 +168,8 @@ def main() -> None:
         title, rows = problem(name, options.quick)
         note = (
             f"{title}. Two chains, processor time of one thread; effective samples are the median over coordinates of the "
-            "effective size by spectrum0.ar of coda, as in the paper. An iteration is a move of theta. Setup, of the sampler after the "
-            "mode, and warm-up are in no speed-up."
+            "effective size by spectrum0.ar of coda; the paper names R-CODA and does not say how it combines coordinates. An iteration "
+            "is a move of theta. Setup, of the sampler after the mode, and warm-up are in no speed-up."
         )
         show(f"Firefly, Table 1: {name}", rows, note, MARKS[name] if options.write else None)
 

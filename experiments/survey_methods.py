@@ -25,14 +25,14 @@ PARTS = ("chains", "naive", "variation")
 
 
 def chains(quick: bool, write: bool) -> None:
-    """Pseudo-marginal chains (sections 4.1 and 4.2) and partial posteriors on logistic regression with two columns."""
+    """Pseudo-marginal chains (sections 4.2, 4.3 and 6.2.1) and partial posteriors on logistic regression with two columns."""
     n, draws = (2000, 300) if quick else (100_000, 20_000)
     big, table = two_classes(n), []
     proper = tb.priors.normal(2.0)  # few rows may be separable: a Cauchy prior would leave a posterior without variance
     small = {size: tb.models.logistic(two_classes(size).data, proper) for size in (10, 20, 50, 100)}
     cases: list[tuple[str, Any, Any]] = [
-        ("rows drawn by a learned likelihood (4.1)", big, tb.samplers.BlockPseudoMarginal(rows="learned")),
-        ("rows drawn by a learned likelihood (4.1)", two_classes(2000), tb.samplers.BlockPseudoMarginal(rows="learned")),
+        ("rows drawn by a learned likelihood (6.2.1)", big, tb.samplers.BlockPseudoMarginal(rows="learned")),
+        ("rows drawn by a learned likelihood (6.2.1)", two_classes(2000), tb.samplers.BlockPseudoMarginal(rows="learned")),
         ("uniform rows, Taylor proxy of order 2", big, tb.samplers.BlockPseudoMarginal()),
         ("pseudo-marginal Firefly, tuned bounds (4.3)", big, tb.samplers.PseudoMarginalFirefly()),
         ("pseudo-marginal Firefly, untuned bounds", big, tb.samplers.PseudoMarginalFirefly(bound="untuned")),

@@ -93,3 +93,13 @@ def test_calibration_of_a_true_model_is_near_the_diagonal_and_of_a_wrong_one_is_
 
 def test_notebooks_show_figures_without_pyplot(fit):
     assert fit.plot("forest")._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_forest_of_classes_leaves_out_the_intercept_of_every_class():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal(90)
+    data = tb.read(pa.table({"s": rng.integers(0, 3, 90), "x": x}), "s ~ x", progress=False)
+    classes = known_fit(data, "softmax")
+    assert "Intercept[1]" in classes.names
+    labels = [t.get_text() for t in classes.plot("forest").axes[0].get_yticklabels()]
+    assert labels == [name for name in classes.names if name.startswith("x[")]

@@ -1,5 +1,7 @@
 """Priors with unknown scales: surrogate transitions leave the posterior of coefficients and scales invariant. Truth: quadrature, NUTS."""
 
+import warnings
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -341,3 +343,18 @@ def test_a_smooth_is_a_penalised_spline():
         part.columns(np.array([9.0]))
     with pytest.raises(tb.OptionError, match="at least 4"):
         tb.data.smooth(x, k=3)
+
+
+def test_a_shift_of_all_classes_that_only_a_horseshoe_bounds_is_refused_with_the_remedy():
+    rng = np.random.default_rng(7)
+    n = 400
+    x, z = rng.standard_normal((2, n))
+    rate = np.exp(0.3 + 0.5 * x)
+    chances = np.column_stack([np.ones(n), rate, np.sqrt(rate)])
+    rows = {"x": x, "z": z, "s": [rng.choice(3, p=p / p.sum()) for p in chances]}
+    short = {"draws": 50, "warmup": 50, "chains": 1, "seed": 1, "progress": False}
+    with pytest.raises(tb.ModelError, match=r"common shift of those of all classes.*slab=2\.0"):
+        tb.fit("s ~ x + z", pa.table(rows), "softmax", tb.priors.horseshoe(), **short)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tb.TallbayesWarning)
+        assert np.isfinite(tb.fit("s ~ x + z", pa.table(rows), "softmax", tb.priors.horseshoe(slab=2.0), **short).theta).all()

@@ -59,6 +59,12 @@ def find_surrogate_reference(
             quadratic, slope, curvature = _surrogate(model, point, gradient, hessian)
             means, precisions, squares = np.empty((sweeps, d)), np.empty((sweeps, d)), np.empty((sweeps, shared.size))
             explore(rng, quadratic, blocks, scales, point.copy(), means, precisions, squares)
+            if not np.isfinite(means).all():
+                raise ModelError(
+                    "a combination of the coefficients, such as a common shift of those of all classes, is left to a prior whose scales "
+                    "may be any size, and the search for a reference overflows; bound them with tallbayes.priors.horseshoe(slab=2.0), "
+                    "or give the coefficients a prior such as tallbayes.priors.normal(1.0)."
+                )
             late = slice(sweeps // 4, None)
             mean, covariance = means[late].mean(0), _covariance(quadratic, means[late], precisions[late])
             step = mean - point

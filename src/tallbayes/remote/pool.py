@@ -122,8 +122,8 @@ def _remote(
                 futures[client.submit(return_failure, task, *given, key=f"{stem}-{k}", pure=False, retries=RETRIES)] = k
         for future in completed(list(futures)):
             number = futures.pop(future)
-            if future.status != "finished":
-                error = future.exception()
+            error = future.exception()  # a result whose worker has died since is made again: its status would be "pending"
+            if error is not None:
                 if isinstance(error, KilledWorker):
                     raise WorkerLost(
                         f"shard {number} terminated several workers, most likely for lack of memory; use more shards, "

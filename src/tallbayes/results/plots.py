@@ -64,6 +64,11 @@ def draw(
     return figure
 
 
+def _is_intercept(fit: Fit, j: int) -> bool:
+    """Whether a parameter is the intercept, or that of a class."""
+    return j == fit.meta.get("intercept") or re.fullmatch(r"Intercept\[.*\]", fit.names[j]) is not None
+
+
 def select(fit: Fit, names: str | Sequence[str] | None, most: int, kind: str) -> list[int]:
     """Positions of the parameters to show."""
     require_whole("most", most, 1)
@@ -73,7 +78,7 @@ def select(fit: Fit, names: str | Sequence[str] | None, most: int, kind: str) ->
         every = list(range(len(fit.names)))
         if kind == "forest":  # the intercept and log sigma have other scales
             other = {"log_sigma", *fit.meta.get("nuisances", [])}
-            effects = [j for j in every if j != fit.meta.get("intercept") and fit.names[j] not in other]
+            effects = [j for j in every if not _is_intercept(fit, j) and fit.names[j] not in other]
             effects = [j for j in effects if not _CURVED.match(fit.names[j])] or effects
             return (effects or every)[: max(most, 30)]
         return every[:most]
