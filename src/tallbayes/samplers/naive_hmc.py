@@ -26,24 +26,20 @@ import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Policy, Sampler, Setup, init, positions, step
-from tallbayes.engine.gradients import control_gradient
 from tallbayes.engine.random_rows import draw_rows
 from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
-from tallbayes.moves.linear import dot, normal_vector, upper_times
+from tallbayes.moves.linear import dot, normal_vector
 from tallbayes.proxies.taylor import unwhiten, whiten
-from tallbayes.schemes.minibatch_gradient import make_controls, measure_noise
+from tallbayes.schemes.minibatch_gradient import make_controls, measure_noise, plain_gradient
 from tallbayes.schemes.stochastic_gradient import POINTS, near
 from tallbayes.streams import Stream, generator
 from tallbayes.target import (
     DIVERGED,
     Target,
-    count,
-    count_again,
     counters,
     log_prior,
-    log_prior_gradient,
     stop_run,
     stopped,
     subsample_values,
@@ -86,21 +82,6 @@ def _init(rng: np.random.Generator, target: Target, options: TrajectoryOptions, 
 
 
 @inlinable
-def _gradient(
-    target: Target, index: np.ndarray, factors: np.ndarray, known: bool, theta: np.ndarray, gradient: np.ndarray
-) -> None:
-    """Write g of the indexed rows to `gradient`; `known` if these rows were evaluated at theta before."""
-    if known:
-        count_again(target, index.size)
-    else:
-        count(target, 0, index.size, index.size)
-    whitening, raw = target.proxy.whitening, np.zeros(theta.size)
-    control_gradient(target.rows, index, factors, theta, whitening.reference, 0, raw)
-    log_prior_gradient(target, theta, raw)
-    upper_times(whitening.factor, raw, gradient)
-
-
-@inlinable
 def _estimate(target: Target, index: np.ndarray, factors: np.ndarray, theta: np.ndarray) -> float:
     """The log posterior as the indexed rows estimate it."""
     values = np.empty(index.size)
@@ -118,7 +99,7 @@ def _step(rng: np.random.Generator, target: Target, options: TrajectoryOptions, 
     held = options.tested and not options.fresh
     if held:
         before = _estimate(target, index, factors, theta)
-    _gradient(target, index, factors, held, theta, gradient)
+    plain_gradient(target, index, factors, held, theta, gradient)
     for k in range(options.steps):
         if stopped(target):
             return state
@@ -131,7 +112,7 @@ def _step(rng: np.random.Generator, target: Target, options: TrajectoryOptions, 
         last = options.tested and k == options.steps - 1
         if last:
             after = _estimate(target, index, factors, theta)
-        _gradient(target, index, factors, last, theta, gradient)
+        plain_gradient(target, index, factors, last, theta, gradient)
         for j in range(d):
             momentum[j] += 0.5 * options.step * gradient[j]
     if not (near(white) and near(momentum)):
