@@ -144,7 +144,7 @@ def test_options_are_stored():
     [
         ({"candidates": "extremes"}, "belong to statistics='semi-automatic'"),
         ({"statistics": "semi-automatic", "candidates": "extreme"}, "did you mean 'extremes'"),
-        ({"statistics": "semi-automatic", "candidates": 3}, "unknown candidates 3"),
+        ({"statistics": "semi-automatic", "candidates": 3}, "candidates of Informed must be a text, a function or None; got 3"),
         ({"bandwidth": "adaptiv"}, "did you mean 'adaptive'"),
         ({"bandwidth": "adaptive", "subset": "free"}, "is for subset='informed'"),
         ({"bandwidth": "adaptive", "inverse_temperature": 1.0}, "not both"),

@@ -34,6 +34,7 @@ from tallbayes.schemes.semi_automatic import Fitted
 from tallbayes.schemes.stored_statistics import restored, stored
 from tallbayes.schemes.subset_chain import SUBSETS, Info, InformedOptions, InformedState
 from tallbayes.schemes.subsets import Swap, Windows, blank_subset
+from tallbayes.validation import shown
 
 ROWS = ("auto", "swap", "window")
 ADAPTIVE = "adaptive"
@@ -147,7 +148,13 @@ class Informed(Sampler):
             ("statistics", self.statistics, subset_tables.NAMES),
             ("candidates", self.candidates, subset_statistics.SUMMARIES),
         ):
-            if not (callable(value) or (isinstance(value, str) and value in names) or (value is None and what == "candidates")):
+            if what == "candidates" and not (value is None or isinstance(value, str) or callable(value)):
+                raise OptionError(f"candidates of Informed must be a text, a function or None; got {shown(value)}.")
+            if (
+                not callable(value)
+                and (value is not None or what == "statistics")
+                and (not isinstance(value, str) or value not in names)
+            ):
                 raise unknown(what, value, names)
         if self.candidates is not None and self.statistics != subset_tables.SEMI_AUTOMATIC:
             raise OptionError("candidates= belong to statistics='semi-automatic'. Leave them out, or give them as statistics=.")
