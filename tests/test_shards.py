@@ -154,7 +154,7 @@ def test_unreasonable_requests_are_refused(logistic, tmp_path):
     ):
         with pytest.raises(OptionError, match=message):
             sharded(logistic, **options)
-    with pytest.raises(OptionError, match="formula= and family="):
+    with pytest.raises(OptionError, match="paths need formula="):
         tb.sample_shards(str(tmp_path))
     flat = tb.models.logistic(tb.Dataset.from_arrays(np.ones((40, 1)), np.arange(40) < 3), tb.priors.flat())
     with pytest.raises(ModelError, match=r"shard \d+: .*the posterior under a flat prior is improper"):

@@ -11,9 +11,10 @@ from tallbayes.validation import require_instance
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tallbayes.results.effects import Effects, Request
+    from tallbayes.results.effects import Request
     from tallbayes.results.hypotheses import Hypothesis
     from tallbayes.results.predictive_checks import PredictiveCheck
+    from tallbayes.results.table_text import Effects
 
 MOST_SHOWN = 20  # parameters of a fit in a notebook
 

@@ -22,10 +22,9 @@ from tallbayes.results.levels import joint_draws
 from tallbayes.results.links import LINKS, mean_of, require_link, slope_of
 from tallbayes.results.raw_columns import RawBlock, RawColumns
 from tallbayes.results.row_averages import AverageBlock, Averages, Contrast, Function, LevelTerm, Variant, average
-from tallbayes.results.summary import check_probability
 from tallbayes.results.table_text import Effects
+from tallbayes.validation import check_probability, require_whole, shown
 from tallbayes.validation import number as as_number
-from tallbayes.validation import require_whole, shown
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
