@@ -243,8 +243,8 @@ def _request(
     from tallbayes.model import Model
     from tallbayes.results.effects import Request
 
-    if model is not None:
-        require_instance("model", model, Model, "a model of the rows to average over, or None for those of the fit")
     if model is not None and data is not None:
         raise OptionError("give data= or model=, not both: the rows of model= are those of its data.")
+    if model is not None:
+        require_instance("model", model, Model, "a model of the rows to average over, or None for those of the fit")
     return Request(fit, at, by, scale, data if model is None else model.data, prob, draws, rows, seed, method)

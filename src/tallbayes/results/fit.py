@@ -157,7 +157,8 @@ class Fit(Answers):
         """
         return costs.account(self)
 
-    def summary(self, term: str | None = None, prob: float = 0.89) -> Any:
+    @checked
+    def summary(self, term: Any = None, prob: float = 0.89) -> Any:
         """Means, standard deviations, intervals, effective sizes and R-hat as a table; printing it states model and guarantee.
 
         With group effects, the table has population effects, standard deviations and correlations; `fit.summary("1|shop")` has the

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from tallbayes.engine import passes
 from tallbayes.errors import ModelError, OptionError
@@ -130,6 +129,8 @@ def _pilots(candidates: int) -> int:
 
 def _sub_mode(mode: Mode, likelihood: Callable[[np.ndarray], tuple[float, np.ndarray]], power: float) -> np.ndarray | None:
     """The mode of a sub-posterior in posterior standard deviations from that of all rows; None where none is found."""
+    from scipy.optimize import minimize
+
     model, factor = mode.model, mode.factor
 
     def negative(white: np.ndarray) -> tuple[float, np.ndarray]:
