@@ -115,6 +115,7 @@ RUNS = {
     "informed, arma": Run("informed", 2000, "arma"),
     "lwa": Run("lwa", 2000),
     "naive-subsampling": Run("naive-subsampling", 2000),
+    "naive-hmc": Run("naive-hmc", 1000),
     "mh, class_gaussian": Run("mh", 1000, "class_gaussian"),
     "minibatch-gibbs, (1 | g)": Run("minibatch-gibbs", 500, "(1 | g)", 50_000),
     "minibatch-gibbs, (1 + x1 | g)": Run("minibatch-gibbs", 300, "(1 + x1 | g)", 50_000),

@@ -34,7 +34,7 @@ from tallbayes.samplers import CLASSES, SAMPLERS, Sampler
 
 ROOT = Path(__file__).resolve().parents[1]
 FITTING = ("fit", "sample", "resume", "update", "load", "read", "find_mode", "compare", "compare_models", "partial_posteriors")
-FITTING += ("prior_predictive", "Dataset", "Query", "Fit")
+FITTING += ("unbiased", "prior_predictive", "Dataset", "Query", "Fit")
 WRITTEN = ("family", "from_jax", "from_numpyro", "real", "positive", "interval", "ordered", "simplex")
 
 

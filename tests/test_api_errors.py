@@ -142,7 +142,7 @@ ROWS = pa.table({"x": [0.1, 0.4, -0.3, 0.8], "y": [0, 1, 1, 0]})
     "options, message",
     [
         ({"family": "lgoit"}, "unknown family 'lgoit'; did you mean 'logit'?"),
-        ({"family_options": {"sigma": 1.0}}, "unknown option of logistic 'sigma'"),
+        ({"family_options": {"sigma": 1.0}}, "sigma= is an option of gaussian and student_t; give family= as well"),
         ({"family": "gaussian", "family_options": {"sgima": 1.0}}, "did you mean 'sigma'?"),
         ({"memory": "disc"}, "unknown memory 'disc'; did you mean 'disk'?"),
     ],

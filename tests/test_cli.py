@@ -138,7 +138,7 @@ def test_resume_and_summary(rows, tmp_path):
     [
         (("--sampler", "mhh"), "unknown sampler 'mhh'; did you mean 'mh'?"),
         (("--family", "logistik"), "unknown family 'logistik'; did you mean 'logistic'?"),
-        (("--sigma", "1"), "unknown option of logistic 'sigma'"),
+        (("--sigma", "1"), "sigma= is an option of gaussian and student_t; give family= as well"),
         (("--guarantee", "exakt"), "did you mean 'exact'?"),
         (("--prior", "norml:1"), "did you mean 'normal'?"),
         (("--draws", "0"), "draws must be a whole number of at least 1"),

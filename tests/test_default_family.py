@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import tallbayes as tb
-from tallbayes.cli.commands import app
-from tallbayes.data.dataset import CHUNK
+from tallbayes.cli import app
+from tallbayes.testing import BATCH_ROWS
 
 RUN = {"sampler": "mh", "draws": 20, "warmup": 20, "chains": 2, "seed": 1, "progress": False}
 RNG = np.random.default_rng(5)
@@ -99,7 +99,7 @@ def test_classes_in_another_code_are_told_how_to_be_coded(y, remedy):
 
 @pytest.mark.parametrize("value", [0.5, 2.0, -1.0])
 def test_the_last_row_decides_as_much_as_the_first(value):
-    n = 2 * CHUNK + 10
+    n = 2 * BATCH_ROWS + 10
     y = (np.arange(n) % 2).astype(float)
     y[-3] = value
     with pytest.raises(tb.DataError, match=rf"\(row {n - 3}: {value:g}\); without family="):

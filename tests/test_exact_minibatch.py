@@ -265,7 +265,7 @@ def test_options_are_checked():
         ({"rate": "mhss"}, "unknown rate 'mhss'; did you mean 'mh-ss'"),
         ({"bound": "T11"}, "unknown bound 'T11'; did you mean 'T1"),
         ({"rate": "tuna", "chi": -0.1}, "chi must be at least 0"),
-        ({"rate": "tuna", "chi": math.nan}, "chi must be at least 0"),
+        ({"rate": "tuna", "chi": math.nan}, "chi of ExactMinibatch must be a number or None; got nan"),
         ({"rate": "smh", "chi": 0.1}, "chi applies only to rate='tuna'"),
         ({"move": tb.moves.nuts()}, "known proposal ratio.*independence"),
         ({"move": tb.moves.random_walk(blocks=[[0], [1]])}, "known proposal ratio.*random_walk"),

@@ -126,7 +126,7 @@ def test_levels_of_numbers_are_known_by_their_value():
         ("X", {"groups": {"shp": []}}, tb.DataError, "the model has effects of 'shop'"),
         ("X", {"groups": {"shop": ["a"]}}, tb.DataError, "one level for each of the 90 rows"),
         ("X", {"groups": {"shop": [None] * 90}}, tb.DataError, "row 0: the level of 'shop' is missing"),
-        ("X", {"groups": "shop"}, tb.OptionError, "groups is True, False or a dictionary"),
+        ("X", {"groups": "shop"}, tb.OptionError, "groups must be True or False or a dictionary"),
         ("X", {"groups": {"shop": ["a"] * 90}, "new_levels": "drop"}, tb.OptionError, "unknown new_levels 'drop'"),
         ("table", {}, tb.DataError, "no column 'shop' with the levels"),
         ("table", {"groups": {"shop": []}}, tb.DataError, "columns by name hold them"),

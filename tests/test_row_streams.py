@@ -168,6 +168,8 @@ def test_values_that_the_family_refuses_are_named_with_their_partition(tmp_path)
     write(tmp_path / "rows", (50, 60))
     pq.write_table(pa.table({"y": [0.5] * 9, "x1": [1.0] * 9, "x2": [1.0] * 9}), tmp_path / "rows" / "1.parquet")
     with pytest.raises(DataError, match=r"partition 1: row 0: response 'y' is 0\.5"):
+        Partitions.open(str(tmp_path / "rows"), "y ~ x1 + x2", family="logistic")
+    with pytest.raises(DataError, match=r"partition 1: the response 'y' .*\(row 0: 0\.5\).*Give family=: beta"):
         Partitions.open(str(tmp_path / "rows"), "y ~ x1 + x2")
     with pytest.raises(DataError, match="all partitions are empty"):
         Partitions.open(str(write(tmp_path / "none", (0, 0))), "y ~ x1 + x2")

@@ -116,7 +116,7 @@ def test_what_is_refused():
             tb.ModelError,
             "'zi_Intercept' has a flat prior, under which the posterior is improper",
         ),
-        (lambda: build(data, zi=3), tb.OptionError, "names of the last columns; got 3"),
+        (lambda: build(data, zi=3), tb.OptionError, "zi must be a text or a list of texts or None; got 3"),
         (lambda: tb.fit("y ~ x", table_of(), "hurdle_poisson", zi=3), tb.OptionError, "zi= is a formula"),
         (lambda: build(data, zi=["x"]), tb.OptionError, "names the last columns"),
         (lambda: build(data, zi=list(data.columns)), tb.OptionError, "the first predictor needs at least one"),

@@ -89,7 +89,7 @@ def test_importance_weights_find_the_posterior(linear):
 
 
 @pytest.mark.filterwarnings("ignore:.*the chains disagree")  # of a shard, barely
-@pytest.mark.parametrize("combine", ["median", "wasserstein"])
+@pytest.mark.parametrize("combine", ["median", "wasserstein", "entropic"])
 def test_averages_have_the_spread_of_the_posterior(linear, combine):
     """Sub-posteriors with the likelihood to the power B have the spread of the posterior, shifted by sqrt(B) of it."""
     said = (
@@ -154,7 +154,7 @@ def test_unreasonable_requests_are_refused(logistic, tmp_path):
     ):
         with pytest.raises(OptionError, match=message):
             sharded(logistic, **options)
-    with pytest.raises(OptionError, match="formula= and family="):
+    with pytest.raises(OptionError, match="paths need formula="):
         tb.sample_shards(str(tmp_path))
     flat = tb.models.logistic(tb.Dataset.from_arrays(np.ones((40, 1)), np.arange(40) < 3), tb.priors.flat())
     with pytest.raises(ModelError, match=r"shard \d+: .*the posterior under a flat prior is improper"):

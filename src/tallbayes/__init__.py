@@ -24,6 +24,7 @@ from tallbayes.version import __version__
 if TYPE_CHECKING:
     from tallbayes import auto, models, moves, priors, results, samplers, shards, store
     from tallbayes.api import fit, resume, sample
+    from tallbayes.coupled_chains import unbiased
     from tallbayes.data import Dataset, Query, read
     from tallbayes.growth import update
     from tallbayes.mode.search import find_mode
@@ -64,6 +65,7 @@ __all__ = [
     "samplers",
     "shards",
     "store",
+    "unbiased",
     "update",
 ]
 
@@ -82,6 +84,7 @@ _HOMES = {
     "resume": "api",
     "sample": "api",
     "sample_shards": "shards",
+    "unbiased": "coupled_chains",
     "update": "growth",
 }
 """Where the names of the package are defined; modules are imported when they are first used, so that `import tallbayes` is quick."""

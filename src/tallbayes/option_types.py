@@ -74,11 +74,16 @@ def checked(function: Function) -> Function:
                 continue
             if name == "seed":
                 require_seed(value, fresh=matches(None, hints[name]))
-            elif not matches(value, hints[name]):
+            elif not matches(value, hints[name]) and not (_is_nan(value) and matches(0.0, hints[name])):
                 raise _refused(name, value, hints[name])
         return function(*arguments, **named)
 
     return call  # type: ignore[return-value]
+
+
+def _is_nan(value: Any) -> bool:
+    """Whether a value is NaN, of which a function says itself which numbers it needs."""
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
 @functools.cache

@@ -114,7 +114,7 @@ def compare(
     if not isinstance(model, Model):
         raise OptionError(f"compare needs a model such as tallbayes.models.logistic(data); got a {type(model).__name__}.")
     model.require_ungrouped("compare")
-    named = _named(all_samplers.SAMPLERS if samplers is None else samplers)
+    named = _named(list(all_samplers.SAMPLERS) if samplers is None else samplers)
     if reference is not None and reference.meta["fingerprint"] != model.data.fingerprint:
         raise OptionError("reference= was fitted to other rows; pass a fit of the same model, or omit it.")
     seeds = [int(s) for s in sequence(seed, Stream.COMPARISON).generate_state(len(named) + 1)]

@@ -74,7 +74,7 @@ class _BayesEstimator(BaseEstimator):
         return np.column_stack([np.ones(X.shape[0]), X]) if self.fit_intercept else np.asarray(X, float)
 
     def _sample(self, X: np.ndarray, y: np.ndarray, sample_weight: Any, family: str, options: dict[str, Any]) -> None:
-        if np.iscomplexobj(sample_weight):
+        if np.iscomplexobj(np.asarray(sample_weight)):
             raise OptionError("sample_weight must be a number, or one for each row of X; got complex numbers.")
         try:
             weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)

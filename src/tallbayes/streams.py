@@ -60,6 +60,8 @@ class Stream(IntEnum):
     STREAM_DEMAND = FIRST + 63  # pairs on which the length of row streams is predicted
     CALIBRATED_ROWS = FIRST + 32  # rows of the calibration plot
     SURROGATE = FIRST + 40  # chain on the surrogate by which the reference of unknown scales is found
+    SUBSETS = FIRST + 34  # pilot subsets of semi-automatic statistics
+    COUPLED = FIRST + 35  # coupled chains
     NEW_LEVELS = FIRST + 33  # effects of levels that a fit does not know, by factor and level
 
 

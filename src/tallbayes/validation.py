@@ -85,7 +85,7 @@ def require_text(name: str, value: Any, example: str) -> None:
 
 
 def is_path(value: Any) -> bool:
-    """Whether a value is a path that a file may have.
+    r"""Whether a value is a path that a file may have.
 
     >>> is_path("run"), is_path(""), is_path(b"run"), is_path("a\0b")
     (True, False, False, False)
@@ -117,3 +117,9 @@ def require_cores(value: Any) -> None:
     """A number of threads, or None."""
     if value is not None and (not is_whole(value) or value < 1):
         raise OptionError(f"cores must be a whole number of at least 1, or None for all; got {shown(value)}.")
+
+
+def check_probability(prob: float) -> None:
+    """Refuse what is no probability of an interval."""
+    if not 0.0 < prob < 1.0:
+        raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")

@@ -41,7 +41,7 @@ def test_everything_is_frozen_after_warm_up(name, small):
     after = everything()
     assert before.keys() == learned.keys() == after.keys()
     tuned = any((before[k] != learned[k]).any() for k in before if k.startswith("options"))
-    assert tuned or name == "laplace-proposals"  # which has nothing to tune
+    assert tuned or name in ("laplace-proposals", "naive-hmc")  # which have nothing to tune
     for key, value in learned.items():
         np.testing.assert_array_equal(value, after[key])
 

@@ -31,7 +31,7 @@ from tallbayes.engine.rows import (
     row_values,
     weighted_gradient,
 )
-from tallbayes.engine.series import Series, range_scores
+from tallbayes.engine.series import Series, lead_rows, range_scores
 from tallbayes.engine.survey import range_curvatures, range_norms, range_suprema, range_third_suprema
 
 BLOCKS = 64
@@ -217,6 +217,13 @@ def gradient_at(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.nda
         gradient,
     )
     return float(total), gradient
+
+
+def range_gradient_at(rows: Any, start: int, stop: int, theta: np.ndarray) -> tuple[float, np.ndarray]:
+    """Log-likelihood of consecutive rows and its gradient; rows that start a recursion before them are counted too."""
+    record(stop - start + lead_rows(rows, start))
+    gradient = np.zeros(theta.size)
+    return float(_gradient(rows, start, stop, np.ascontiguousarray(theta, np.float64), gradient)), gradient
 
 
 def residuals_at(rows: Any, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray) -> np.ndarray:

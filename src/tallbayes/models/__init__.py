@@ -143,7 +143,8 @@ def build_assumed(data: Dataset, prior: PriorLike = None) -> Model:
     Traceback (most recent call last):
     ...
     tallbayes.errors.DataError: the response 'y' has numbers from -2 to 1.5 (row 0: 1.5); without family=, only 0 and 1 are modelled
-    (logistic). Give family=: gaussian or student_t for any numbers.
+    (logistic). Give family=: gaussian or student_t for any numbers. Two classes are coded as 0 and 1, not -2 and 1.5, for
+    family='logistic'.
     """
     function = default_family.response_function_of(data)
     name = family_for("binomial", data) if function == "p" else "logistic"

@@ -16,6 +16,7 @@ KINDS = {
     "class": "for classes",
     "ordinal": "for ordered classes",
     "proportion": "for proportions",
+    "successes": "for shares of successes among trials",
     "positive": "for positive numbers",
     "time": "for times to an event",
     "real": "for any numbers",
@@ -26,7 +27,8 @@ MOST_SUGGESTED = 20  # classes up to which whole numbers may be classes
 
 def response_function_of(data: Dataset) -> str | None:
     """The function that made the response from two columns, `p` or `censored`; None if it is a column."""
-    return (data.recipe.get("plan") or {}).get("response_function")
+    made = (data.recipe.get("plan") or {}).get("response_function")
+    return made["name"] if isinstance(made, dict) else made  # plans of earlier versions have the name alone
 
 
 def may_be_binary(data: Dataset) -> bool:
@@ -90,7 +92,7 @@ def _kinds(low: float, high: float, whole: bool) -> list[str]:
     if low > 0.0:
         kinds += ["positive", "time"]
     if low >= 0.0 and high <= 1.0:
-        kinds += ["proportion"]
+        kinds += ["proportion", "successes"]
     if whole and low >= 0.0:
         kinds += ["count", *(["class", "ordinal"] if low == 0.0 and high < MOST_SUGGESTED else [])]
     return kinds

@@ -37,7 +37,7 @@ def response_values(spec: ModelSpec, data: Dataset) -> np.ndarray:
     if not good.all():
         row = int(np.argmin(good))
         raise DataError(
-            f"row {row}: response {data.response!r} is {y[row]:g}, but {'support=' if family.name == 'expression' else family.name} "
+            f"row {row}: response {data.response!r} is {y[row]:g}, but {'support=' if 'expression' in spec.options else family.name} "
             f"needs {family.support}. {family.remedy}"
         )
     distinct = np.unique(y)

@@ -11,9 +11,10 @@ from tallbayes.validation import require_instance
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tallbayes.results.effects import Effects, Request
+    from tallbayes.results.effects import Request
     from tallbayes.results.hypotheses import Hypothesis
     from tallbayes.results.predictive_checks import PredictiveCheck
+    from tallbayes.results.table_text import Effects
 
 MOST_SHOWN = 20  # parameters of a fit in a notebook
 
@@ -242,8 +243,8 @@ def _request(
     from tallbayes.model import Model
     from tallbayes.results.effects import Request
 
-    if model is not None:
-        require_instance("model", model, Model, "a model of the rows to average over, or None for those of the fit")
     if model is not None and data is not None:
         raise OptionError("give data= or model=, not both: the rows of model= are those of its data.")
+    if model is not None:
+        require_instance("model", model, Model, "a model of the rows to average over, or None for those of the fit")
     return Request(fit, at, by, scale, data if model is None else model.data, prob, draws, rows, seed, method)

@@ -22,10 +22,9 @@ from tallbayes.results.levels import joint_draws
 from tallbayes.results.links import LINKS, mean_of, require_link, slope_of
 from tallbayes.results.raw_columns import RawBlock, RawColumns
 from tallbayes.results.row_averages import AverageBlock, Averages, Contrast, Function, LevelTerm, Variant, average
-from tallbayes.results.summary import check_probability
-from tallbayes.results.table_text import as_text
+from tallbayes.results.table_text import Effects
+from tallbayes.validation import check_probability, require_whole, shown
 from tallbayes.validation import number as as_number
-from tallbayes.validation import require_whole, shown
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -41,28 +40,6 @@ STEADY = {"center", "scale", "poly"}  # transforms that are defined and smooth e
 _STEP = 1e-5  # of a slope, in standard deviations of the column
 
 Operation = tuple[str, float]  # "set", "add", "multiply", "from", "to"
-
-
-class Effects(pd.DataFrame):
-    """A table of effects. `header` says what was averaged; `posterior` has the effects at each draw, (draws, lines)."""
-
-    _metadata = ["header", "posterior"]  # noqa: RUF012
-
-    @property
-    def _constructor(self) -> type[pd.DataFrame]:
-        return pd.DataFrame
-
-    def __repr__(self) -> str:
-        return "\n".join([*self.header, self._text().to_string(index=False)])
-
-    def _text(self) -> pd.DataFrame:
-        return as_text(self, ["mean", "sd", "lower", "upper"])
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        lines = "<br>".join(escape(line) for line in self.header)
-        return f"<p>{lines}</p>" + self._text().to_html(index=False)
 
 
 @dataclass

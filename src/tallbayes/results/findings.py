@@ -12,8 +12,8 @@ from tallbayes.models import family_of
 from tallbayes.results.links import LINKS, has_second
 
 if TYPE_CHECKING:
-    from tallbayes.results.effects import Effects
     from tallbayes.results.fit import Fit
+    from tallbayes.results.table_text import Effects
 
 MOST_ROWS = 2_000_000  # beyond, a report would read for minutes; fit.comparisons does so on request
 MOST_VARIABLES = 20

@@ -158,7 +158,7 @@ class Fit(Answers):
         return costs.account(self)
 
     @checked
-    def summary(self, term: str | None = None, prob: float = 0.89) -> Any:
+    def summary(self, term: Any = None, prob: float = 0.89) -> Any:
         """Means, standard deviations, intervals, effective sizes and R-hat as a table; printing it states model and guarantee.
 
         With group effects, the table has population effects, standard deviations and correlations; `fit.summary("1|shop")` has the
@@ -170,7 +170,8 @@ class Fit(Answers):
         >>> fit.summary().index.tolist(), fit.summary("1|shop").index.tolist()
         (['x0', 'log_sigma', '1|shop_sigma', 'sigma'], ['a', 'b', 'c'])
         """
-        from tallbayes.results.summary import check_probability, summarise
+        from tallbayes.results.summary import summarise
+        from tallbayes.validation import check_probability
 
         check_probability(prob)
         if term is None:

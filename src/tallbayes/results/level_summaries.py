@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tallbayes.data.groups import CONSTANT
-from tallbayes.errors import ModelError, OptionError, unknown
+from tallbayes.errors import ModelError, OptionError, shown, unknown
 from tallbayes.models import family_of
 from tallbayes.results.cost import effective_sizes, quantiles, r_hats
 from tallbayes.results.levels import LevelDraws
@@ -27,7 +27,7 @@ _FEWEST = 4 * FIRST  # draws of a chain for that
 def term_summary(fit: Fit, term: str, prob: float) -> Summary:
     """The table of `Fit.summary(term)`: one line for each level of a grouping factor, or for each element of a variable."""
     if not isinstance(term, str):
-        raise OptionError(f"the first argument of summary is the name of a term; give the probability as prob={term!r}.")
+        raise OptionError(f"the first argument of summary is the name of a term; give the probability as prob={shown(term)}.")
     if term in fit.levels:
         own = fit.levels[term]
         table = level_table(own, prob)

@@ -16,7 +16,6 @@ from tallbayes.notebook import numbers_table
 from tallbayes.option_types import checked
 from tallbayes.priors import FLAT, NORMAL
 from tallbayes.results.group_predictions import levels_of_rows
-from tallbayes.results.predict import some_theta
 from tallbayes.results.provenance import origin
 from tallbayes.results.rebuild import dataset_of
 from tallbayes.streams import Stream, generator, sequence
@@ -107,6 +106,7 @@ def check(fit: Fit, rows: int, draws: int, seed: int, data: Any = None, kind: st
     groups = levels_of_rows(found, index)
     made = np.stack([_responses(fit, x, offset, groups, found.trials(index), int(s)) for s in seeds])
     if family_of(fit.meta["model"]).response == "time" and (y < 0).any():
+        from tallbayes.results.predict import some_theta
         from tallbayes.results.survival_checks import censored_alike
 
         theta = np.stack([some_theta(fit, 1, int(s))[0][0] for s in seeds])  # of the same draws

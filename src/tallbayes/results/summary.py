@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tallbayes.errors import OptionError
 from tallbayes.results.convergence import sentences
 from tallbayes.results.cost import effective_sizes, quantiles, r_hats, tail_sizes
 from tallbayes.results.table_text import as_text
+from tallbayes.validation import check_probability
 
 if TYPE_CHECKING:
     from tallbayes.results.fit import Fit
@@ -50,12 +50,6 @@ class Summary(pd.DataFrame):
     def _repr_html_(self) -> str:
         lines = "<br>".join(escape(line) for line in self.header)
         return (f"<p>{lines}</p>" if lines else "") + self._text().to_html(max_rows=self.most)
-
-
-def check_probability(prob: float) -> None:
-    """Refuse what is no probability of an interval."""
-    if not 0.0 < prob < 1.0:
-        raise OptionError(f"prob is the probability of the interval, between 0 and 1; got {prob}.")
 
 
 def summarise(fit: Fit, prob: float = 0.89) -> Summary:

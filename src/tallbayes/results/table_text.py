@@ -55,3 +55,25 @@ def as_text(table: pd.DataFrame, by_sd: Sequence[str]) -> pd.DataFrame:
         else:
             out[name] = table[name]
     return pd.DataFrame(out, index=table.index)
+
+
+class Effects(pd.DataFrame):
+    """A table of effects. `header` says what was averaged; `posterior` has the effects at each draw, (draws, lines)."""
+
+    _metadata = ["header", "posterior"]  # noqa: RUF012
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame
+
+    def __repr__(self) -> str:
+        return "\n".join([*self.header, self._text().to_string(index=False)])
+
+    def _text(self) -> pd.DataFrame:
+        return as_text(self, ["mean", "sd", "lower", "upper"])
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        lines = "<br>".join(escape(line) for line in self.header)
+        return f"<p>{lines}</p>" + self._text().to_html(index=False)

@@ -24,6 +24,7 @@ from tallbayes.samplers.mh_sublhd import MHSubLhd as MHSubLhd
 from tallbayes.samplers.minibatch_barker import MinibatchBarker as MinibatchBarker
 from tallbayes.samplers.minibatch_gibbs import MinibatchGibbs as MinibatchGibbs
 from tallbayes.samplers.mode_jumping import ModeJumping as ModeJumping
+from tallbayes.samplers.naive_hmc import NaiveHMC as NaiveHMC
 from tallbayes.samplers.naive_subsampling import NaiveSubsampling as NaiveSubsampling
 from tallbayes.samplers.noise_exchange import NoiseExchange as NoiseExchange
 from tallbayes.samplers.penalty import PenaltyMH as PenaltyMH

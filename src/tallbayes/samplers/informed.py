@@ -22,102 +22,29 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup, init, positions, step
-from tallbayes.errors import ModelError, OptionError, unknown
+from tallbayes.contract import Diagnosis, Guarantee, Outcome, Sampler, Setup
+from tallbayes.errors import OptionError, unknown
 from tallbayes.mode.laplace import Laplace, Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, from_dict, random_walk
-from tallbayes.moves.move import Point, move, start
 from tallbayes.samplers.full_data import MovePolicy
-from tallbayes.schemes import subset_statistics
-from tallbayes.schemes.subsets import Swap, Windows, blank_subset, choose, density_of, distance, refresh
-from tallbayes.target import NOT_FINITE, Target, stop_run, stopped
+from tallbayes.schemes import refresh_tuning, subset_statistics, subset_tables
+from tallbayes.schemes.refresh_tuning import RefreshTuning
+from tallbayes.schemes.semi_automatic import Fitted
+from tallbayes.schemes.stored_statistics import restored, stored
+from tallbayes.schemes.subset_chain import SUBSETS, Info, InformedOptions, InformedState
+from tallbayes.schemes.subsets import Swap, Windows, blank_subset
+from tallbayes.validation import shown
 
-FIXED, INFORMED, FREE = 0, 1, 2
-SUBSETS = {"fixed": FIXED, "informed": INFORMED, "free": FREE}
 ROWS = ("auto", "swap", "window")
+ADAPTIVE = "adaptive"
+GOAL = 0.1  # default refresh rate of an adaptive bandwidth
 COLD = 5.0  # default inverse temperature of scores: variances inflated by at most a tenth
 EFFECTIVE = 0.01  # share of windows that the default inverse temperature leaves in play
 _RARE = 0.01  # refresh rate below which a run is warned of
 _STARTUP = 0.01  # of the start of a recursion that may be left at a window
+_EXPLAINED = 0.5  # share of the shifts of sub-posteriors below which a run with semi-automatic statistics is warned of
 _WIDE = 2.0  # variance relative to the Laplace fit above which a run is warned of
-
-
-class Info(NamedTuple):
-    """What a step reports, by position: the move's columns, and what happened to the subset."""
-
-    lp: int
-    acceptance_rate: int
-    n_steps: int
-    diverging: int
-    tree_depth: int
-    refreshed: int
-    distance: int
-
-
-AT = positions(Info)
-
-
-class InformedState(NamedTuple):
-    """Position with its density on the subset, the subset, and |Delta|^2."""
-
-    theta: np.ndarray
-    log_density: float
-    gradient: np.ndarray
-    subset: Any
-    squared: float
-
-
-class InformedOptions(NamedTuple):
-    """Compiled options."""
-
-    kernel: Any
-    scheme: Any
-    kind: int
-    penalty: float
-    power: float
-    repeats: int
-    settle: int  # refreshes before the first move, so that U is a draw from nu
-
-
-@init.register(InformedOptions)
-def _init(rng: np.random.Generator, target: Target, options: InformedOptions, theta: np.ndarray) -> Any:
-    subset = choose(rng, options.scheme, target)
-    squared = distance(options.scheme, target, subset)
-    if options.kind == INFORMED:
-        for _ in range(options.settle):
-            if stopped(target):
-                break
-            subset, squared, _ = refresh(rng, options.scheme, target, options.penalty, subset, squared)
-    point = start(options.kernel, density_of(options.scheme, target, subset, options.power), theta)
-    if not abs(point.log_density) < np.inf:
-        stop_run(target, NOT_FINITE, 0)
-    return InformedState(point.theta, point.log_density, point.gradient, subset, squared)
-
-
-@step.register(InformedOptions)
-def _step(rng: np.random.Generator, target: Target, options: InformedOptions, state: Any, info: np.ndarray) -> Any:
-    subset, squared, moved = state.subset, state.squared, False
-    if options.kind == INFORMED:
-        subset, squared, moved = refresh(rng, options.scheme, target, options.penalty, subset, squared)
-    elif options.kind == FREE:
-        subset = choose(rng, options.scheme, target)
-        squared, moved = distance(options.scheme, target, subset), True
-    density = density_of(options.scheme, target, subset, options.power)
-    point = Point(state.theta, state.log_density, state.gradient)
-    if moved:
-        point = start(options.kernel, density, state.theta)
-    repeats = options.repeats if moved else 1
-    acceptance, steps = 0.0, 0.0
-    for _ in range(repeats):
-        point = move(rng, options.kernel, density, point, info)
-        acceptance += info[AT.acceptance_rate] / repeats
-        steps += info[AT.n_steps]
-    info[AT.acceptance_rate] = acceptance
-    info[AT.n_steps] = steps
-    info[AT.refreshed] = 1.0 if moved else 0.0
-    info[AT.distance] = math.sqrt(squared)
-    return InformedState(point.theta, point.log_density, point.gradient, subset, squared)
 
 
 class InformedPolicy(MovePolicy):
@@ -139,15 +66,44 @@ class InformedPolicy(MovePolicy):
         return InformedState(theta.copy(), 0.0, np.zeros(theta.size), self.subset, 0.0)
 
 
+class AdaptiveTuning(NamedTuple):
+    """What warm-up knows of the move and of the inverse temperature."""
+
+    move: Any
+    refresh: RefreshTuning
+
+
+class AdaptivePolicy(InformedPolicy):
+    """Warm-up of the move, and of the inverse temperature towards a refresh rate."""
+
+    goal = GOAL
+
+    def begin(self) -> Any:
+        """The inverse temperature that was prepared."""
+        return AdaptiveTuning(super().begin(), refresh_tuning.begin(self.fixed.penalty))
+
+    def update(self, state: Any, draws: np.ndarray, info: dict[str, np.ndarray], end: int, warmup: int) -> Any:
+        """Both, from the same window."""
+        move = super().update(state.move, draws, info, end, warmup)
+        return AdaptiveTuning(move, refresh_tuning.update(state.refresh, float(info["refreshed"].mean()), self.goal))
+
+    def options(self, state: Any, final: bool) -> Any:
+        """The kernel at the present inverse temperature."""
+        return super().options(state.move, final)._replace(penalty=refresh_tuning.penalty(state.refresh, final))
+
+
 @dataclass(frozen=True)
 class Informed(Sampler):
     """Informed subsampling ("informed") or, with `scaled=False`, LWA-MCMC ("lwa").
 
     `subsample` is m; by default about sqrt(2 n d), where exchanging one row moves a sub-posterior by about one standard
-    deviation. `statistics` is "score"; on a series also "quantiles-autocorrelations", "autocorrelations" or "extremes"; or a
-    function, evaluated once before the chains: `f(x, y)` of a chunk of independent rows, whose means over a subset are
-    compared, or `f(windows)` of an array (windows, m) of pieces of a series. Either `inverse_temperature` (eps of
-    exp(-eps |Delta|^2)) or `bandwidth` (exp(-|Delta|^2 / 2 bandwidth^2), as in the LWA paper) may be given.
+    deviation. `statistics` is "score" or "semi-automatic", combinations of `candidates` that predict the modes of sub-posteriors
+    (by default scores and products of two columns, or "quantiles-autocorrelations" of a series); on a series also
+    "quantiles-autocorrelations", "autocorrelations" or "extremes"; or a function, evaluated once before the chains: `f(x, y)` of a
+    chunk of independent rows, whose means over a subset are compared, or `f(windows)` of an array (windows, m) of pieces of a
+    series; candidates may be one, too. Either `inverse_temperature` (eps of
+    exp(-eps |Delta|^2)) or `bandwidth` (exp(-|Delta|^2 / 2 bandwidth^2), as in the LWA paper) may be given;
+    `bandwidth="adaptive"` is tuned in warm-up until a share `refresh_rate` (0.1) of iterations changes the subset, then frozen.
     `subset` is "informed", "free" (a new uniform subset each iteration) or "fixed". `rows` is "swap" (`swaps` rows of U, 1
     unless given, are exchanged; independent rows only) or "window" (contiguous rows; a local jump with discrete Laplace law of
     rate `rate` (0.1) with probability `local` (0.9), else a uniform one).
@@ -164,7 +120,7 @@ class Informed(Sampler):
     subsample: int | None = None
     statistics: Any = "score"
     inverse_temperature: float | None = None
-    bandwidth: float | None = None
+    bandwidth: float | str | None = None
     subset: str = "informed"
     rows: str = "auto"
     swaps: int | None = None
@@ -173,6 +129,8 @@ class Informed(Sampler):
     scaled: bool = True
     repeats: int = 1
     move: Move = field(default_factory=random_walk)
+    candidates: Any = None
+    refresh_rate: float | None = None
     guarantee: ClassVar[Guarantee] = Guarantee(
         "HEURISTIC",
         "draws follow sub-posteriors of subsets that resemble all rows in some statistics; their error is unknown",
@@ -186,10 +144,20 @@ class Informed(Sampler):
 
     def check(self) -> None:
         """Refuse what is out of range or contradicts itself."""
-        if not (callable(self.statistics) or isinstance(self.statistics, MissingStatistics)) and (
-            not isinstance(self.statistics, str) or self.statistics not in ("score", *subset_statistics.SUMMARIES)
+        for what, value, names in (
+            ("statistics", self.statistics, subset_tables.NAMES),
+            ("candidates", self.candidates, subset_statistics.SUMMARIES),
         ):
-            raise unknown("statistics", self.statistics, ["score", *subset_statistics.SUMMARIES])
+            if what == "candidates" and not (value is None or isinstance(value, str) or callable(value)):
+                raise OptionError(f"candidates of Informed must be a text, a function or None; got {shown(value)}.")
+            if (
+                not callable(value)
+                and (value is not None or what == "statistics")
+                and (not isinstance(value, str) or value not in names)
+            ):
+                raise unknown(what, value, names)
+        if self.candidates is not None and self.statistics != subset_tables.SEMI_AUTOMATIC:
+            raise OptionError("candidates= belong to statistics='semi-automatic'. Leave them out, or give them as statistics=.")
         if self.subset not in SUBSETS:
             raise unknown("subset", self.subset, SUBSETS)
         if self.rows not in ROWS:
@@ -202,26 +170,41 @@ class Informed(Sampler):
             raise OptionError("give inverse_temperature or bandwidth, not both: inverse_temperature = 1 / (2 bandwidth^2).")
         if self.inverse_temperature is not None and not 0.0 <= self.inverse_temperature < math.inf:
             raise OptionError(f"inverse_temperature must be at least 0 and finite; got {self.inverse_temperature}.")
-        if self.bandwidth is not None and not 0.0 < self.bandwidth < math.inf:
+        if isinstance(self.bandwidth, str) and self.bandwidth != ADAPTIVE:
+            raise unknown("bandwidth", self.bandwidth, [ADAPTIVE])
+        if self.bandwidth == ADAPTIVE:
+            if self.subset != "informed":
+                raise OptionError(f"bandwidth='adaptive' is for subset='informed'; subset is {self.subset!r}.")
+        elif self.refresh_rate is not None:
+            raise OptionError("refresh_rate= is what bandwidth='adaptive' aims at. Leave it out, or let the bandwidth adapt.")
+        elif self.bandwidth is not None and not 0.0 < self.bandwidth < math.inf:  # type: ignore[operator]
             raise OptionError(f"bandwidth must be positive and finite; got {self.bandwidth}.")
+        if self.refresh_rate is not None and not 0.0 < self.refresh_rate < 1.0:
+            raise OptionError(f"refresh_rate must be between 0 and 1; got {self.refresh_rate}.")
         if self.local is not None and not 0.0 <= self.local <= 1.0:
             raise OptionError(f"local is a probability; got {self.local}.")
         if self.rate is not None and not 0.0 < self.rate < math.inf:
             raise OptionError(f"rate must be positive and finite; got {self.rate}.")
         if (
-            self.statistics != "score"
+            self.statistics not in subset_tables.SCALED
             and self.inverse_temperature is None
             and self.bandwidth is None
             and self.subset == "informed"
         ):
             raise OptionError(
-                "custom statistics need bandwidth= (or inverse_temperature=), because only scores have a known scale."
+                "custom statistics need bandwidth= (or inverse_temperature=), because only scores have a known scale. "
+                "bandwidth='adaptive' finds one."
             )
 
     @property
     def name(self) -> str:
         """Whether sub-posteriors are scaled to all rows decides."""
         return self.variant()
+
+    @property
+    def info(self) -> tuple[str, ...]:
+        """With the inverse temperature, if every chain has its own."""
+        return (*Info._fields, "inverse_temperature") if self.bandwidth == ADAPTIVE else Info._fields
 
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Compute the statistics of every row or window."""
@@ -241,19 +224,23 @@ class Informed(Sampler):
         n = model.data.n - first
         m = self._size(n, model.dim)
         scheme: Any = Windows(first, n - m + 1, m, local, rate) if window else Swap(m, min(self.swaps or 1, m, n - m))
-        table: Any = (
-            self._windows(model, mode, first, m) if window else subset_statistics.RowFeatures(self._features(model, mode))
-        )
-        penalty = self._penalty(table)
-        notes: dict[str, Any] = {"subsample": m, "rows": "window" if window else "swap"}
+        table: Any
+        fitted: Fitted | None
         if window:
-            effective, squared = subset_statistics.effective_windows(table, penalty)
-            notes |= {"windows": scheme.starts, "effective_windows": effective}
+            table, fitted = subset_tables.window_table(model, mode, self.statistics, self.candidates, first, m, seed)
         else:
-            squared = model.dim / (2.0 * penalty + 1.0 / (n / m - 1.0)) if self.statistics == "score" else math.nan
-        if self.statistics == "score" and self.scaled and self.subset != "fixed":
-            notes["predicted_variance_ratio"] = 1.0 + squared / model.dim
-        notes["inverse_temperature"] = penalty
+            table, fitted = subset_tables.swap_table(model, mode, self.statistics, self.candidates, m, seed)
+        penalty = self._penalty(table, n, m)
+        notes: dict[str, Any] = {"subsample": m, "rows": "window" if window else "swap"}
+        if fitted is not None:
+            notes |= {"candidates": fitted.weights.shape[1], "explained": fitted.explained}
+        if window:
+            notes["windows"] = scheme.starts
+        if self.bandwidth == ADAPTIVE:
+            notes["refresh_goal"] = GOAL if self.refresh_rate is None else self.refresh_rate
+        else:
+            notes |= self._predicted(table, penalty, model.dim, n / m, fitted)
+            notes["inverse_temperature"] = penalty
         startup = model.startup(mode.reference)
         if startup is not None:
             notes["startup"] = startup
@@ -261,8 +248,25 @@ class Informed(Sampler):
         settle = 1000 + 20 * math.isqrt(m)  # about sqrt(m) accepted swaps bring Delta from a uniform subset's to its law
         fixed = InformedOptions(0, scheme, SUBSETS[self.subset], penalty, power, self.repeats, settle)
         policy = InformedPolicy(self.move, mode, power * m / n, fixed, blank_subset(scheme, table))
+        if self.bandwidth == ADAPTIVE:
+            policy = AdaptivePolicy(self.move, mode, power * m / n, fixed, policy.subset)
+            policy.goal = notes["refresh_goal"]
         why = f"{self.name} with {m:,} of {n:,} rows, {self.subset} {notes['rows']} subsets, as requested"
         return Setup(model, policy, table, why, notes)
+
+    def _predicted(self, table: Any, penalty: float, dim: int, power: float, fitted: Fitted | None) -> dict[str, float]:
+        """The effective number of windows, and the variance of the draws relative to the posterior's where it is known."""
+        notes = {}
+        if isinstance(table, subset_statistics.WindowDistances):
+            notes["effective_windows"], squared = subset_statistics.effective_windows(table, penalty)
+        elif fitted is not None:
+            squared = float(sum(v / (2.0 * penalty * v + 1.0) for v in fitted.predicted))
+        else:
+            squared = dim / (2.0 * penalty + 1.0 / (power - 1.0))
+        if self.statistics in subset_tables.SCALED and self.scaled and self.subset != "fixed":
+            left = 0.0 if fitted is None else fitted.left
+            notes["predicted_variance_ratio"] = 1.0 + squared / dim + left
+        return notes
 
     def _size(self, n: int, dim: int) -> int:
         m = min(max(100, math.ceil(math.sqrt(2.0 * n * dim))), n // 2) if self.subsample is None else int(self.subsample)
@@ -270,27 +274,13 @@ class Informed(Sampler):
             raise OptionError(f"subsample must be at most half of the {n:,} rows; got {m:,}. Use 'nuts' to read all rows.")
         return m
 
-    def _features(self, model: Model, mode: Mode) -> np.ndarray:
-        if self.statistics == "score":
-            return subset_statistics.score_features(mode)
-        if isinstance(self.statistics, str):
-            raise OptionError(f"statistics={self.statistics!r} apply only to a series; for independent rows use f(x, y).")
-        return subset_statistics.row_features(model, self.statistics)
-
-    def _windows(self, model: Model, mode: Mode, first: int, m: int) -> subset_statistics.WindowDistances:
-        if model.exchangeable:
-            return subset_statistics.feature_windows(self._features(model, mode), 0, m)
-        if self.statistics == "score":
-            return subset_statistics.feature_windows(subset_statistics.score_features(mode, first), first, m)
-        if isinstance(self.statistics, str):
-            return subset_statistics.summary_windows(model.data.y, self.statistics, first, m)
-        return subset_statistics.function_windows(model.data.y, self.statistics, first, m)
-
-    def _penalty(self, table: Any) -> float:
+    def _penalty(self, table: Any, n: int, m: int) -> float:
         if self.subset != "informed":
             return 0.0
+        if self.bandwidth == ADAPTIVE:
+            return subset_statistics.first_penalty(table, n, m)
         if self.bandwidth is not None:
-            return 0.5 / self.bandwidth**2
+            return 0.5 / self.bandwidth**2  # type: ignore[operator]
         if self.inverse_temperature is not None:
             return float(self.inverse_temperature)
         if isinstance(table, subset_statistics.WindowDistances):
@@ -303,8 +293,22 @@ class Informed(Sampler):
         mode: Mode = setup.policy.mode  # type: ignore[attr-defined]
         ratio = spread(mode.laplace(), theta)
         rate = float(stats["refreshed"].mean())
-        notes = {"refresh_rate": rate, "distance": float(stats["distance"].mean()), "variance_ratio": ratio}
+        notes: dict[str, Any] = {"refresh_rate": rate, "distance": float(stats["distance"].mean()), "variance_ratio": ratio}
+        if self.bandwidth == ADAPTIVE:
+            notes["inverse_temperature"] = [float(chain[-1]) for chain in stats["inverse_temperature"]]
         warnings = []
+        goal = setup.notes.get("refresh_goal", rate)
+        if not 0.5 * goal <= rate <= 2.0 * goal:
+            warnings.append(
+                f"the adaptive bandwidth has not reached its refresh rate: the subset changed in {100 * rate:.2g} % of iterations, "
+                f"not {100 * goal:.2g} %. Warm up longer, or give bandwidth= or another refresh_rate=."
+            )
+        explained = setup.notes.get("explained", 1.0)
+        if explained < _EXPLAINED:
+            warnings.append(
+                f"the candidates explain only {100 * explained:.2g} % of how subsets shift the posterior; give candidates= "
+                "others, or use statistics='score'."
+            )
         if self.subset == "informed" and rate < _RARE:
             warnings.append(
                 f"the subset was refreshed in {100 * rate:.2g} % of iterations, so the draws come from few subsets; lower "
@@ -357,40 +361,16 @@ class Informed(Sampler):
             "rate",
             "scaled",
             "repeats",
+            "refresh_rate",
         )
-        statistics = self.statistics if isinstance(self.statistics, str) else {"function": _name(self.statistics)}
-        options = {k: getattr(self, k) for k in names}
-        return {"class": "Informed", **options, "statistics": statistics, "move": self.move.as_dict()}
+        options = {k: getattr(self, k) for k in names} | {k: stored(getattr(self, k)) for k in ("statistics", "candidates")}
+        return {"class": "Informed", **options, "move": self.move.as_dict()}
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> Informed:
         """The inverse of `as_dict`; a function that was stored by name cannot be called."""
-        statistics = options["statistics"]
-        if isinstance(statistics, dict):
-            statistics = MissingStatistics(statistics["function"])
-        return cls(**{**options, "statistics": statistics, "move": from_dict(options["move"])})
-
-
-@dataclass(frozen=True)
-class MissingStatistics:
-    """Statistics of a saved run that were a function of the user's."""
-
-    name: str
-
-    def __call__(self, *arguments: Any) -> Any:
-        """A checkpoint cannot hold a function."""
-        raise ModelError(
-            f"the statistics of this run were the function {self.name!r}, which cannot be stored in a file, so the run cannot "
-            "be resumed; call tallbayes.sample again with the function."
-        )
-
-
-def _name(function: Any) -> str:
-    return (
-        function.name
-        if isinstance(function, MissingStatistics)
-        else str(getattr(function, "__name__", type(function).__name__))
-    )
+        functions = {k: restored(options.get(k)) for k in ("statistics", "candidates")}
+        return cls(**{**options, **functions, "move": from_dict(options["move"])})
 
 
 def spread(laplace: Laplace, theta: np.ndarray) -> float:

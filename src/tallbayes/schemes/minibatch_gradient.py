@@ -24,7 +24,7 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.moves.linear import dot, upper_times
 from tallbayes.proxies.capabilities import HasProxy, HasScheme
 from tallbayes.proxies.taylor import Taylor, Whitening, taylor, whitening_of
-from tallbayes.target import Target, charge, count, log_prior_gradient
+from tallbayes.target import Target, charge, count, count_again, log_prior_gradient
 
 MOST_ROWS = 2000  # read at each point where noise is measured
 
@@ -45,6 +45,22 @@ def residual_gradient(
     count(target, 0, index.size, index.size)
     reference, order = target.proxy.whitening.reference, target.proxy.proxy.order
     control_gradient(target.rows, index, factors, theta, reference, order, gradient)
+
+
+@inlinable
+def plain_gradient(
+    target: Target[HasScheme], index: np.ndarray, factors: np.ndarray, known: bool, theta: np.ndarray, gradient: np.ndarray
+) -> None:
+    """Write the whitened gradient of the log posterior that the indexed rows estimate, without control variates, to `gradient`; `known` if
+    these rows were evaluated at theta before."""
+    if known:
+        count_again(target, index.size)
+    else:
+        count(target, 0, index.size, index.size)
+    whitening, raw = target.proxy.whitening, np.zeros(theta.size)
+    control_gradient(target.rows, index, factors, theta, whitening.reference, 0, raw)
+    log_prior_gradient(target, theta, raw)
+    upper_times(whitening.factor, raw, gradient)
 
 
 @inlinable

@@ -70,28 +70,44 @@ def feature_windows(features: np.ndarray, first: int, size: int) -> WindowDistan
     return WindowDistances(squared)
 
 
-def summary_windows(y: np.ndarray, name: str, first: int, size: int) -> WindowDistances:
-    """Squared distances of all windows of a series for one of SUMMARIES."""
-    levels, lags = SUMMARIES[name]
+def require_lags(name: str, size: int) -> None:
+    """Refuse windows that are shorter than the lags of one of SUMMARIES."""
+    lags = SUMMARIES[name][1]
     if lags >= size:
         raise OptionError(f"{name} needs windows longer than {lags}; subsample is {size}.")
+
+
+def summary_windows(y: np.ndarray, name: str, first: int, size: int, combine: np.ndarray | None = None) -> WindowDistances:
+    """Squared distances of all windows of a series for one of SUMMARIES, or for combinations of its statistics."""
+    require_lags(name, size)
+    levels, lags = SUMMARIES[name]
     series = np.asarray(y, float) - np.mean(y, dtype=float)  # products of small numbers cancel less
     whole = np.concatenate([np.quantile(series, levels) if levels else [], autocorrelations(series, lags)])
     squared = np.empty(series.size - first - size + 1)
-    _summary_windows(series[first:], size, np.asarray(levels, float), lags, whole, squared)
+    weights = np.eye(whole.size) if combine is None else np.ascontiguousarray(combine)
+    _summary_windows(series[first:], size, np.asarray(levels, float), lags, whole, weights, squared)
     return WindowDistances(squared)
 
 
-def function_windows(y: np.ndarray, function: Callable[[np.ndarray], Any], first: int, size: int) -> WindowDistances:
-    """Squared distances of all windows for `function(windows)`, windows (count, size); the whole series is one window."""
+def window_summaries(windows: np.ndarray, function: Callable[[np.ndarray], Any]) -> np.ndarray:
+    """`function(windows)`, checked."""
+    return _table(function(windows), windows.shape[0], "windows")
+
+
+def function_windows(
+    y: np.ndarray, function: Callable[[np.ndarray], Any], first: int, size: int, combine: np.ndarray | None = None
+) -> WindowDistances:
+    """Squared distances of all windows for `function(windows)`, windows (count, size), or for combinations of its statistics; the
+    whole series is one window."""
     series = np.ascontiguousarray(y, float)
-    whole = _table(function(series[None, :]), 1, "windows")
+    whole = window_summaries(series[None, :], function)
     views = np.lib.stride_tricks.sliding_window_view(series[first:], size)
     step = max(1, _ELEMENTS // size)
     parts = []
     for start in range(0, views.shape[0], step):
         part = views[start : start + step]
-        parts.append(((_table(function(part), part.shape[0], "windows") - whole) ** 2).sum(axis=1))
+        gaps = window_summaries(part, function) - whole
+        parts.append(((gaps if combine is None else gaps @ combine.T) ** 2).sum(axis=1))
     return WindowDistances(np.concatenate(parts))
 
 
@@ -110,6 +126,17 @@ def effective_windows(table: WindowDistances, penalty: float) -> tuple[float, fl
     weight = np.exp(-penalty * (table.squared - table.squared.min()))
     total = weight.sum()
     return float(total**2 / (weight @ weight)), float(weight @ table.squared / total)
+
+
+def first_penalty(table: RowFeatures | WindowDistances, n: int, m: int) -> float:
+    """The inverse temperature at which a uniform subset of m of n rows has weight exp(-1/2) or so: where tuning starts."""
+    if isinstance(table, WindowDistances):
+        typical = float(np.median(table.squared))
+    else:
+        typical = float((table.values**2).mean(axis=0).sum()) * (1.0 / m - 1.0 / n)
+    if not typical > 0.0:
+        raise OptionError("bandwidth='adaptive' needs statistics that vary between subsets; give others.")
+    return 0.5 / typical
 
 
 def mildest(table: WindowDistances, least: float, most: float) -> float:
@@ -157,10 +184,10 @@ def _feature_windows(features: np.ndarray, size: int, out: np.ndarray) -> None:
 
 @jit
 def _summary_windows(
-    y: np.ndarray, size: int, levels: np.ndarray, lags: np.ndarray, whole: np.ndarray, out: np.ndarray
+    y: np.ndarray, size: int, levels: np.ndarray, lags: int, whole: np.ndarray, weights: np.ndarray, out: np.ndarray
 ) -> None:
-    """A sorted copy of the window and its sums of products slide along."""
-    ordered, products = np.empty(size), np.empty(lags)
+    """A sorted copy of the window and its sums of products slide along; statistics are the weighted sums of the summaries."""
+    ordered, products, gaps = np.empty(size), np.empty(lags), np.empty(whole.size)
     total, squares = 0.0, 0.0
     for start in range(out.size):
         if start % _RENEW == 0:
@@ -181,21 +208,26 @@ def _summary_windows(
                 products[k] += y[start + size - 2 - k] * new - old * y[start + k]
             if levels.size > 0:
                 _replace(ordered, old, new)
-        gap = 0.0
         for l in range(levels.size):
             at = levels[l] * (size - 1)
             below = min(int(at), size - 1)
             above = min(below + 1, size - 1)
             quantile = ordered[below] + (at - below) * (ordered[above] - ordered[below])
-            gap += (quantile - whole[l]) ** 2
+            gaps[l] = quantile - whole[l]
         mean = total / size
         spread = squares - total * mean
         ends = 0.0
         for k in range(lags):
             ends += y[start + k] + y[start + size - 1 - k]
             covered = products[k] - mean * (2.0 * total - ends) + (size - k - 1) * mean * mean
-            gap += (covered / spread - whole[levels.size + k]) ** 2
-        out[start] = gap
+            gaps[levels.size + k] = covered / spread - whole[levels.size + k]
+        squared = 0.0
+        for j in range(weights.shape[0]):
+            statistic = 0.0
+            for k in range(gaps.size):
+                statistic += weights[j, k] * gaps[k]
+            squared += statistic**2
+        out[start] = squared
 
 
 @inlinable

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from tallbayes.errors import OptionError, shown, unknown
 from tallbayes.shards.combine.consensus import Consensus
+from tallbayes.shards.combine.entropic import Entropic
 from tallbayes.shards.combine.gaussian_product import GaussianProduct, Importance
 from tallbayes.shards.combine.median import Median
 from tallbayes.shards.combine.moment_sharing import MomentSharing, Natural
@@ -32,6 +33,7 @@ COMBINERS: dict[str, Callable[[], Combiner]] = {
     "weierstrass": Weierstrass,
     "median": Median,
     "wasserstein": Wasserstein,
+    "entropic": Entropic,
     "moment-sharing": MomentSharing,
 }
 
@@ -57,6 +59,7 @@ __all__ = [
     "Combiner",
     "Consensus",
     "Convention",
+    "Entropic",
     "GaussianProduct",
     "Importance",
     "Median",

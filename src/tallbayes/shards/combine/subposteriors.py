@@ -148,7 +148,9 @@ class Combiner(ABC):
             )
         if sub.convention is not self.convention:
             others = (
-                "median or wasserstein" if sub.convention is Convention.AVERAGE else "consensus, gaussian or another product"
+                "median, wasserstein or entropic"
+                if sub.convention is Convention.AVERAGE
+                else "consensus, gaussian or another product"
             )
             raise OptionError(
                 f"{self.name} combines sub-posteriors {self.convention.value}, but these are {sub.convention.value}: the "

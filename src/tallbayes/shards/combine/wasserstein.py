@@ -80,16 +80,18 @@ def barycentre_points(parts: list[np.ndarray], rng: np.random.Generator, most: i
     return points, change
 
 
-def gaussian_barycentre(covariances: np.ndarray, tolerance: float = 1e-12, most: int = 500) -> np.ndarray:
-    """The covariance of the barycentre of centred normal laws.
+def gaussian_barycentre(
+    covariances: np.ndarray, weights: np.ndarray | None = None, tolerance: float = 1e-12, most: int = 500
+) -> np.ndarray:
+    """The covariance of the barycentre of centred normal laws, with equal weights unless given.
 
     >>> gaussian_barycentre(np.array([[[1.0]], [[9.0]]]))  # standard deviations are averaged
     array([[4.]])
     """
-    here = covariances.mean(0)
+    here = np.average(covariances, axis=0, weights=weights)
     for _ in range(most):
         root, inverse = _roots(here)
-        middle = np.mean([_roots(root @ c @ root)[0] for c in covariances], axis=0)
+        middle = np.average([_roots(root @ c @ root)[0] for c in covariances], axis=0, weights=weights)
         new = symmetric(inverse @ middle @ middle @ inverse)
         change = np.abs(new - here).max() / np.abs(here).max()
         here = new

@@ -317,6 +317,7 @@ OTHERS = {
     "load": (tb.load, {"path": "none.nc"}),
     "partial_posteriors": (tb.partial_posteriors, {"first": 1}),
     "sample_shards": (tb.sample_shards, {"shards": 10**4, "progress": False}),
+    "unbiased": (tb.unbiased, {"replications": 1, "progress": False}),
     "update": (tb.update, {"rows": "none.parquet", "progress": False}),
     "prior_predictive": (tb.prior_predictive, {"draws": 5}),
     "store.list": (tb.store.list, {"folder": "none"}),
