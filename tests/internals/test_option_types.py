@@ -221,12 +221,12 @@ def test_samplers(kind, option):
     survives(lambda value: kind(**{option: value}))
 
 
-@pytest.mark.parametrize("kind, option", SAMPLERS, ids=lambda value: value if isinstance(value, str) else value.__name__)
+NUMBERS = [(kind, option) for kind, option in SAMPLERS if type(getattr(kind(), option)) in (int, float)]
+
+
+@pytest.mark.parametrize("kind, option", NUMBERS, ids=lambda value: value if isinstance(value, str) else value.__name__)
 @pytest.mark.parametrize("value", [np.array([1, 2]), float("nan"), "~ x", b"x"], ids=str)
 def test_numbers_of_samplers_are_numbers(kind, option, value):
-    default = getattr(kind(), option)
-    if isinstance(default, bool) or not isinstance(default, int | float):
-        pytest.skip("not a number")
     with pytest.raises(tb.OptionError, match=option):
         kind(**{option: value})
 
