@@ -96,8 +96,8 @@ class Fit(Answers):
     def draws(self, name: str) -> np.ndarray:
         """Draws of one parameter, (chains, draws), or of a term with levels, (chains, draws, levels).
 
-        The names are those of `fit.names` and of `fit.idata`: of a softmax model "x[1]" for the coefficient of x in class 1, "x" for all
-        classes, and "c[T.b][1]" or "c[b][1]" for that of level b of a factor c.
+        The names are those of `fit.names` and of `fit.idata`: of a softmax model `x[1]` for the coefficient of x in class 1, `x` for all
+        classes, and `c[T.b][1]` or `c[b][1]` for that of level b of a factor c.
 
         >>> import numpy as np, tallbayes as tb
         >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.arange(50.0), columns=["one"])
