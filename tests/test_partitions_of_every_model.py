@@ -170,6 +170,15 @@ def test_responses_of_two_columns_have_the_mode_of_the_rows_in_memory(folder, fo
     assert gap @ here.precision @ gap < 1e-4
 
 
+def test_successes_among_trials_need_no_family_in_partitions(folder):
+    fits = [
+        tb.fit("p(successes, trials) ~ x", str(folder), family, memory="partitions", **SHORT) for family in (None, "binomial")
+    ]
+    assert [fit.meta["model"]["family"] for fit in fits] == ["binomial", "binomial"]
+    assert "binomial" in fits[0].meta["assumed_family"] and not fits[1].meta.get("assumed_family")
+    np.testing.assert_array_equal(fits[0].theta, fits[1].theta)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("formula", "family", "prior"),

@@ -26,6 +26,7 @@ from tallbayes.data import records as packed
 from tallbayes.data.dataset import Dataset, _float_type
 from tallbayes.data.moments import Moments
 from tallbayes.data.plan import plan_names, row_flags
+from tallbayes.data.response_functions import trials_column
 from tallbayes.data.split import exchangeability_doubts, merge_moments
 from tallbayes.diagnostics.subsample_pilot import Population
 from tallbayes.engine import ledger
@@ -126,7 +127,7 @@ class Partitions:
 
         `paths` is a folder, a pattern or a list of files, one partition each unless `partitions` groups them; or a Dask dataframe or
         bag, or a list of delayed values or tables. Empty partitions are left out. `most_bytes` is what row streams of a run may move.
-        Without `family` the response must be 0 or 1, and the model is logistic.
+        Without `family` the response must be 0 or 1, and the model is logistic; p(successes, trials) is binomial.
         """
         options = dict(family_options or {})
         assumed, family = family is None, models.family_name(family or "logistic")
@@ -139,6 +140,8 @@ class Partitions:
         asked = (groups, formula, response, columns, offset, weights)
         named = all(isinstance(g, list) for g in groups)  # files are planned where they can be read
         plan, _ = gather(plan_of_partitions, [asked], client if named else None, label="plan")[0]
+        if assumed and trials_column(plan) is not None:
+            family = "binomial"
         spec = ModelSpec(plan, dtype, family, options, assumed=assumed)
         wanted = sample_size(len(plan_names(plan)), dtype, len(groups))
         jobs = [(group, spec, k, wanted) for k, group in enumerate(groups)]
