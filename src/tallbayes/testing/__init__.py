@@ -11,8 +11,8 @@ from tallbayes.testing.fits import fit_from_draws
 from tallbayes.testing.importance import ImportanceEstimate, importance_moments
 from tallbayes.testing.invariance import THRESHOLD, invariance_scores, moment_scores
 from tallbayes.testing.likelihood import RowCount, counting_rows, log_likelihood, log_likelihood_gradient, row_log_likelihoods
+from tallbayes.testing.model_parts import BATCH_ROWS, design_matrix, mode_at
 from tallbayes.testing.quadrature import ExactPosterior, exact_posterior
-from tallbayes.testing.references import BATCH_ROWS, design_matrix, mode_at
 
 __all__ = [
     "BATCH_ROWS",
