@@ -12,8 +12,7 @@ import numpy as np
 
 from tallbayes.data.dataset import CHUNK, Dataset
 from tallbayes.engine import passes
-from tallbayes.engine.multi_index import BlockIndex, MultiIndex
-from tallbayes.engine.rows import SingleIndex
+from tallbayes.engine.rows import rows_of
 from tallbayes.errors import DataError, ModelError, shown
 from tallbayes.named_priors import resolve
 from tallbayes.priors import Prior, PriorTerms, prior_gradient, prior_precision, prior_value
@@ -291,11 +290,14 @@ class Model:
 
     def rows_over(self, records: np.ndarray) -> Any:
         """Records of any rows of this model as compiled code sees them."""
+        d, first = self.data.d, self.data.d - self.second
         if self.second:
-            return BlockIndex(self.member, records, self.data.d, self.data.d - self.second, 2, len(self.nuisances))
-        if self.nuisances or self.predictors > 1:
-            return MultiIndex(self.member, records, self.data.d, self.predictors, len(self.nuisances))
-        return SingleIndex(self.member, records, self.data.d)
+            blocks = [(0, first, 0, True), (first, self.second, first, False)]
+        else:
+            blocks = [(0, d, k * d, True) for k in range(self.predictors)]
+        unknown = self.predictors * d
+        blocks += [(0, 0, unknown + k, False) for k in range(len(self.nuisances))]
+        return rows_of(self.member, records, d, blocks)
 
     @cached_property
     def prior_terms(self) -> PriorTerms:

@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from tallbayes.engine.multi_index import vector_hessian, vector_residual, vector_value
+from tallbayes.engine.several_functions import vector_hessian, vector_residual, vector_value
 from tallbayes.families.gamma import GammaShape
 from tallbayes.families.gaussian import PredictedScale
 from tallbayes.families.hurdle_negbin import HurdleNegbin

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import tallbayes as tb
-from tallbayes.engine.multi_index import vector_hessian
+from tallbayes.engine.several_functions import vector_hessian
 from tallbayes.engine.neighbourhood import Neighbourhood, has_third_bounds, third_bounds
 from tallbayes.families.beta import Beta
 from tallbayes.families.gamma import GammaShape

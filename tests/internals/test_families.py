@@ -26,7 +26,7 @@ from tallbayes.engine.family_functions import (
     value,
 )
 from tallbayes.engine.lower_gaps import lower_gap, vector_lower_gap
-from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_value
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_value
 
 ROOT = Path(__file__).parents[2]
 MODULES = {

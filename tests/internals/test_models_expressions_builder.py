@@ -11,7 +11,7 @@ import sympy as sp
 import tallbayes as tb
 from tallbayes.compile import jit
 from tallbayes.engine.family_functions import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
-from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_value
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_value
 from tallbayes.families.gaussian import GaussianScale
 from tallbayes.models.expressions.builder import OWN_FIELDS, member_type
 from tallbayes.models.expressions.generate import fields, source

@@ -6,7 +6,7 @@ import pytest
 import sympy as sp
 
 import tallbayes as tb
-from tallbayes.engine.multi_index import vector_residual
+from tallbayes.engine.several_functions import vector_residual
 from tallbayes.models.expressions.grammar import ETA, LOG_SCALE, Y, parse
 from tallbayes.models.expressions.location_scale import certify_scale, is_location_scale
 from tallbayes.models.expressions.special_functions import elementary

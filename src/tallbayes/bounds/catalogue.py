@@ -38,7 +38,7 @@ from tallbayes.bounds.tables import BOX, EUCLID, SUM, WHITE, Angular, Classed, C
 from tallbayes.bounds.user_given import given
 from tallbayes.compile import jit
 from tallbayes.engine import passes
-from tallbayes.engine.family_functions import third
+from tallbayes.engine.cubic_sums import thirds_of
 from tallbayes.engine.ledger import record
 from tallbayes.engine.neighbourhood import has_third_bounds
 from tallbayes.engine.passes import row_count
@@ -178,21 +178,13 @@ def _local(mode: Mode, folder: Path | None) -> Local:
     def work(start: int, stop: int) -> None:
         facts = _survey(mode, start, stop, mode.factor)
         x, y, offset, omega = passes.block(model.rows, start, stop)
-        size = np.empty(stop - start)
-        _third_sizes(model.member, x @ mode.reference + offset, y, size)
+        size = np.abs(thirds_of(model.rows, x @ mode.reference + offset, y))
         weights[0][start:stop] = omega * size / 6.0 * facts.norm**3
         weights[1][start:stop] = omega * (fourth / 24.0) * facts.norm**4
         weights[2][start:stop] = facts.supremum / 6.0 * facts.norm**3
 
     passes.over_chunks(n, CHUNK, work)
     return Local(*(build(w, folder=folder) for w in weights))
-
-
-@jit
-def _third_sizes(family: Any, eta: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    """|f'''| of rows."""
-    for i in range(eta.size):
-        out[i] = abs(third(family, eta[i], y[i]))
 
 
 def half_octave(norm: np.ndarray, largest: float) -> np.ndarray:

@@ -17,7 +17,7 @@ from scipy.special import digamma, gammaln, log_ndtr, logsumexp, ndtr, polygamma
 from tallbayes.engine import passes
 from tallbayes.engine.random_rows import CHUNK, UniformRows, WeightedRows, allocate, build, probabilities
 from tallbayes.engine.residuals import control_residuals, residual_slopes
-from tallbayes.engine.rows import SingleIndex
+from tallbayes.engine.rows import Rows
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.mode.kinks import kinks_of
 from tallbayes.mode.laplace import Mode
@@ -52,7 +52,7 @@ def linear_scores(
     rows: Any, family: Any, factor: np.ndarray, reference: np.ndarray, order: int, cores: int | None = None
 ) -> np.ndarray:
     """The same of any rows with linear predictors."""
-    if order == 0 or not isinstance(rows, SingleIndex):
+    if order == 0 or not isinstance(rows, Rows) or rows.indices > 1:
         return passes.whitened_norms(rows, factor, cores) ** (order + 1)
     out = np.empty(passes.row_count(rows))
 
@@ -173,7 +173,7 @@ class SubsamplePilot:
         """Points at |w| = sqrt(d) + 3: random directions, and along the whitened rows of largest score (F.1, guard ii)."""
         d, records = self.mode.reference.size, self.records
         white = rng.standard_normal((POINTS, d))
-        if isinstance(records, SingleIndex):
+        if isinstance(records, Rows) and records.indices == 1:
             along = (
                 np.stack([records.records[i, : records.columns].astype(float) for i in self.rows.steepest]) @ self.mode.factor
             )

@@ -13,9 +13,9 @@ import numpy as np
 
 from tallbayes.compile import SUMS, inlinable, jit, leaf
 from tallbayes.engine import passes
-from tallbayes.engine.family_functions import third
 from tallbayes.engine.random_rows import CHUNK
-from tallbayes.engine.rows import SingleIndex, three_dots
+from tallbayes.engine.rows import Rows, three_dots
+from tallbayes.engine.tiles import call_third
 
 
 @leaf(options=SUMS)
@@ -62,16 +62,20 @@ def add_tensor_gradient(entries: np.ndarray, white: np.ndarray, gradient: np.nda
 
 @inlinable(options=SUMS)
 def subtract_third(
-    rows: SingleIndex, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
+    rows: Rows, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
 ) -> None:
     """Take the third-order terms, those at `other` less those at `theta`, from second-order residuals of the indexed rows."""
-    records, d = rows.records, rows.columns
+    records, d, m = rows.records, rows.columns, index.size
     here, there = theta[:d] - reference[:d], other[:d] - reference[:d]
-    for j in range(index.size):
+    base, y, size, change = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
+    for j in range(m):
         x = records[index[j]]
-        base, first, second = three_dots(x, reference, here, there, d)
-        size = third(rows.family, base + x[d + 1], x[d])
-        out[j] -= x[d + 2] * size / 6.0 * ((second - first) * (second * second + second * first + first * first))
+        at, first, second = three_dots(x, reference, here, there, d)
+        base[j], y[j] = at + x[d + 1], x[d]
+        change[j] = x[d + 2] / 6.0 * ((second - first) * (second * second + second * first + first * first))
+    call_third(rows.tiles.third, base, y, rows.p, 1, m, size)
+    for j in range(m):
+        out[j] -= size[j] * change[j]
 
 
 @jit(options=SUMS)
@@ -82,7 +86,7 @@ def _subtract(
 
 
 def third_order_residuals(
-    rows: SingleIndex, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray
+    rows: Rows, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray
 ) -> np.ndarray:
     """Differences of third-order residuals of the indexed rows: two evaluations per row."""
     out = passes.residuals_at(rows, index, theta, other, reference)
@@ -92,21 +96,25 @@ def third_order_residuals(
 
 
 @jit
-def _thirds(family: Any, eta: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    for i in range(eta.size):
-        out[i] = third(family, eta[i], y[i])
+def _thirds(address: int, eta: np.ndarray, y: np.ndarray, p: np.ndarray, out: np.ndarray) -> None:
+    call_third(address, eta, y, p, 1, eta.size, out)
 
 
-def third_order_sum(rows: SingleIndex, factor: np.ndarray, reference: np.ndarray) -> np.ndarray:
+def thirds_of(rows: Rows, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Third derivatives of some rows of one index, of weight one."""
+    out = np.empty(eta.size)
+    _thirds(rows.tiles.third, np.ascontiguousarray(eta), np.ascontiguousarray(y), rows.p, out)
+    return out
+
+
+def third_order_sum(rows: Rows, factor: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """The entries of the tensor of all rows, in one pass."""
     d, n = reference.size, passes.row_count(rows)
     count = d * (d + 1) * (d + 2) // 6
 
     def work(start: int, stop: int) -> np.ndarray:
         x, y, offset, weight = passes.block(rows, start, stop)
-        size = np.empty(stop - start)
-        _thirds(rows.family, x @ reference + offset, np.ascontiguousarray(y), size)
-        size *= weight
+        size = weight * thirds_of(rows, x @ reference + offset, y)
         total = np.zeros(count)
         _add_rows(np.ascontiguousarray(x @ factor), size, total)
         return total

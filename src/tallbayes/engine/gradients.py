@@ -11,19 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.compile import SUMS, declared, generic
+from tallbayes.compile import SUMS, declared, generic, inlinable
 from tallbayes.engine.bursts import BURST, burst_rows, request_rows
-from tallbayes.engine.family_functions import jet1, slope_residual
-from tallbayes.engine.multi_index import (
-    BlockIndex,
-    MultiIndex,
-    _add_gradient,
-    _indices,
-    _shifts,
-    vector_gradient,
-    vector_hessian,
-)
-from tallbayes.engine.rows import AHEAD, SingleIndex, prefetch_row
+from tallbayes.engine.outside import CONTROL_GRADIENT
+from tallbayes.engine.residuals import shift_indices
+from tallbayes.engine.rows import Rows, add_gradient, run_outside, tile_rows
+from tallbayes.engine.tiles import CURVATURE_ALONE, SLOPE_ALONE, call_jet
 
 
 @generic(options=SUMS)
@@ -46,14 +39,35 @@ def expect_rows(rows: Any, index: np.ndarray) -> None:
     return
 
 
-@expect_rows.register(SingleIndex)
-def _expect_records(rows: SingleIndex, index: np.ndarray) -> None:
-    request_rows(rows.records, index, 0, burst_rows(rows.records))
+@expect_rows.register(Rows)
+def _expect_records(rows: Rows, index: np.ndarray) -> None:
+    if rows.indices == 1:
+        request_rows(rows.records, index, 0, burst_rows(rows.records))
 
 
-@control_gradient.register(SingleIndex)
-def _single(
-    rows: SingleIndex,
+@control_gradient.register(Rows)
+def _control_gradient(
+    rows: Rows,
+    index: np.ndarray,
+    factors: np.ndarray,
+    theta: np.ndarray,
+    reference: np.ndarray,
+    order: int,
+    gradient: np.ndarray,
+) -> None:
+    if rows.outside != 0:
+        none = np.empty((0, 0))
+        run_outside(rows, CONTROL_GRADIENT, index, 0, 0, (theta, theta, reference), order, factors, gradient, none)
+        return
+    if rows.indices == 1:
+        one_control_gradient(rows, index, factors, theta, reference, order, gradient)
+    else:
+        several_control_gradient(rows, index, factors, theta, reference, order, gradient)
+
+
+@inlinable(options=SUMS)
+def one_control_gradient(
+    rows: Any,
     index: np.ndarray,
     factors: np.ndarray,
     theta: np.ndarray,
@@ -65,6 +79,7 @@ def _single(
     records, d = rows.records, rows.columns
     width = records.shape[1] // 8 * 8  # records are whole cache lines: this only tells the compiler so
     base, shift, y, weight = np.empty(BURST), np.empty(BURST), np.empty(BURST), np.empty(BURST)
+    f, g, h, there, none = np.empty(BURST), np.empty(BURST), np.empty(BURST), np.empty(BURST), np.empty(0)
     known, change, total = np.zeros(width), np.zeros(width), np.zeros(width)
     for c in range(d):
         known[c], change[c] = reference[c], theta[c] - reference[c]
@@ -82,36 +97,41 @@ def _single(
             base[j] = a + x[d + 1]
             shift[j] = b
             y[j] = x[d]
-            weight[j] = x[d + 2]
+            weight[j] = factors[start + j] * x[d + 2]
+        if order == 2:
+            call_jet(rows.tiles.jet, base, y, rows.p, 1, size, CURVATURE_ALONE, f, g, h)
+        elif order == 1:
+            call_jet(rows.tiles.jet, base, y, rows.p, 1, size, SLOPE_ALONE, f, g, none)
+        for j in range(size):
+            base[j] += shift[j]
+        call_jet(rows.tiles.jet, base, y, rows.p, 1, size, SLOPE_ALONE, f, there, none)
         if order == 2:
             for j in range(size):
-                shift[j] = factors[start + j] * weight[j] * slope_residual(rows.family, base[j], y[j], shift[j])
+                there[j] = weight[j] * (there[j] - g[j] - h[j] * shift[j])
         elif order == 1:
             for j in range(size):
-                there = jet1(rows.family, base[j] + shift[j], y[j])[1]
-                shift[j] = factors[start + j] * weight[j] * (there - jet1(rows.family, base[j], y[j])[1])
+                there[j] = weight[j] * (there[j] - g[j])
         else:
             for j in range(size):
-                shift[j] = factors[start + j] * weight[j] * jet1(rows.family, base[j] + shift[j], y[j])[1]
+                there[j] *= weight[j]
         fours = size // 4 * 4
         for j in range(0, fours, 4):
             x0, x1 = records[index[start + j]], records[index[start + j + 1]]
             x2, x3 = records[index[start + j + 2]], records[index[start + j + 3]]
-            s0, s1, s2, s3 = shift[j], shift[j + 1], shift[j + 2], shift[j + 3]
+            s0, s1, s2, s3 = there[j], there[j + 1], there[j + 2], there[j + 3]
             for c in range(width):
                 total[c] += (s0 * x0[c] + s1 * x1[c]) + (s2 * x2[c] + s3 * x3[c])
         for j in range(fours, size):
-            x, slope = records[index[start + j]], shift[j]
+            x, slope = records[index[start + j]], there[j]
             for c in range(width):
                 total[c] += slope * x[c]
     for c in range(d):
         gradient[c] += total[c]
 
 
-@control_gradient.register(BlockIndex)
-@control_gradient.register(MultiIndex)
-def _multi(
-    rows: MultiIndex,
+@inlinable(options=SUMS)
+def several_control_gradient(
+    rows: Any,
     index: np.ndarray,
     factors: np.ndarray,
     theta: np.ndarray,
@@ -119,23 +139,27 @@ def _multi(
     order: int,
     gradient: np.ndarray,
 ) -> None:
-    q = rows.predictors + rows.nuisances
-    base, shift, there = np.empty(q), np.empty(q), np.empty(q)
-    known, hessian = np.empty(q), np.empty((q, q))
-    change = theta - reference
-    for j in range(index.size):
-        if j + AHEAD < index.size:
-            prefetch_row(rows.records, index[j + AHEAD])
-        x = rows.records[index[j]]
-        y = x[rows.columns]
-        _indices(rows, x, reference, base)
-        _shifts(rows, x, change, shift)
-        vector_gradient(rows.family, base + shift, y, there)
-        if order >= 1:
-            vector_hessian(rows.family, base, y, known, hessian)
-            for k in range(q):
-                there[k] -= known[k]
+    """Rows of several indices: derivatives in the indices of a tile, then one row after the other."""
+    k = rows.indices
+    most = min(tile_rows(k), index.size)
+    base, shift, y, weight = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most)
+    f, g, there, none = np.empty(most), np.empty(most * k), np.empty(most * k), np.empty(0)
+    h, change = np.empty(most * k * k if order >= 2 else 0), theta - reference
+    for start in range(0, index.size, max(most, 1)):
+        size = min(most, index.size - start)
+        shift_indices(rows, index, start, size, reference, change, base, shift, y, weight)
+        if order >= 2:
+            call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE_ALONE, f, g, h)
+        elif order == 1:
+            call_jet(rows.tiles.jet, base, y, rows.p, k, size, SLOPE_ALONE, f, g, none)
+        for j in range(size * k):
+            base[j] += shift[j]
+        call_jet(rows.tiles.jet, base, y, rows.p, k, size, SLOPE_ALONE, f, there, none)
+        for j in range(size):
+            for a in range(k):
+                if order >= 1:
+                    there[j * k + a] -= g[j * k + a]
                 if order >= 2:
-                    for l in range(q):
-                        there[k] -= hessian[k, l] * shift[l]
-        _add_gradient(rows, x, factors[j] * x[rows.columns + 2], there, gradient)
+                    for b in range(k):
+                        there[j * k + a] -= h[(j * k + a) * k + b] * shift[j * k + b]
+            add_gradient(rows, rows.records[index[start + j]], factors[start + j] * weight[j], there, j * k, gradient)

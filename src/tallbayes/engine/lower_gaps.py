@@ -7,15 +7,17 @@ predictors at the reference of all rows, or of none: then they are computed.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import SCALAR, SUMS, declared, generic, inlinable
-from tallbayes.engine.family_functions import jet2
-from tallbayes.engine.multi_index import BlockIndex, MultiIndex, _add_gradient, _indices, _shifts, vector_hessian
-from tallbayes.engine.rows import AHEAD, TILE, SingleIndex, dot, prefetch_row, two_dots
+from tallbayes.compile import SCALAR, SUMS, calls, declared, generic, inlinable
+from tallbayes.engine.family_functions import jet1, jet2, value
+from tallbayes.engine.rows import AHEAD, Rows, add_gradient, add_indices, add_shifts, dot, prefetch_row, tile_rows, two_dots
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_value
+from tallbayes.engine.tiles import RESIDUAL, Kind, kind_of, member_maker, numbers_of, tile_pointer, tiles_of
 
 
 class Lower(NamedTuple):
@@ -66,9 +68,29 @@ def vector_lower_jet(kind: Any, family: Any, base: np.ndarray, y: float, gradien
     raise TypeError
 
 
+@value.register(Lower)
+def _value(family: Lower, eta: float, y: float) -> float:
+    return lower_jet(family.kind, family.family, eta, y)[0]
+
+
+@jet1.register(Lower)
+def _jet1(family: Lower, eta: float, y: float) -> tuple[float, float]:
+    return lower_jet(family.kind, family.family, eta, y)[:2]
+
+
 @jet2.register(Lower)
 def _jet2(family: Lower, eta: float, y: float) -> tuple[float, float, float]:
     return lower_jet(family.kind, family.family, eta, y)
+
+
+@vector_value.register(Lower)
+def _vector_value(family: Lower, u: np.ndarray, y: float) -> float:
+    return vector_lower_jet(family.kind, family.family, u, y, np.empty(u.size), np.empty((u.size, u.size)))
+
+
+@vector_gradient.register(Lower)
+def _vector_gradient(family: Lower, u: np.ndarray, y: float, gradient: np.ndarray) -> float:
+    return vector_lower_jet(family.kind, family.family, u, y, gradient, np.empty((u.size, u.size)))
 
 
 @vector_hessian.register(Lower)
@@ -82,48 +104,75 @@ def has_centred_curvature(kind: Any) -> bool:
     return False
 
 
-@generic(options=SUMS)
-@declared
-def add_gaps(
-    rows: Any, kind: Any, reference: np.ndarray, known: np.ndarray, index: np.ndarray, theta: np.ndarray, out: np.ndarray
-) -> None:
-    """Add the weighted gaps of the indexed rows to `out`; a row of zero weight has none, whatever was there."""
+call_floor = calls(RESIDUAL)  # (address, base, shift, y, p, K, size, out): gaps, or their gradients in the indices
 
 
-@generic(options=SUMS)
-@declared
-def add_log_odds_gradient(
-    rows: Any,
-    kind: Any,
-    reference: np.ndarray,
-    known: np.ndarray,
-    index: np.ndarray,
-    sign: np.ndarray,
-    theta: np.ndarray,
-    out: np.ndarray,
-    gradient: np.ndarray,
-) -> None:
-    """The same; and add sign[j] out[j]' / (1 - e^(-out[j])), the gradient of log(e^out[j] - 1), to `gradient`."""
+class Floor(NamedTuple):
+    """A bound of rows as compiled code knows it: addresses of gaps and their gradients, and its numbers."""
+
+    gap: int
+    slope: int
+    p: np.ndarray
 
 
-@generic(options=SUMS)
-@declared
-def reference_predictors(rows: Any, reference: np.ndarray, start: int, out: np.ndarray) -> None:
-    """Linear predictors at the reference of the rows from `start` on, as `known` has them."""
+@functools.cache
+def _floor_addresses(kind: Kind, several: bool) -> tuple[int, int]:
+    """Loops over a tile of gaps, and of their gradients, of a kind of `Lower`."""
+    member = member_maker(kind)
+
+    def gap(base, shift, y, p, k, size, out):  # type: ignore[no-untyped-def]
+        lower = member(p)
+        for j in range(size):
+            out[j] = lower_gap(lower.kind, lower.family, base[j], shift[j], y[j])
+        return 0
+
+    def slope(base, shift, y, p, k, size, out):  # type: ignore[no-untyped-def]
+        lower = member(p)
+        for j in range(size):
+            out[j] = lower_slope(lower.kind, lower.family, base[j], shift[j], y[j])
+        return 0
+
+    def vector_gap(base, shift, y, p, k, size, out):  # type: ignore[no-untyped-def]
+        lower = member(p)
+        for j in range(size):
+            a, b = j * k, j * k + k
+            out[j] = vector_lower_gap(lower.kind, lower.family, base[a:b], shift[a:b], y[j])
+        return 0
+
+    def vector_slope(base, shift, y, p, k, size, out):  # type: ignore[no-untyped-def]
+        lower = member(p)
+        for j in range(size):
+            a, b = j * k, j * k + k
+            vector_lower_slope(lower.kind, lower.family, base[a:b], shift[a:b], y[j], out[a:b])
+        return 0
+
+    functions = (vector_gap, vector_slope) if several else (gap, slope)
+    first, second = (
+        tile_pointer(function, verb, kind, RESIDUAL) for function, verb in zip(functions, ("gap", "gap slope"), strict=True)
+    )
+    return first, second
 
 
-@reference_predictors.register(SingleIndex)
-def _reference_predictors(rows: SingleIndex, reference: np.ndarray, start: int, out: np.ndarray) -> None:
+def floor_of(kind: Any, member: Any, several: bool) -> Floor:
+    """A kind of bound of a member of a family."""
+    lower = Lower(kind, member)
+    return Floor(*_floor_addresses(kind_of(lower), several), numbers_of(lower))
+
+
+def lower_rows(rows: Rows, kind: Any, member: Any) -> Rows:
+    """The rows with a bound in place of their family."""
+    lower = Lower(kind, member)
+    return rows._replace(p=numbers_of(lower), tiles=tiles_of(kind_of(lower), rows.indices > 1))
+
+
+@inlinable(options=SUMS)
+def reference_predictors(rows: Rows, reference: np.ndarray, start: int, out: np.ndarray) -> None:
+    """Indices at the reference of the rows from `start` on, as `known` has them."""
+    u = np.empty(rows.indices)
     for j in range(out.shape[0]):
-        x = rows.records[start + j]
-        out[j, 0] = dot(x, reference, rows.columns) + x[rows.columns + 1]
-
-
-@reference_predictors.register(BlockIndex)
-@reference_predictors.register(MultiIndex)
-def _reference_predictors_multi(rows: MultiIndex, reference: np.ndarray, start: int, out: np.ndarray) -> None:
-    for j in range(out.shape[0]):
-        _indices(rows, rows.records[start + j], reference, out[j])
+        add_indices(rows, rows.records[start + j], reference, u, 0)
+        for k in range(rows.indices):
+            out[j, k] = u[k]
 
 
 @inlinable(options=SUMS)
@@ -143,46 +192,70 @@ def _dots(records: np.ndarray, index: np.ndarray, vector: np.ndarray, d: int, ou
         out[j] = dot(records[index[j]], vector, d)
 
 
-@add_gaps.register(SingleIndex)
-def _add_gaps(
-    rows: SingleIndex,
-    kind: Any,
-    reference: np.ndarray,
-    known: np.ndarray,
+@inlinable(options=SUMS)
+def _gather(
+    rows: Any,
     index: np.ndarray,
-    theta: np.ndarray,
-    out: np.ndarray,
+    start: int,
+    size: int,
+    reference: np.ndarray,
+    change: np.ndarray,
+    known: np.ndarray,
+    base: np.ndarray,
+    shift: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray,
 ) -> None:
-    records, d = rows.records, rows.columns
-    base, shift, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
-    change = theta - reference
-    for j in range(min(AHEAD, index.size)):
-        prefetch_row(records, index[j])
-    for start in range(0, index.size, TILE):
-        size = min(TILE, index.size - start)
-        for j in range(size):
-            if start + j + AHEAD < index.size:
-                prefetch_row(records, index[start + j + AHEAD])
-            x = records[index[start + j]]
-            y[j] = x[d]
-            weight[j] = x[d + 2]
+    """Indices at the reference, their change, responses and weights of a tile of indexed rows."""
+    records, d, q = rows.records, rows.columns, rows.indices
+    for j in range(size):
+        if start + j + AHEAD < index.size:
+            prefetch_row(records, index[start + j + AHEAD])
+        x = records[index[start + j]]
+        y[j] = x[d]
+        weight[j] = x[d + 2]
+        if q == 1:
             if known.shape[0] == 0:
                 at, moved = two_dots(x, reference, change, d)
                 base[j], shift[j] = at + x[d + 1], moved
             else:
                 base[j] = known[index[start + j], 0]
-        if known.shape[0] > 0:
-            _dots(records, index[start : start + size], change, d, shift)
+        else:
+            if known.shape[0] == 0:
+                add_indices(rows, x, reference, base, j * q)
+            else:
+                for k in range(q):
+                    base[j * q + k] = known[index[start + j], k]
+            add_shifts(rows, x, change, shift, j * q)
+    if q == 1 and known.shape[0] > 0:
+        _dots(records, index[start : start + size], change, d, shift)
+
+
+@inlinable(options=SUMS)
+def add_gaps(
+    rows: Rows, floor: Floor, reference: np.ndarray, known: np.ndarray, index: np.ndarray, theta: np.ndarray, out: np.ndarray
+) -> None:
+    """Add the weighted gaps of the indexed rows to `out`; a row of zero weight has none, whatever was there."""
+    q = rows.indices
+    most = min(tile_rows(q), index.size)
+    base, shift, y, weight, gap = np.empty(most * q), np.empty(most * q), np.empty(most), np.empty(most), np.empty(most)
+    change = theta - reference
+    for j in range(min(AHEAD, index.size)):
+        prefetch_row(rows.records, index[j])
+    for start in range(0, index.size, max(most, 1)):
+        size = min(most, index.size - start)
+        _gather(rows, index, start, size, reference, change, known, base, shift, y, weight)
+        call_floor(floor.gap, base, shift, y, floor.p, q, size, gap)
         part = out[start : start + size]
         for j in range(size):
-            gap = part[j] + weight[j] * lower_gap(kind, rows.family, base[j], shift[j], y[j])
-            part[j] = gap if weight[j] > 0.0 else 0.0
+            total = part[j] + weight[j] * gap[j]
+            part[j] = total if weight[j] > 0.0 else 0.0
 
 
-@add_log_odds_gradient.register(SingleIndex)
-def _add_log_odds_gradient(
-    rows: SingleIndex,
-    kind: Any,
+@inlinable(options=SUMS)
+def add_log_odds_gradient(
+    rows: Rows,
+    floor: Floor,
     reference: np.ndarray,
     known: np.ndarray,
     index: np.ndarray,
@@ -191,84 +264,26 @@ def _add_log_odds_gradient(
     out: np.ndarray,
     gradient: np.ndarray,
 ) -> None:
-    records, d = rows.records, rows.columns
-    change = theta - reference
-    for j in range(index.size):
-        if j + AHEAD < index.size:
-            prefetch_row(records, index[j + AHEAD])
-        x = records[index[j]]
-        if known.shape[0] == 0:
-            at, shift = two_dots(x, reference, change, d)
-            base = at + x[d + 1]
-        else:
-            base, shift = known[index[j], 0], dot(x, change, d)
-        y, weight = x[d], x[d + 2]
-        if not weight > 0.0:
-            out[j] = 0.0
-            continue
-        out[j] += weight * lower_gap(kind, rows.family, base, shift, y)
-        factor = sign[j] * weight * lower_slope(kind, rows.family, base, shift, y) / -math.expm1(-out[j])
-        for c in range(d):
-            gradient[c] += factor * x[c]
-
-
-@add_gaps.register(BlockIndex)
-@add_gaps.register(MultiIndex)
-def _add_gaps_multi(
-    rows: MultiIndex,
-    kind: Any,
-    reference: np.ndarray,
-    known: np.ndarray,
-    index: np.ndarray,
-    theta: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    d, q = rows.columns, rows.predictors + rows.nuisances
-    base, shift, change = np.empty(q), np.empty(q), theta - reference
-    for j in range(index.size):
-        if j + AHEAD < index.size:
-            prefetch_row(rows.records, index[j + AHEAD])
-        x = rows.records[index[j]]
-        if not x[d + 2] > 0.0:
-            out[j] = 0.0
-            continue
-        if known.shape[0] == 0:
-            _indices(rows, x, reference, base)
-        else:
-            for k in range(q):
-                base[k] = known[index[j], k]
-        _shifts(rows, x, change, shift)
-        out[j] += x[d + 2] * vector_lower_gap(kind, rows.family, base, shift, x[d])
-
-
-@add_log_odds_gradient.register(BlockIndex)
-@add_log_odds_gradient.register(MultiIndex)
-def _add_log_odds_gradient_multi(
-    rows: MultiIndex,
-    kind: Any,
-    reference: np.ndarray,
-    known: np.ndarray,
-    index: np.ndarray,
-    sign: np.ndarray,
-    theta: np.ndarray,
-    out: np.ndarray,
-    gradient: np.ndarray,
-) -> None:
-    d, q = rows.columns, rows.predictors + rows.nuisances
-    base, shift, slope, change = np.empty(q), np.empty(q), np.empty(q), theta - reference
-    for j in range(index.size):
-        if j + AHEAD < index.size:
-            prefetch_row(rows.records, index[j + AHEAD])
-        x = rows.records[index[j]]
-        if not x[d + 2] > 0.0:
-            out[j] = 0.0
-            continue
-        if known.shape[0] == 0:
-            _indices(rows, x, reference, base)
-        else:
-            for k in range(q):
-                base[k] = known[index[j], k]
-        _shifts(rows, x, change, shift)
-        out[j] += x[d + 2] * vector_lower_gap(kind, rows.family, base, shift, x[d])
-        vector_lower_slope(kind, rows.family, base, shift, x[d], slope)
-        _add_gradient(rows, x, sign[j] * x[d + 2] / -math.expm1(-out[j]), slope, gradient)
+    """The same; and add sign[j] out[j]' / (1 - e^(-out[j])), the gradient of log(e^out[j] - 1), to `gradient`."""
+    q, d = rows.indices, rows.columns
+    most = min(tile_rows(q), index.size)
+    base, shift, y, weight, gap = np.empty(most * q), np.empty(most * q), np.empty(most), np.empty(most), np.empty(most)
+    slope, change = np.empty(most * q), theta - reference
+    for start in range(0, index.size, max(most, 1)):
+        size = min(most, index.size - start)
+        _gather(rows, index, start, size, reference, change, known, base, shift, y, weight)
+        call_floor(floor.gap, base, shift, y, floor.p, q, size, gap)
+        call_floor(floor.slope, base, shift, y, floor.p, q, size, slope)
+        for j in range(size):
+            if not weight[j] > 0.0:
+                out[start + j] = 0.0
+                continue
+            total = out[start + j] + weight[j] * gap[j]
+            out[start + j] = total
+            x, factor = rows.records[index[start + j]], sign[start + j] * weight[j] / -math.expm1(-total)
+            if q == 1:
+                factor *= slope[j]
+                for c in range(d):
+                    gradient[c] += factor * x[c]
+            else:
+                add_gradient(rows, x, factor, slope, j * q, gradient)

@@ -10,21 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.compile import SUMS, declared, generic, jit
-from tallbayes.engine.family_functions import jet1, jet2, residual
+from tallbayes.compile import SUMS, declared, generic, inlinable, jit
 from tallbayes.engine.ledger import record
-from tallbayes.engine.multi_index import (
-    BlockIndex,
-    MultiIndex,
-    _add_gradient,
-    _add_hessian,
-    _indices,
-    _shifts,
-    vector_gradient,
-    vector_hessian,
-    vector_residual,
+from tallbayes.engine.outside import ADD_CURVATURES, ADD_SLOPES, RESIDUAL_SLOPES, RESIDUAL_VALUES
+from tallbayes.engine.rows import (
+    AHEAD,
+    Rows,
+    add_gradient,
+    add_hessian,
+    add_indices,
+    add_shifts,
+    expansion,
+    gather_indices,
+    prefetch_row,
+    record_numbers,
+    run_outside,
+    shift_tile,
+    tile_rows,
 )
-from tallbayes.engine.rows import AHEAD, TILE, SingleIndex, dot, prefetch_row, shift_tile
+from tallbayes.engine.tiles import CURVATURE, CURVATURE_ALONE, SLOPE_ALONE, call_jet, call_residual
 
 
 @generic
@@ -62,33 +66,68 @@ def add_curvatures(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.
     """Add the lower triangle of sum_j factors[j] times the Hessian of l_i at theta."""
 
 
-@slope_count.register(SingleIndex)
-def _one_slope(rows: SingleIndex) -> int:
-    return 1
+@slope_count.register(Rows)
+def _slope_count(rows: Rows) -> int:
+    return rows.slopes
 
 
-@residual_values.register(SingleIndex)
-def _single_values(
-    rows: SingleIndex, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
+@inlinable(options=SUMS)
+def shift_indices(
+    rows: Any,
+    index: np.ndarray,
+    start: int,
+    size: int,
+    reference: np.ndarray,
+    change: np.ndarray,
+    base: np.ndarray,
+    shift: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray,
 ) -> None:
-    d = rows.columns
-    base, shift, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
-    change = theta - reference
-    for start in range(0, index.size, TILE):
-        size = min(TILE, index.size - start)
+    """Indices at a reference, their change, responses and weights of `size` indexed rows."""
+    d, k = rows.columns, rows.indices
+    if k == 1:
         shift_tile(rows.records, d, index, start, size, reference, change, base, shift, y, weight)
-        for j in range(size):
-            out[start + j] = weight[j] * residual(rows.family, base[j], y[j], shift[j])
+        return
+    for j in range(size):
+        if start + j + AHEAD < index.size:
+            prefetch_row(rows.records, index[start + j + AHEAD])
+        x = rows.records[index[start + j]]
+        add_indices(rows, x, reference, base, j * k)
+        add_shifts(rows, x, change, shift, j * k)
+        y[j] = x[d]
+        weight[j] = x[d + 2]
+
+
+@residual_values.register(Rows)
+def _residual_values(
+    rows: Rows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
+) -> None:
+    index = record_numbers(rows, index)
+    if rows.outside != 0:
+        run_outside(rows, RESIDUAL_VALUES, index, 0, 0, (theta, theta, reference), order, np.empty(0), out, np.empty((0, 0)))
+        return
+    k = rows.indices
+    most = min(tile_rows(k), index.size)
+    base, shift, y, weight = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most)
+    f, change = np.empty(most), theta - reference
+    g, h = np.empty(most * k if order < 2 else 0), np.empty(most * k * k if order < 2 else 0)
+    for start in range(0, index.size, max(most, 1)):
+        size = min(most, index.size - start)
+        shift_indices(rows, index, start, size, reference, change, base, shift, y, weight)
+        part = out[start : start + size]
+        call_residual(rows.tiles.residual, base, shift, y, rows.p, k, size, part)
         if order < 2:
+            call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE_ALONE, f, g, h)
             for j in range(size):
-                _, slope, curvature = jet2(rows.family, base[j], y[j])
-                first = slope if order < 1 else 0.0
-                out[start + j] += weight[j] * shift[j] * (first + 0.5 * curvature * shift[j])
+                part[j] += expansion(g, h, shift, j, k, 1 - order, 2)
+        for j in range(size):
+            part[j] *= weight[j]
 
 
-@residual_slopes.register(SingleIndex)
-def _single_slopes(
-    rows: SingleIndex,
+@residual_slopes.register(Rows)
+def _residual_slopes(
+    rows: Rows,
     index: np.ndarray,
     theta: np.ndarray,
     reference: np.ndarray,
@@ -96,26 +135,55 @@ def _single_slopes(
     out: np.ndarray,
     slopes: np.ndarray,
 ) -> None:
-    d = rows.columns
-    base, shift, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
-    change = theta - reference
-    for start in range(0, index.size, TILE):
-        size = min(TILE, index.size - start)
-        shift_tile(rows.records, d, index, start, size, reference, change, base, shift, y, weight)
+    index = record_numbers(rows, index)
+    if rows.outside != 0:
+        run_outside(rows, RESIDUAL_SLOPES, index, 0, 0, (theta, theta, reference), order, np.empty(0), out, slopes)
+        return
+    k = rows.indices
+    most = min(tile_rows(k), index.size)
+    base, shift, y, weight = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most)
+    f, g, h, there, change = np.empty(most), np.empty(most * k), np.empty(most * k * k), np.empty(most * k), theta - reference
+    none = np.empty(0)
+    for start in range(0, index.size, max(most, 1)):
+        size = min(most, index.size - start)
+        shift_indices(rows, index, start, size, reference, change, base, shift, y, weight)
+        part = out[start : start + size]
+        call_residual(rows.tiles.residual, base, shift, y, rows.p, k, size, part)
+        call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE_ALONE, f, g, h)
+        if order < 2:
+            for j in range(size):
+                part[j] += expansion(g, h, shift, j, k, 1 - order, 2)
+        if k == 1:
+            for j in range(size):
+                g[j] = g[j] + h[j] * shift[j] if order == 2 else (g[j] if order == 1 else 0.0)
+                shift[j] += base[j]
+        else:
+            for j in range(size):
+                for a in range(k):
+                    known = g[j * k + a] if order >= 1 else 0.0
+                    if order >= 2:
+                        for b in range(k):
+                            known += h[(j * k + a) * k + b] * shift[j * k + b]
+                    g[j * k + a] = known
+                for a in range(k):
+                    shift[j * k + a] += base[j * k + a]
+        call_jet(rows.tiles.jet, shift, y, rows.p, k, size, SLOPE_ALONE, f, there, none)
         for j in range(size):
-            out[start + j] = weight[j] * residual(rows.family, base[j], y[j], shift[j])
-        for j in range(size):
-            _, slope, curvature = jet2(rows.family, base[j], y[j])
-            _, there = jet1(rows.family, base[j] + shift[j], y[j])
-            if order < 2:
-                first = slope if order < 1 else 0.0
-                out[start + j] += weight[j] * shift[j] * (first + 0.5 * curvature * shift[j])
-            known = slope + curvature * shift[j] if order == 2 else (slope if order == 1 else 0.0)
-            slopes[start + j, 0] = weight[j] * (there - known)
+            part[j] *= weight[j]
+            for a in range(k):
+                slopes[start + j, a] = weight[j] * (there[j * k + a] - g[j * k + a])
 
 
-@add_slopes.register(SingleIndex)
-def _single_add(rows: SingleIndex, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
+@add_slopes.register(Rows)
+def _add_slopes(rows: Rows, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
+    index = record_numbers(rows, index)
+    if rows.outside != 0:
+        run_outside(rows, ADD_SLOPES, index, 0, 0, (factors, factors, factors), 0, factors, gradient, slopes)
+        return
+    if rows.indices > 1:
+        for j in range(index.size):
+            add_gradient(rows, rows.records[index[j]], factors[j], slopes[j], 0, gradient)
+        return
     d = rows.columns
     fours = index.size // 4 * 4
     for j in range(0, fours, 4):
@@ -135,109 +203,22 @@ def _single_add(rows: SingleIndex, index: np.ndarray, slopes: np.ndarray, factor
             gradient[c] += slope * x[c]
 
 
-@add_curvatures.register(SingleIndex)
-def _single_curvatures(
-    rows: SingleIndex, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, hessian: np.ndarray
-) -> None:
-    d = rows.columns
-    for j in range(index.size):
-        if j + AHEAD < index.size:
-            prefetch_row(rows.records, index[j + AHEAD])
-        x = rows.records[index[j]]
-        second = jet2(rows.family, dot(x, theta, d) + x[d + 1], x[d])[2]
-        s = factors[j] * x[d + 2] * second
-        for a in range(d):
-            t = s * x[a]
-            for b in range(a + 1):
-                hessian[a, b] += t * x[b]
-
-
-@slope_count.register(BlockIndex)
-@slope_count.register(MultiIndex)
-def _several_slopes(rows: MultiIndex) -> int:
-    return rows.predictors + rows.nuisances
-
-
-@residual_values.register(BlockIndex)
-@residual_values.register(MultiIndex)
-def _multi_values(
-    rows: MultiIndex, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
-) -> None:
-    q = rows.predictors + rows.nuisances
-    base, shift, g, h = np.empty(q), np.empty(q), np.empty(q), np.empty((q, q))
-    change = theta - reference
-    for j in range(index.size):
-        if j + AHEAD < index.size:
-            prefetch_row(rows.records, index[j + AHEAD])
-        x = rows.records[index[j]]
-        _indices(rows, x, reference, base)
-        _shifts(rows, x, change, shift)
-        total = vector_residual(rows.family, base, shift, x[rows.columns])
-        if order < 2:
-            vector_hessian(rows.family, base, x[rows.columns], g, h)
-            for k in range(q):
-                if order < 1:
-                    total += g[k] * shift[k]
-                for l in range(q):
-                    total += 0.5 * h[k, l] * shift[k] * shift[l]
-        out[j] = x[rows.columns + 2] * total
-
-
-@residual_slopes.register(BlockIndex)
-@residual_slopes.register(MultiIndex)
-def _multi_slopes(
-    rows: MultiIndex,
-    index: np.ndarray,
-    theta: np.ndarray,
-    reference: np.ndarray,
-    order: int,
-    out: np.ndarray,
-    slopes: np.ndarray,
-) -> None:
-    q = rows.predictors + rows.nuisances
-    base, shift = np.empty(q), np.empty(q)
-    g, h, there = np.empty(q), np.empty((q, q)), np.empty(q)
-    change = theta - reference
-    for j in range(index.size):
-        if j + AHEAD < index.size:
-            prefetch_row(rows.records, index[j + AHEAD])
-        x = rows.records[index[j]]
-        y, weight = x[rows.columns], x[rows.columns + 2]
-        _indices(rows, x, reference, base)
-        _shifts(rows, x, change, shift)
-        total = vector_residual(rows.family, base, shift, y)
-        vector_hessian(rows.family, base, y, g, h)
-        vector_gradient(rows.family, base + shift, y, there)
-        for k in range(q):
-            known = g[k] if order >= 1 else 0.0
-            if order < 1:
-                total += g[k] * shift[k]
-            for l in range(q):
-                if order < 2:
-                    total += 0.5 * h[k, l] * shift[k] * shift[l]
-                else:
-                    known += h[k, l] * shift[l]
-            slopes[j, k] = weight * (there[k] - known)
-        out[j] = weight * total
-
-
-@add_slopes.register(BlockIndex)
-@add_slopes.register(MultiIndex)
-def _multi_add(rows: MultiIndex, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
-    for j in range(index.size):
-        _add_gradient(rows, rows.records[index[j]], factors[j], slopes[j], gradient)
-
-
-@add_curvatures.register(BlockIndex)
-@add_curvatures.register(MultiIndex)
-def _multi_curvatures(rows: MultiIndex, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, hessian: np.ndarray) -> None:
-    q = rows.predictors + rows.nuisances
-    u, g, h = np.empty(q), np.empty(q), np.empty((q, q))
-    for j in range(index.size):
-        x = rows.records[index[j]]
-        _indices(rows, x, theta, u)
-        vector_hessian(rows.family, u, x[rows.columns], g, h)
-        _add_hessian(rows, x, factors[j] * x[rows.columns + 2], h, hessian)
+@add_curvatures.register(Rows)
+def _add_curvatures(rows: Rows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, hessian: np.ndarray) -> None:
+    index = record_numbers(rows, index)
+    if rows.outside != 0:
+        run_outside(rows, ADD_CURVATURES, index, 0, 0, (theta, theta, theta), 0, factors, np.empty(0), hessian)
+        return
+    k = rows.indices
+    most = min(tile_rows(k), index.size)
+    u, y, weight = np.empty(most * k), np.empty(most), np.empty(most)
+    f, g, h = np.empty(most), np.empty(most * k), np.empty(most * k * k)
+    for start in range(0, index.size, max(most, 1)):
+        size = min(most, index.size - start)
+        gather_indices(rows, index, start, size, theta, u, y, weight)
+        call_jet(rows.tiles.jet, u, y, rows.p, k, size, CURVATURE, f, g, h)
+        for j in range(size):
+            add_hessian(rows, rows.records[index[start + j]], factors[start + j] * weight[j], h, j * k * k, hessian)
 
 
 @jit(options=SUMS)

@@ -1,8 +1,10 @@
-"""Row verbs: the functions through which everything else sees rows.
+"""The one type of rows that compiled code knows, and the verbs through which everything else sees them.
 
-Verbs on an index array serve subsampling; verbs on a range `[start, stop)` serve full passes. All are generic over the
-kind of rows: `SingleIndex` here (one linear predictor), `MultiIndex` in `multi.py` (several, or a nuisance parameter).
-Gradients and Hessians are added to the array given, so that a caller can accumulate.
+A row depends on theta through a short vector of indices u. Index k is x . theta_k plus the offset for a block of columns and of
+coordinates, or a coordinate of theta itself. The family is a table of addresses (`tiles`), so the verbs are compiled once for all families.
+
+Verbs on an index array serve subsampling; verbs on a range `[start, stop)` serve full passes. Gradients and Hessians are added to the
+array given, so that a caller can accumulate. Rows of one index have loops of their own, which vectorise.
 """
 
 from __future__ import annotations
@@ -13,19 +15,146 @@ import numpy as np
 
 from tallbayes.compile import INLINED, SUMS, declared, generic, inlinable
 from tallbayes.engine.arithmetic import elements_per_line, prefetch
-from tallbayes.engine.family_functions import jet1, jet2, residual, value
+from tallbayes.engine.outside import (
+    PROXY_VALUES,
+    RANGE_GRADIENT,
+    RANGE_HESSIAN,
+    RANGE_VALUE,
+    RESIDUAL_DIFFERENCES,
+    ROW_VALUES,
+    WEIGHTED_GRADIENT,
+    call_outside,
+)
+from tallbayes.engine.tiles import (
+    CURVATURE,
+    SLOPE,
+    VALUE,
+    Tiles,
+    call_jet,
+    call_residual,
+    kind_of,
+    numbers_of,
+    tiles_of,
+)
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache
 AHEAD = 16  # rows between a prefetch and its use: at about 6 ns per row this hides a memory latency of 100 ns
+COLUMN, COUNT, START, OFFSET, FIELDS = 0, 1, 2, 3, 4  # of an index in `Rows.blocks`
+HERE, ELSEWHERE, NUMBERED = 0, 1, 2
+FAILED, OPEN = 0, 1  # in `Rows.answers`: whether a verb outside has failed, and the number of sums that are asked for
+ALLOWANCE = 32 * 2.220446049250313e-16  # rounding of a residual difference of order one
 
 
-class SingleIndex(NamedTuple):
-    """Rows of a model with one linear predictor: eta_i = x_i . theta + offset_i."""
+class Rows(NamedTuple):
+    """Records of rows, how their indices follow from theta, and the family of their likelihood."""
 
-    family: Any
     records: np.ndarray  # (n, width): x, y, offset, weight, padding
     columns: int
+    indices: int  # K
+    blocks: np.ndarray  # of each index: first column, columns, first coordinate, whether the offset is added; no columns: the coordinate
+    p: np.ndarray  # numbers of the family
+    tiles: Tiles
+    outside: int  # address of the function of all verbs (`outside`), for likelihoods that have no tiles; 0 where there are
+    n: int  # rows, here or elsewhere
+    most: int  # expected candidate rows of a decision at which all rows are read instead
+    place: int  # HERE; ELSEWHERE, a few records of n rows; NUMBERED, the same, and rows are known by their numbers in a stream
+    numbers: np.ndarray  # of each record in its stream, ascending
+    answers: np.ndarray  # FAILED, OPEN, and for rows elsewhere the thetas that are asked for and the sums that are known
+    slopes: int  # numbers that describe the gradient of one row
+    rounding: float  # how far rounding may take a residual difference beyond its bound
+
+    def __reduce__(self) -> Any:
+        """The address of an outside function is that of a process."""
+        if self.outside:
+            raise TypeError("rows of a likelihood outside cannot be pickled: send the model, and make its rows there.")
+        return _rows_again, tuple(self)
+
+
+def _rows_again(*parts: Any) -> Rows:
+    return Rows(*parts)
+
+
+def rows_of(member: Any, records: np.ndarray, columns: int, blocks: list[tuple[int, int, int, bool]]) -> Rows:
+    """Rows of a member of a family; `blocks` has the first column, the columns, the first coordinate and the use of the offset of each index."""
+    places = np.array([[int(v) for v in block] for block in blocks], np.int64).reshape(-1)
+    tiles = tiles_of(kind_of(member), len(blocks) > 1)
+    return _here(records, columns, len(blocks), places, numbers_of(member), tiles, 0, len(blocks), ALLOWANCE)
+
+
+def outside_rows(records: np.ndarray, columns: int, p: np.ndarray, address: int, slopes: int, rounding: float = ALLOWANCE) -> Rows:
+    """Rows of a likelihood outside; `slopes` numbers describe the gradient of one row."""
+    return _here(records, columns, 0, np.zeros(0, np.int64), p, Tiles(0, 0, 0, 0), address, slopes, rounding)
+
+
+def _here(
+    records: np.ndarray,
+    columns: int,
+    indices: int,
+    blocks: np.ndarray,
+    p: np.ndarray,
+    tiles: Tiles,
+    outside: int,
+    slopes: int,
+    rounding: float,
+) -> Rows:
+    n, nothing = records.shape[0], np.zeros(0, np.int64)
+    return Rows(records, columns, indices, blocks, p, tiles, outside, n, n, HERE, nothing, np.zeros(2), slopes, rounding)
+
+
+@inlinable
+def run_outside(
+    rows: Any,
+    verb: int,
+    index: np.ndarray,
+    start: int,
+    stop: int,
+    points: tuple[np.ndarray, np.ndarray, np.ndarray],
+    order: int,
+    factors: np.ndarray,
+    out: np.ndarray,
+    table: np.ndarray,
+) -> float:
+    """A verb of a likelihood outside, at up to three points (theta, another, the reference); returns the total, if it has one."""
+    total = np.zeros(1)
+    status = call_outside(
+        rows.outside,
+        rows.records,
+        rows.p,
+        verb,
+        index,
+        start,
+        stop,
+        points[0],
+        points[1],
+        points[2],
+        order,
+        factors,
+        total,
+        out,
+        table,
+    )
+    if status != 0:
+        rows.answers[FAILED] = status
+        return np.nan
+    return total[0]
+
+
+@inlinable
+def on_index(rows: Any, verb: int, index: np.ndarray, theta: np.ndarray, factors: np.ndarray, out: np.ndarray) -> float:
+    """A verb outside on indexed rows at one point."""
+    return run_outside(rows, verb, index, 0, 0, (theta, theta, theta), 0, factors, out, np.empty((0, 0)))
+
+
+@inlinable
+def on_range(rows: Any, verb: int, start: int, stop: int, theta: np.ndarray, out: np.ndarray, table: np.ndarray) -> float:
+    """A verb outside on a range of rows."""
+    return run_outside(rows, verb, np.empty(0, np.int64), start, stop, (theta, theta, theta), 0, np.empty(0), out, table)
+
+
+def one_index(member: Any, records: np.ndarray, columns: int) -> Rows:
+    """Rows of a family of one index, of all columns."""
+    return rows_of(member, records, columns, [(0, columns, 0, True)])
 
 
 @generic(options=SUMS)
@@ -79,7 +208,15 @@ def range_hessian(rows: Any, start: int, stop: int, theta: np.ndarray, gradient:
 @generic
 def rows_at_once(rows: Any) -> int:
     """Rows of a full pass between two looks at whether it is to be given up: some hundredths of a second."""
+    if rows.place != HERE:
+        return rows.n
     return max(1, (1 << 24) // (rows.records.shape[1] * TILE)) * TILE
+
+
+@inlinable
+def tile_rows(indices: int) -> int:
+    """Rows of a tile: the Hessians in its indices stay in the first-level cache."""
+    return TILE if indices == 1 else max(8, TILE // (indices * indices))
 
 
 @inlinable(options=SUMS)
@@ -185,119 +322,318 @@ def shift_tile(
         weight[j] = x[d + 2]
 
 
-@row_values.register(SingleIndex)
-def _row_values(rows: SingleIndex, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
-    eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
-    for start in range(0, index.size, TILE):
-        size = min(TILE, index.size - start)
-        gather_tile(rows.records, rows.columns, index, start, size, theta, eta, y, weight)
+@inlinable(options=SUMS)
+def add_indices(rows: Any, x: np.ndarray, theta: np.ndarray, u: np.ndarray, at: int) -> None:
+    """The indices of a row at theta, written to u from `at` on."""
+    offset = x[rows.columns + 1]
+    for k in range(rows.indices):
+        column, count, start = rows.blocks[FIELDS * k], rows.blocks[FIELDS * k + COUNT], rows.blocks[FIELDS * k + START]
+        if count == 0:
+            u[at + k] = theta[start]
+        else:
+            total = 0.0
+            for c in range(count):
+                total += x[column + c] * theta[start + c]
+            u[at + k] = total + offset if rows.blocks[FIELDS * k + OFFSET] != 0 else total
+
+
+@inlinable(options=SUMS)
+def add_shifts(rows: Any, x: np.ndarray, change: np.ndarray, u: np.ndarray, at: int) -> None:
+    """The change of the indices of a row with a change of theta, written to u from `at` on."""
+    for k in range(rows.indices):
+        column, count, start = rows.blocks[FIELDS * k], rows.blocks[FIELDS * k + COUNT], rows.blocks[FIELDS * k + START]
+        if count == 0:
+            u[at + k] = change[start]
+        else:
+            total = 0.0
+            for c in range(count):
+                total += x[column + c] * change[start + c]
+            u[at + k] = total
+
+
+@inlinable(options=SUMS)
+def add_gradient(rows: Any, x: np.ndarray, factor: float, g: np.ndarray, at: int, gradient: np.ndarray) -> None:
+    """Add the gradient in theta of a row, from the one in its indices."""
+    for k in range(rows.indices):
+        column, count, start = rows.blocks[FIELDS * k], rows.blocks[FIELDS * k + COUNT], rows.blocks[FIELDS * k + START]
+        slope = factor * g[at + k]
+        if count == 0:
+            gradient[start] += slope
+        for c in range(count):
+            gradient[start + c] += slope * x[column + c]
+
+
+@inlinable(options=SUMS)
+def add_hessian(rows: Any, x: np.ndarray, factor: float, h: np.ndarray, at: int, hessian: np.ndarray) -> None:
+    """Add the lower triangle of the Hessian in theta of a row, from the one in its indices: coordinates are in their order."""
+    q = rows.indices
+    for k in range(q):
+        column, count, start = rows.blocks[FIELDS * k], rows.blocks[FIELDS * k + COUNT], rows.blocks[FIELDS * k + START]
+        for l in range(k + 1):
+            left, width, first = rows.blocks[FIELDS * l], rows.blocks[FIELDS * l + COUNT], rows.blocks[FIELDS * l + START]
+            s = factor * h[at + k * q + l]
+            if count == 0:
+                if width == 0:
+                    hessian[start, first] += s
+                for b in range(width):
+                    hessian[start, first + b] += s * x[left + b]
+            for a in range(count):
+                t = s * x[column + a]
+                if width == 0:
+                    hessian[start + a, first] += t
+                for b in range(width if l < k else a + 1):
+                    hessian[start + a, first + b] += t * x[left + b]
+
+
+@inlinable(options=SUMS)
+def gather_indices(
+    rows: Any, index: np.ndarray, start: int, size: int, theta: np.ndarray, u: np.ndarray, y: np.ndarray, weight: np.ndarray
+) -> None:
+    """Indices, responses and weights of `size` indexed rows, prefetching those that follow."""
+    d = rows.columns
+    for j in range(size):
+        if start + j + AHEAD < index.size:
+            prefetch_row(rows.records, index[start + j + AHEAD])
+        x = rows.records[index[start + j]]
+        add_indices(rows, x, theta, u, j * rows.indices)
+        y[j] = x[d]
+        weight[j] = x[d + 2]
+
+
+@inlinable(options=SUMS)
+def scan_indices(
+    rows: Any, start: int, size: int, theta: np.ndarray, u: np.ndarray, y: np.ndarray, weight: np.ndarray
+) -> None:
+    """Indices, responses and weights of `size` consecutive rows."""
+    d = rows.columns
+    for j in range(size):
+        x = rows.records[start + j]
+        add_indices(rows, x, theta, u, j * rows.indices)
+        y[j] = x[d]
+        weight[j] = x[d + 2]
+
+
+@row_values.register(Rows)
+def _row_values(rows: Rows, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
+    if rows.outside != 0:
+        on_index(rows, ROW_VALUES, index, theta, np.empty(0), out)
+        return
+    k = rows.indices
+    most = min(tile_rows(k), index.size)
+    u, y, weight, none = np.empty(most * k), np.empty(most), np.empty(most), np.empty(0)
+    for start in range(0, index.size, max(most, 1)):
+        size = min(most, index.size - start)
+        if k == 1:
+            gather_tile(rows.records, rows.columns, index, start, size, theta, u, y, weight)
+        else:
+            gather_indices(rows, index, start, size, theta, u, y, weight)
+        part = out[start : start + size]
+        call_jet(rows.tiles.jet, u, y, rows.p, k, size, VALUE, part, none, none)
         for j in range(size):
-            out[start + j] = weight[j] * value(rows.family, eta[j], y[j])
+            part[j] *= weight[j]
 
 
-@weighted_gradient.register(SingleIndex)
+@weighted_gradient.register(Rows)
 def _weighted_gradient(
-    rows: SingleIndex, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray
+    rows: Rows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray
 ) -> float:
-    records, d = rows.records, rows.columns
-    eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    if rows.outside != 0:
+        return on_index(rows, WEIGHTED_GRADIENT, index, theta, factors, gradient)
+    k, records, d = rows.indices, rows.records, rows.columns
+    most = min(tile_rows(k), index.size)
+    u, y, weight, f, g, none = np.empty(most * k), np.empty(most), np.empty(most), np.empty(most), np.empty(most * k), np.empty(0)
     total = 0.0
-    for start in range(0, index.size, TILE):
-        size = min(TILE, index.size - start)
-        gather_tile(records, d, index, start, size, theta, eta, y, weight)
+    for start in range(0, index.size, max(most, 1)):
+        size = min(most, index.size - start)
+        if k == 1:
+            gather_tile(records, d, index, start, size, theta, u, y, weight)
+        else:
+            gather_indices(rows, index, start, size, theta, u, y, weight)
+        call_jet(rows.tiles.jet, u, y, rows.p, k, size, SLOPE, f, g, none)
         part = 0.0
         for j in range(size):
-            f, slope = jet1(rows.family, eta[j], y[j])
-            factor = weight[j] * factors[start + j]
-            part += factor * f
-            eta[j] = factor * slope
+            weight[j] *= factors[start + j]
+            part += weight[j] * f[j]
         total += part
         for j in range(size):
-            x, slope = records[index[start + j]], eta[j]
-            for c in range(d):
-                gradient[c] += slope * x[c]
+            x = records[index[start + j]]
+            if k == 1:
+                slope = weight[j] * g[j]
+                for c in range(d):
+                    gradient[c] += slope * x[c]
+            else:
+                add_gradient(rows, x, weight[j], g, j * k, gradient)
     return total
 
 
-@residual_differences.register(SingleIndex)
+@residual_differences.register(Rows)
 def _residual_differences(
-    rows: SingleIndex, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
+    rows: Rows, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
 ) -> None:
-    records, d = rows.records, rows.columns
-    first, second, base = np.empty(TILE), np.empty(TILE), np.empty(TILE)
-    y, weight = np.empty(TILE), np.empty(TILE)
-    here, there = theta[:d] - reference[:d], other[:d] - reference[:d]
-    for start in range(0, index.size, TILE):
-        size = min(TILE, index.size - start)
+    """Both ends of a tile are given to the family at once: base and response twice, one shift after the other."""
+    if rows.outside != 0:
+        none = np.empty(0)
+        run_outside(rows, RESIDUAL_DIFFERENCES, index, 0, 0, (theta, other, reference), 2, none, out, np.empty((0, 0)))
+        return
+    k, records, d = rows.indices, rows.records, rows.columns
+    most = min(tile_rows(k), index.size)
+    base, shift, y, weight = np.empty(2 * most * k), np.empty(2 * most * k), np.empty(2 * most), np.empty(most)
+    rest, here, there = np.empty(2 * most), theta - reference, other - reference
+    for start in range(0, index.size, max(most, 1)):
+        size = min(most, index.size - start)
         for j in range(size):
             if start + j + AHEAD < index.size:
                 prefetch_row(records, index[start + j + AHEAD])
             x = records[index[start + j]]
-            base[j], first[j], second[j] = three_dots(x, reference, here, there, d)
-            base[j] += x[d + 1]
+            if k == 1:
+                at, shift[j], shift[size + j] = three_dots(x, reference, here, there, d)
+                base[j] = at + x[d + 1]
+                base[size + j] = base[j]
+            else:
+                add_indices(rows, x, reference, base, j * k)
+                add_shifts(rows, x, here, shift, j * k)
+                add_shifts(rows, x, there, shift, (size + j) * k)
+                for l in range(k):
+                    base[(size + j) * k + l] = base[j * k + l]
             y[j] = x[d]
+            y[size + j] = x[d]
             weight[j] = x[d + 2]
+        call_residual(rows.tiles.residual, base, shift, y, rows.p, k, 2 * size, rest)
         for j in range(size):
-            gap = residual(rows.family, base[j], y[j], second[j]) - residual(rows.family, base[j], y[j], first[j])
-            out[start + j] = weight[j] * gap
+            out[start + j] = weight[j] * (rest[size + j] - rest[j])
 
 
-@proxy_values.register(SingleIndex)
+@proxy_values.register(Rows)
 def _proxy_values(
-    rows: SingleIndex, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
+    rows: Rows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
 ) -> None:
-    records, d = rows.records, rows.columns
-    for j in range(index.size):
-        if j + AHEAD < index.size:
-            prefetch_row(records, index[j + AHEAD])
-        x = records[index[j]]
-        base = dot(x, reference, d)
-        shift = dot(x, theta, d) - base
-        f, slope, curvature = jet2(rows.family, base + x[d + 1], x[d])
-        total = f
-        if order >= 1:
-            total += slope * shift
-        if order >= 2:
-            total += 0.5 * curvature * shift * shift
-        out[j] = x[d + 2] * total
+    if rows.outside != 0:
+        run_outside(rows, PROXY_VALUES, index, 0, 0, (theta, theta, reference), order, np.empty(0), out, np.empty((0, 0)))
+        return
+    k = rows.indices
+    most = min(tile_rows(k), index.size)
+    base, shift, y, weight = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most)
+    f, g, h, change = np.empty(most), np.empty(most * k), np.empty(most * k * k), theta - reference
+    for start in range(0, index.size, max(most, 1)):
+        size = min(most, index.size - start)
+        gather_indices(rows, index, start, size, reference, base, y, weight)
+        for j in range(size):
+            add_shifts(rows, rows.records[index[start + j]], change, shift, j * k)
+        call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE, f, g, h)
+        for j in range(size):
+            out[start + j] = weight[j] * (f[j] + expansion(g, h, shift, j, k, min(order, 1), order))
 
 
-@range_value.register(SingleIndex)
-def _range_value(rows: SingleIndex, start: int, stop: int, theta: np.ndarray) -> float:
-    eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
+@inlinable(options=SUMS)
+def expansion(g: np.ndarray, h: np.ndarray, shift: np.ndarray, j: int, k: int, first: int, second: int) -> float:
+    """Terms of first order (if `first` is at least 1) and of second order (if `second` is at least 2) of row j of a tile."""
     total = 0.0
-    for first in range(start, stop, TILE):
-        size = min(TILE, stop - first)
-        scan_tile(rows.records, rows.columns, first, size, theta, eta, y, weight)
+    for a in range(k):
+        if first >= 1:
+            total += g[j * k + a] * shift[j * k + a]
+        if second >= 2:
+            for b in range(k):
+                total += 0.5 * h[(j * k + a) * k + b] * shift[j * k + a] * shift[j * k + b]
+    return total
+
+
+QUESTIONS = 2  # sums that an iteration may ask for: it compares two positions
+
+
+def answers_of(dim: int, known: np.ndarray | None = None) -> np.ndarray:
+    """The board of rows elsewhere: nothing failed, nothing asked, and rows of `known`: theta and the log-likelihood of all rows there."""
+    first = 2 + QUESTIONS * dim
+    return np.concatenate([np.zeros(first), np.zeros(0) if known is None else known.reshape(-1)])
+
+
+@inlinable
+def known_sum(rows: Any, theta: np.ndarray) -> float:
+    """Log-likelihood of all n rows at theta where it is known; else it is asked for, and NaN."""
+    d = theta.size
+    at = 2 + QUESTIONS * d
+    while at + d < rows.answers.size:
+        same = True
+        for j in range(d):
+            same &= rows.answers[at + j] == theta[j]
+        if same:
+            return rows.answers[at + d]
+        at += d + 1
+    asked = int(rows.answers[OPEN])
+    if asked < QUESTIONS:
+        for j in range(d):
+            rows.answers[2 + asked * d + j] = theta[j]
+        rows.answers[OPEN] += 1.0
+    return np.nan
+
+
+@inlinable
+def record_numbers(rows: Any, index: np.ndarray) -> np.ndarray:
+    """Records of rows known by their numbers; one that is not here yet has any: what comes of it is void."""
+    if rows.place != NUMBERED:
+        return index
+    out, last = np.empty(index.size, np.int64), rows.numbers.size - 1
+    for j in range(index.size):
+        out[j] = min(np.searchsorted(rows.numbers, index[j]), last)
+    return out
+
+
+@range_value.register(Rows)
+def _range_value(rows: Rows, start: int, stop: int, theta: np.ndarray) -> float:
+    if rows.place != HERE:
+        return known_sum(rows, theta)
+    if rows.outside != 0:
+        return on_range(rows, RANGE_VALUE, start, stop, theta, np.empty(0), np.empty((0, 0)))
+    k = rows.indices
+    most = min(tile_rows(k), stop - start)
+    u, y, weight, f, none = np.empty(most * k), np.empty(most), np.empty(most), np.empty(most), np.empty(0)
+    total = 0.0
+    for first in range(start, stop, max(most, 1)):
+        size = min(most, stop - first)
+        if k == 1:
+            scan_tile(rows.records, rows.columns, first, size, theta, u, y, weight)
+        else:
+            scan_indices(rows, first, size, theta, u, y, weight)
+        call_jet(rows.tiles.jet, u, y, rows.p, k, size, VALUE, f, none, none)
         part = 0.0
         for j in range(size):
-            part += weight[j] * value(rows.family, eta[j], y[j])
+            part += weight[j] * f[j]
         total += part
     return total
 
 
-@range_gradient.register(SingleIndex)
-def _range_gradient(rows: SingleIndex, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
-    records, d = rows.records, rows.columns
-    eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
+@range_gradient.register(Rows)
+def _range_gradient(rows: Rows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
+    if rows.outside != 0:
+        return on_range(rows, RANGE_GRADIENT, start, stop, theta, gradient, np.empty((0, 0)))
+    k, records, d = rows.indices, rows.records, rows.columns
+    most = min(tile_rows(k), stop - start)
+    u, y, weight, f, g, none = np.empty(most * k), np.empty(most), np.empty(most), np.empty(most), np.empty(most * k), np.empty(0)
     total = 0.0
-    for first in range(start, stop, TILE):
-        size = min(TILE, stop - first)
-        scan_tile(records, d, first, size, theta, eta, y, weight)
+    for first in range(start, stop, max(most, 1)):
+        size = min(most, stop - first)
+        if k == 1:
+            scan_tile(records, d, first, size, theta, u, y, weight)
+        else:
+            scan_indices(rows, first, size, theta, u, y, weight)
+        call_jet(rows.tiles.jet, u, y, rows.p, k, size, SLOPE, f, g, none)
         part = 0.0
         for j in range(size):
-            f, slope = jet1(rows.family, eta[j], y[j])
-            part += weight[j] * f
-            eta[j] = weight[j] * slope
+            part += weight[j] * f[j]
         total += part
+        if k > 1:
+            for j in range(size):
+                add_gradient(rows, records[first + j], weight[j], g, j * k, gradient)
+            continue
+        for j in range(size):
+            g[j] *= weight[j]
         fours = size // 4 * 4
         for j in range(0, fours, 4):
             x0, x1, x2, x3 = records[first + j], records[first + j + 1], records[first + j + 2], records[first + j + 3]
-            s0, s1, s2, s3 = eta[j], eta[j + 1], eta[j + 2], eta[j + 3]
+            s0, s1, s2, s3 = g[j], g[j + 1], g[j + 2], g[j + 3]
             for c in range(d):
                 gradient[c] += (s0 * x0[c] + s1 * x1[c]) + (s2 * x2[c] + s3 * x3[c])
         for j in range(fours, size):
-            x, slope = records[first + j], eta[j]
+            x, slope = records[first + j], g[j]
             for c in range(d):
                 gradient[c] += slope * x[c]
     return total
@@ -357,33 +693,63 @@ def add_columns(columns: np.ndarray, d: int, weight: np.ndarray, out: np.ndarray
         out[a] += total
 
 
-@range_hessian.register(SingleIndex)
-def _range_hessian(
-    rows: SingleIndex, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray
-) -> float:
+@range_hessian.register(Rows)
+def _range_hessian(rows: Rows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
+    if rows.outside != 0:
+        return on_range(rows, RANGE_HESSIAN, start, stop, theta, gradient, hessian)
+    return one_hessian(rows, start, stop, theta, gradient, hessian) if rows.indices == 1 else several_hessian(
+        rows, start, stop, theta, gradient, hessian
+    )
+
+
+@inlinable(options=SUMS)
+def one_hessian(rows: Rows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
+    """Rows of one index: sums over whole tiles of columns."""
     records, d = rows.records, rows.columns
-    eta, y, weight = np.zeros(TILE), np.zeros(TILE), np.zeros(TILE)
+    u, y, weight = np.zeros(TILE), np.zeros(TILE), np.zeros(TILE)
+    f, g, h = np.zeros(TILE), np.zeros(TILE), np.zeros(TILE)
     padded = -(-d // 4) * 4
     columns, gram = np.zeros((padded, STRIDE)), np.zeros((padded, padded))
-    curvature, scaled = np.zeros(TILE), np.zeros((2, STRIDE))
+    scaled = np.zeros((2, STRIDE))
     total = 0.0
     for first in range(start, stop, TILE):
         size = min(TILE, stop - first)
-        scan_tile(records, d, first, size, theta, eta, y, weight)
+        scan_tile(records, d, first, size, theta, u, y, weight)
         transpose_tile(records, d, first, size, columns)
+        call_jet(rows.tiles.jet, u, y, rows.p, 1, size, CURVATURE, f, g, h)
         part = 0.0
         for j in range(size):
-            f, slope, second = jet2(rows.family, eta[j], y[j])
-            part += weight[j] * f
-            eta[j] = weight[j] * slope
-            curvature[j] = weight[j] * second
+            part += weight[j] * f[j]
+            g[j] *= weight[j]
+            h[j] *= weight[j]
         total += part
         for j in range(size, TILE):
-            eta[j] = 0.0
-            curvature[j] = 0.0
-        add_columns(columns, d, eta, gradient)
-        add_gram(columns, curvature, scaled, gram)
+            g[j] = 0.0
+            h[j] = 0.0
+        add_columns(columns, d, g, gradient)
+        add_gram(columns, h, scaled, gram)
     for a in range(d):
         for b in range(a + 1):
             hessian[a, b] += gram[a, b]
+    return total
+
+
+@inlinable(options=SUMS)
+def several_hessian(
+    rows: Rows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray
+) -> float:
+    """Rows of several indices: one row after the other."""
+    k = rows.indices
+    most = min(tile_rows(k), stop - start)
+    u, y, weight = np.empty(most * k), np.empty(most), np.empty(most)
+    f, g, h = np.empty(most), np.empty(most * k), np.empty(most * k * k)
+    total = 0.0
+    for first in range(start, stop, max(most, 1)):
+        size = min(most, stop - first)
+        scan_indices(rows, first, size, theta, u, y, weight)
+        call_jet(rows.tiles.jet, u, y, rows.p, k, size, CURVATURE, f, g, h)
+        for j in range(size):
+            total += weight[j] * f[j]
+            add_gradient(rows, rows.records[first + j], weight[j], g, j * k, gradient)
+            add_hessian(rows, rows.records[first + j], weight[j], h, j * k * k, hessian)
     return total

@@ -9,15 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.compile import SUMS, declared, generic
-from tallbayes.engine.family_functions import (
-    curvature_supremum,
-    jet2,
-    slope_supremum,
-    third_supremum,
-    third_supremum_on,
-)
-from tallbayes.engine.rows import STRIDE, TILE, SingleIndex, dot, scan_tile, transpose_tile
+from tallbayes.compile import SUMS, declared, generic, inlinable
+from tallbayes.engine.rows import COUNT, FIELDS, START, STRIDE, TILE, Rows, dot, scan_tile, transpose_tile
+from tallbayes.engine.tiles import CURVATURE, call_jet, call_reach
 
 
 @generic(options=SUMS)
@@ -53,8 +47,18 @@ def range_third_suprema(rows: Any, start: int, stop: int, reference: np.ndarray,
     """Weighted sup |f'''| of every row of a range over etas within `reach` of the one at the reference."""
 
 
-@range_norms.register(SingleIndex)
-def _range_norms(rows: SingleIndex, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
+@range_norms.register(Rows)
+def _range_norms(rows: Rows, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
+    """Of several indices an upper bound of the largest singular value: the Frobenius norm of the Jacobian of u times the factor."""
+    if rows.indices > 1:
+        several_norms(rows, start, stop, factor, out)
+    else:
+        one_norms(rows, start, stop, factor, out)
+
+
+@inlinable(options=SUMS)
+def one_norms(rows: Any, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
+    """Norms of rows of one index."""
     records, d = rows.records, rows.columns
     columns, projection, square = np.zeros((d, STRIDE)), np.empty(TILE), np.empty(TILE)
     for first in range(start, stop, TILE):
@@ -74,41 +78,71 @@ def _range_norms(rows: SingleIndex, start: int, stop: int, factor: np.ndarray, o
             out[first - start + j] = np.sqrt(square[j])
 
 
-@range_curvatures.register(SingleIndex)
+@inlinable(options=SUMS)
+def several_norms(rows: Any, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
+    """Norms of rows of several indices."""
+    for i in range(start, stop):
+        x = rows.records[i]
+        total = 0.0
+        for k in range(factor.shape[1]):
+            for l in range(rows.indices):
+                column, count, first = rows.blocks[FIELDS * l], rows.blocks[FIELDS * l + COUNT], rows.blocks[FIELDS * l + START]
+                projection = factor[first, k] if count == 0 else 0.0
+                for c in range(count):
+                    projection += factor[first + c, k] * x[column + c]
+                total += projection * projection
+        out[i - start] = np.sqrt(total)
+
+
+@range_curvatures.register(Rows)
 def _range_curvatures(
-    rows: SingleIndex, start: int, stop: int, reference: np.ndarray, curvature: np.ndarray, supremum: np.ndarray
+    rows: Rows, start: int, stop: int, reference: np.ndarray, curvature: np.ndarray, supremum: np.ndarray
 ) -> None:
     eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    f, g, h, everywhere = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.full(TILE, np.inf)
     for first in range(start, stop, TILE):
         size = min(TILE, stop - first)
         scan_tile(rows.records, rows.columns, first, size, reference, eta, y, weight)
+        call_jet(rows.tiles.jet, eta, y, rows.p, 1, size, CURVATURE, f, g, h)
+        call_reach(rows.tiles.reach, eta, everywhere, y, rows.p, 1, size, 3, f)
         for j in range(size):
-            curvature[first - start + j] = weight[j] * abs(jet2(rows.family, eta[j], y[j])[2])
-            supremum[first - start + j] = weight[j] * third_supremum(rows.family, y[j]) if weight[j] > 0.0 else 0.0
+            curvature[first - start + j] = weight[j] * abs(h[j])
+            supremum[first - start + j] = weight[j] * f[j] if weight[j] > 0.0 else 0.0
 
 
-@range_suprema.register(SingleIndex)
-def _range_suprema(rows: SingleIndex, start: int, stop: int, slope: np.ndarray, curvature: np.ndarray) -> None:
-    for i in range(start, stop):
-        y, weight = rows.records[i, rows.columns], rows.records[i, rows.columns + 2]
-        slope[i - start] = weight * slope_supremum(rows.family, y) if weight > 0.0 else 0.0
-        curvature[i - start] = weight * curvature_supremum(rows.family, y) if weight > 0.0 else 0.0
+@range_suprema.register(Rows)
+def _range_suprema(rows: Rows, start: int, stop: int, slope: np.ndarray, curvature: np.ndarray) -> None:
+    y, first, second, everywhere = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.full(TILE, np.inf)
+    for begin in range(start, stop, TILE):
+        size = min(TILE, stop - begin)
+        for j in range(size):
+            y[j] = rows.records[begin + j, rows.columns]
+        call_reach(rows.tiles.reach, everywhere, everywhere, y, rows.p, 1, size, 1, first)
+        call_reach(rows.tiles.reach, everywhere, everywhere, y, rows.p, 1, size, 2, second)
+        for j in range(size):
+            weight = rows.records[begin + j, rows.columns + 2]
+            slope[begin - start + j] = weight * first[j] if weight > 0.0 else 0.0
+            curvature[begin - start + j] = weight * second[j] if weight > 0.0 else 0.0
 
 
-@range_lowest.register(SingleIndex)
-def _range_lowest(rows: SingleIndex, start: int, stop: int, theta: np.ndarray) -> float:
+@range_lowest.register(Rows)
+def _range_lowest(rows: Rows, start: int, stop: int, theta: np.ndarray) -> float:
     lowest = np.inf
     for i in range(start, stop):
         lowest = min(lowest, dot(rows.records[i], theta, rows.columns) + rows.records[i, rows.columns + 1])
     return lowest
 
 
-@range_third_suprema.register(SingleIndex)
+@range_third_suprema.register(Rows)
 def _range_third_suprema(
-    rows: SingleIndex, start: int, stop: int, reference: np.ndarray, reach: np.ndarray, out: np.ndarray
+    rows: Rows, start: int, stop: int, reference: np.ndarray, reach: np.ndarray, out: np.ndarray
 ) -> None:
-    for i in range(start, stop):
-        x = rows.records[i]
-        eta, y, weight = dot(x, reference, rows.columns) + x[rows.columns + 1], x[rows.columns], x[rows.columns + 2]
-        width = reach[i - start] * (1.0 + 1e-9) + 1e-9 * (1.0 + abs(eta))  # roundings of eta and of shifts
-        out[i - start] = weight * third_supremum_on(rows.family, y, eta - width, eta + width) if weight > 0.0 else 0.0
+    eta, y, weight, width, supremum = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    for first in range(start, stop, TILE):
+        size = min(TILE, stop - first)
+        scan_tile(rows.records, rows.columns, first, size, reference, eta, y, weight)
+        for j in range(size):  # roundings of eta and of shifts
+            width[j] = reach[first - start + j] * (1.0 + 1e-9) + 1e-9 * (1.0 + abs(eta[j]))
+        call_reach(rows.tiles.reach, eta, width, y, rows.p, 1, size, 3, supremum)
+        for j in range(size):
+            out[first - start + j] = weight[j] * supremum[j] if weight[j] > 0.0 else 0.0

@@ -21,7 +21,7 @@ import numpy as np
 
 from tallbayes.compile import SCALAR, declared, generic, inlinable
 from tallbayes.engine.arithmetic import exp, log1p_unit
-from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_value
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_value
 from tallbayes.engine.neighbourhood import SLACK, Neighbourhood, largest_on, third_bounds
 
 Jet = tuple[float, float, float, float, float, float]

@@ -14,7 +14,7 @@ import numpy as np
 from tallbayes.compile import SCALAR, inlinable
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.gamma_functions import digamma, trigamma
-from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_value
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_value
 from tallbayes.model import Family, Model
 from tallbayes.named_priors import PriorLike
 

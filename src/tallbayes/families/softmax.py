@@ -17,7 +17,7 @@ from tallbayes.compile import inlinable
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp_remainder, log1p_excess
 from tallbayes.engine.lower_gaps import has_centred_curvature, vector_lower_gap, vector_lower_jet, vector_lower_slope
-from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.model import Family, Model, Tangent, no_terms
 from tallbayes.named_priors import PriorLike

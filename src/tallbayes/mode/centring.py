@@ -14,8 +14,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky
 
 from tallbayes.engine import passes
-from tallbayes.engine.multi_index import MultiIndex
-from tallbayes.engine.rows import SingleIndex
+from tallbayes.engine.rows import Rows
 from tallbayes.mode.kinks import kinks_of
 from tallbayes.model import Model
 
@@ -96,7 +95,8 @@ def centring_of(model: Model) -> Centring | None:
         not model.linear
         or model.row_limitation
         or data.intercept is None
-        or not isinstance(model.rows, SingleIndex | MultiIndex)
+        or not isinstance(model.rows, Rows)
+        or model.second
     ):
         return None
     mean, sd, low, high = (part[: data.d] for part in (data.moments.mean, data.moments.sd, data.moments.low, data.moments.high))

@@ -18,9 +18,8 @@ from tallbayes.data.dataset import Dataset
 from tallbayes.data.groups import GroupFactor
 from tallbayes.engine import passes
 from tallbayes.engine.grouped_rows import FactorRows
-from tallbayes.engine.multi_index import MultiIndex
 from tallbayes.engine.noncentred import NonCentredPrior, NonCentredRows, noncentred_prior_gradient, noncentred_prior_value
-from tallbayes.engine.rows import SingleIndex
+from tallbayes.engine.rows import rows_of
 from tallbayes.errors import ModelError, OptionError
 from tallbayes.model import Model
 from tallbayes.named_priors import DEFAULT, resolve
@@ -144,9 +143,8 @@ class HierarchicalModel(Model):
                 effect = theta[at : at + factor.levels][codes]
                 records[:, data.d + 1] += effect if factor.first < 0 else effect * records[:, factor.first + a]
                 at += factor.levels
-        rows: Any = SingleIndex(self.member, records, data.d)
-        if self.nuisances:
-            rows = MultiIndex(self.member, records, data.d, 1, len(self.nuisances))
+        unknown = [(0, 0, data.d + k, False) for k in range(len(self.nuisances))]
+        rows = rows_of(self.member, records, data.d, [(0, data.d, 0, True), *unknown])
         own = np.ascontiguousarray(theta[: data.d + len(self.nuisances)])
         return passes.values_at(rows, np.arange(index.size), own)
 

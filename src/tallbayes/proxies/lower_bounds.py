@@ -28,22 +28,25 @@ import numpy as np
 from tallbayes.bounds.catalogue import certify
 from tallbayes.compile import INLINED, SCALAR, SUMS, inlinable, jit
 from tallbayes.engine import passes
-from tallbayes.engine.lower_gaps import Lower, add_gaps, add_log_odds_gradient, has_centred_curvature, reference_predictors
-from tallbayes.engine.rows import SingleIndex
+from tallbayes.engine.lower_gaps import (
+    Floor,
+    add_gaps,
+    add_log_odds_gradient,
+    floor_of,
+    has_centred_curvature,
+    lower_rows,
+    reference_predictors,
+)
 from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.priors import NORMAL, PriorTerms, prior_gradient, prior_precision
 from tallbayes.proxies.lower_penalties import (
-    CubicPenalty,
-    NoPenalty,
-    ScalePenalty,
+    Penalty,
     TaylorKind,
     add_penalty_gradient,
-    penalty_coefficient,
-    penalty_count,
+    no_penalty,
     penalty_terms,
-    penalty_totals,
 )
 from tallbayes.streams import Stream, generator
 
@@ -58,12 +61,12 @@ class LowerBound(NamedTuple):
     rows whose Hessian is -A (x) S, A = (I - 11'/K)/2, or 0 x 0. `prior` tells whether the sum includes the log prior (`with_prior`).
     """
 
-    kind: Any
+    floor: Floor
     reference: np.ndarray
     value: float
     gradient: np.ndarray
     hessian: np.ndarray
-    penalty: Any
+    penalty: Penalty
     known: np.ndarray
     gram: np.ndarray
     prior: bool = False
@@ -125,12 +128,12 @@ def bound_value(bound: LowerBound, theta: np.ndarray) -> float:
     """sum_i log B_i(theta), up to the margin: reads no row."""
     change = theta - bound.reference
     total = _quadratic_value(bound, change)
-    count = penalty_count(bound.penalty)
+    count = bound.penalty.terms
     if count > 0:
         terms = np.empty(count)
         penalty_terms(bound.penalty, change, terms)
         for m in range(count):
-            total -= penalty_totals(bound.penalty)[m] * terms[m]
+            total -= bound.penalty.total[m] * terms[m]
     return total
 
 
@@ -141,13 +144,13 @@ def bound_gradient(bound: LowerBound, theta: np.ndarray, gradient: np.ndarray) -
     total = _quadratic(bound, change, slope)
     for j in range(theta.size):
         gradient[j] += slope[j]
-    count = penalty_count(bound.penalty)
+    count = bound.penalty.terms
     if count > 0:
         terms = np.empty(count)
         penalty_terms(bound.penalty, change, terms)
         for m in range(count):
-            total -= penalty_totals(bound.penalty)[m] * terms[m]
-        add_penalty_gradient(bound.penalty, change, -penalty_totals(bound.penalty), gradient)
+            total -= bound.penalty.total[m] * terms[m]
+        add_penalty_gradient(bound.penalty, change, -bound.penalty.total, gradient)
     return total
 
 
@@ -155,7 +158,7 @@ def bound_gradient(bound: LowerBound, theta: np.ndarray, gradient: np.ndarray) -
 def gaps(rows: Any, bound: Any, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """out[j] = log L - log B of row index[j], the margin included; 0 for a row of zero weight."""
     _start_with_penalties(bound, index, theta, out)
-    add_gaps(rows, bound.kind, bound.reference, bound.known, index, theta, out)
+    add_gaps(rows, bound.floor, bound.reference, bound.known, index, theta, out)
 
 
 @inlinable(options=SCALAR)
@@ -164,28 +167,28 @@ def log_odds_gradient(
 ) -> None:
     """The same, and the gradient of sum_j sign[j] log(L/B - 1) added to `gradient`."""
     _start_with_penalties(bound, index, theta, out)
-    add_log_odds_gradient(rows, bound.kind, bound.reference, bound.known, index, sign, theta, out, gradient)
-    count = penalty_count(bound.penalty)
+    add_log_odds_gradient(rows, bound.floor, bound.reference, bound.known, index, sign, theta, out, gradient)
+    count = bound.penalty.terms
     if count > 0:
         factors = np.zeros(count)
         for j in range(index.size):
             if out[j] > 0.0:
                 share = sign[j] / -math.expm1(-out[j])
                 for m in range(count):
-                    factors[m] += share * penalty_coefficient(bound.penalty, index[j], m)
+                    factors[m] += share * bound.penalty.coefficient[index[j], m]
         add_penalty_gradient(bound.penalty, theta - bound.reference, factors, gradient)
 
 
 @inlinable(options=SCALAR)
 def _start_with_penalties(bound: Any, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     out[:] = MARGIN
-    count = penalty_count(bound.penalty)
+    count = bound.penalty.terms
     if count > 0:
         terms = np.empty(count)
         penalty_terms(bound.penalty, theta - bound.reference, terms)
         for j in range(index.size):
             for m in range(count):
-                out[j] += penalty_coefficient(bound.penalty, index[j], m) * terms[m]
+                out[j] += bound.penalty.coefficient[index[j], m] * terms[m]
 
 
 @jit
@@ -254,12 +257,13 @@ def lower_bound(mode: Mode, name: str = "tuned", xi: float | None = None) -> tup
 def _collapsed(mode: Mode, kind: Any, reference: np.ndarray, penalty: Any = None) -> LowerBound:
     """Value, gradient and Hessian of the sum of quadratic bounds: a pass with the bound in place of the family."""
     rows = mode.model.rows
-    sums = passes.total_hessian(rows._replace(family=Lower(kind, rows.family)), reference)
+    sums = passes.total_hessian(lower_rows(rows, kind, mode.model.member), reference)
     gram = np.zeros((0, 0))
     if has_centred_curvature(kind):
         d, classes = mode.model.data.d, mode.model.predictors
         gram = np.ascontiguousarray(sums[2][:d, :d]) * (-2.0 * classes / (classes - 1.0))
-    return LowerBound(kind, reference.copy(), *sums, NoPenalty() if penalty is None else penalty, np.zeros((0, 0)), gram)
+    floor = floor_of(kind, mode.model.member, rows.indices > 1)
+    return LowerBound(floor, reference.copy(), *sums, no_penalty() if penalty is None else penalty, np.zeros((0, 0)), gram)
 
 
 @jit
@@ -270,7 +274,7 @@ def _predictors(rows: Any, reference: np.ndarray, start: int, out: np.ndarray) -
 def with_known_predictors(model: Model, bound: LowerBound) -> LowerBound:
     """The bound with the linear predictors of all rows at its reference, so that a gap takes one dot product: one pass."""
     rows = model.rows
-    known = np.empty((model.data.n, 1 if isinstance(rows, SingleIndex) else rows.predictors + rows.nuisances))
+    known = np.empty((model.data.n, rows.indices))
     passes.over_chunks(model.data.n, 1 << 14, lambda a, b: _predictors(rows, bound.reference, a, known[a:b]))
     return bound._replace(known=known)
 
@@ -304,14 +308,14 @@ def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:
                 "which to build one; use 'exact-minibatch' or a full-data sampler such as 'nuts'."
             ) from error
         factor = np.ascontiguousarray(mode.factor)
-        penalty = CubicPenalty(factor, coefficient.reshape(-1, 1), np.array([math.fsum(coefficient)]))
+        penalty = Penalty(1, factor, coefficient.reshape(-1, 1), np.array([math.fsum(coefficient)]))
     if uniform:
         every = np.where(model.rows.records[:, [model.data.d + 2]] > 0.0, penalty.coefficient.max(0), 0.0)
         penalty = penalty._replace(coefficient=every, total=every.sum(0))
     return _collapsed(mode, TaylorKind(), mode.reference, penalty)
 
 
-def _scale_penalty(mode: Mode) -> ScalePenalty:
+def _scale_penalty(mode: Mode) -> Penalty:
     model, d = mode.model, mode.model.data.d
     factor = np.ascontiguousarray(mode.factor[:d, :d])
     sigma, coefficient = math.exp(mode.reference[-1]), np.empty((model.data.n, 3))
@@ -324,4 +328,4 @@ def _scale_penalty(mode: Mode) -> ScalePenalty:
         return coefficient[start:stop].sum(0)
 
     total = np.sum(passes.over_chunks(model.data.n, 1 << 16, work), axis=0)
-    return ScalePenalty(factor, coefficient, total)
+    return Penalty(3, factor, coefficient, total)

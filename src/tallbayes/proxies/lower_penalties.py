@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import declared, generic, inlinable
+from tallbayes.compile import inlinable
 from tallbayes.engine.arithmetic import exp_remainder
 from tallbayes.engine.family_functions import jet2, residual, slope_residual
 from tallbayes.engine.lower_gaps import (
@@ -22,58 +22,30 @@ from tallbayes.engine.lower_gaps import (
     vector_lower_jet,
     vector_lower_slope,
 )
-from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual
 
 
 class TaylorKind(NamedTuple):
     """Second-order Taylor expansion at the reference; a bound only with its penalties."""
 
 
-class NoPenalty(NamedTuple):
-    """log B is quadratic."""
+class Penalty(NamedTuple):
+    """Terms of theta, each with a coefficient in every row: none of a quadratic log B, one of a Taylor expansion, three of Gaussian rows.
 
-
-class CubicPenalty(NamedTuple):
-    """coefficient_i |w|^3."""
-
-    factor: np.ndarray
-    coefficient: np.ndarray  # (n, 1)
-    total: np.ndarray
-
-
-class ScalePenalty(NamedTuple):
-    """Gaussian rows with unknown sigma, b = log sigma - log sigma*: z^2/2 E2+ + |z||a| E1 |v| + |a|^2/2 E0+ |v|^2.
-
-    E0 = e^(-2b) - 1, E1 = E0 + 2b >= 0, E2 = E1 - 2b^2, v the whitened coefficients; the residual of a row is exactly
-    -E2 z^2/2 + E1 z (x.h/sigma*) - E0 (x.h/sigma*)^2/2.
+    One: |w|^3. Three, of rows with unknown sigma, b = log sigma - log sigma*: E2+, E1 |v|, E0+ |v|^2, with the coefficients z^2/2,
+    |z||a| and |a|^2/2, where E0 = e^(-2b) - 1, E1 = E0 + 2b >= 0, E2 = E1 - 2b^2 and v the whitened coefficients; the residual of a
+    row is exactly -E2 z^2/2 + E1 z (x.h/sigma*) - E0 (x.h/sigma*)^2/2.
     """
 
-    factor: np.ndarray  # of the coefficients alone
-    coefficient: np.ndarray  # (n, 3)
+    terms: int  # 0, 1 or 3
+    factor: np.ndarray  # of all coordinates, or of the coefficients alone where there are three
+    coefficient: np.ndarray  # (n, terms)
     total: np.ndarray
 
 
-@generic
-def penalty_count(penalty: Any) -> int:
-    """Number of terms of a penalty."""
-    return 0
-
-
-@generic
-def penalty_terms(penalty: Any, change: np.ndarray, terms: np.ndarray) -> None:
-    """The terms at theta = reference + change."""
-
-
-@generic
-def add_penalty_gradient(penalty: Any, change: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
-    """Add sum_m factors[m] grad terms[m] to `gradient`."""
-
-
-@generic
-@declared
-def penalty_coefficient(penalty: Any, row: int, term: int) -> float:
-    """What a term is multiplied with in a row."""
-    raise TypeError
+def no_penalty() -> Penalty:
+    """Of a bound that is quadratic."""
+    return Penalty(0, np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(0))
 
 
 @inlinable
@@ -104,88 +76,45 @@ def _square(vector: np.ndarray) -> float:
     return total
 
 
-@penalty_count.register(CubicPenalty)
-def _cubic_count(penalty: CubicPenalty) -> int:
-    return 1
+@inlinable
+def penalty_terms(penalty: Penalty, change: np.ndarray, terms: np.ndarray) -> None:
+    """The terms at theta = reference + change."""
+    if penalty.terms == 1:
+        terms[0] = _square(_solve(penalty.factor, change, change.size)) ** 1.5
+    elif penalty.terms == 3:
+        d = change.size - 1
+        b, square = change[d], _square(_solve(penalty.factor, change, d))
+        second = exp_remainder(-2.0 * b)
+        terms[0] = max(0.0, second)
+        terms[1] = max(0.0, second + 2.0 * b * b) * math.sqrt(square)
+        terms[2] = max(0.0, math.expm1(-2.0 * b)) * square
 
 
-@penalty_terms.register(CubicPenalty)
-def _cubic_terms(penalty: CubicPenalty, change: np.ndarray, terms: np.ndarray) -> None:
-    terms[0] = _square(_solve(penalty.factor, change, change.size)) ** 1.5
-
-
-@add_penalty_gradient.register(CubicPenalty)
-def _cubic_gradient(penalty: CubicPenalty, change: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
-    white = _solve(penalty.factor, change, change.size)
-    scale = 3.0 * math.sqrt(_square(white)) * factors[0]
-    _solve_transposed(penalty.factor, white)
-    for j in range(gradient.size):
-        gradient[j] += scale * white[j]
-
-
-@penalty_count.register(ScalePenalty)
-def _scale_count(penalty: ScalePenalty) -> int:
-    return 3
-
-
-@penalty_terms.register(ScalePenalty)
-def _scale_terms(penalty: ScalePenalty, change: np.ndarray, terms: np.ndarray) -> None:
-    d = change.size - 1
-    b, square = change[d], _square(_solve(penalty.factor, change, d))
-    second = exp_remainder(-2.0 * b)
-    terms[0] = max(0.0, second)
-    terms[1] = max(0.0, second + 2.0 * b * b) * math.sqrt(square)
-    terms[2] = max(0.0, math.expm1(-2.0 * b)) * square
-
-
-@add_penalty_gradient.register(ScalePenalty)
-def _scale_gradient(penalty: ScalePenalty, change: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
-    d = change.size - 1
-    b, white = change[d], _solve(penalty.factor, change, d)
-    square = _square(white)
-    e0, e2 = math.expm1(-2.0 * b), exp_remainder(-2.0 * b)
-    e1 = max(0.0, e2 + 2.0 * b * b)
-    length = math.sqrt(square)
-    if e2 > 0.0:
-        gradient[d] -= 2.0 * e1 * factors[0]
-    gradient[d] -= 2.0 * e0 * length * factors[1]
-    if e0 > 0.0:
-        gradient[d] -= 2.0 * (e0 + 1.0) * square * factors[2]
-    scale = factors[1] * e1 / max(length, 1e-300) + 2.0 * factors[2] * max(0.0, e0)
-    _solve_transposed(penalty.factor, white)
-    for j in range(d):
-        gradient[j] += scale * white[j]
-
-
-@penalty_coefficient.register(NoPenalty)
-def _no_coefficient(penalty: NoPenalty, row: int, term: int) -> float:
-    return 0.0
-
-
-@penalty_coefficient.register(CubicPenalty)
-def _cubic_coefficient(penalty: CubicPenalty, row: int, term: int) -> float:
-    return penalty.coefficient[row, term]
-
-
-@penalty_coefficient.register(ScalePenalty)
-def _scale_coefficient(penalty: ScalePenalty, row: int, term: int) -> float:
-    return penalty.coefficient[row, term]
-
-
-@generic
-def penalty_totals(penalty: Any) -> np.ndarray:
-    """Coefficients of all rows together."""
-    return np.zeros(0)
-
-
-@penalty_totals.register(CubicPenalty)
-def _cubic_total(penalty: CubicPenalty) -> np.ndarray:
-    return penalty.total
-
-
-@penalty_totals.register(ScalePenalty)
-def _scale_total(penalty: ScalePenalty) -> np.ndarray:
-    return penalty.total
+@inlinable
+def add_penalty_gradient(penalty: Penalty, change: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
+    """Add sum_m factors[m] grad terms[m] to `gradient`."""
+    if penalty.terms == 1:
+        white = _solve(penalty.factor, change, change.size)
+        scale = 3.0 * math.sqrt(_square(white)) * factors[0]
+        _solve_transposed(penalty.factor, white)
+        for j in range(gradient.size):
+            gradient[j] += scale * white[j]
+    elif penalty.terms == 3:
+        d = change.size - 1
+        b, white = change[d], _solve(penalty.factor, change, d)
+        square = _square(white)
+        e0, e2 = math.expm1(-2.0 * b), exp_remainder(-2.0 * b)
+        e1 = max(0.0, e2 + 2.0 * b * b)
+        length = math.sqrt(square)
+        if e2 > 0.0:
+            gradient[d] -= 2.0 * e1 * factors[0]
+        gradient[d] -= 2.0 * e0 * length * factors[1]
+        if e0 > 0.0:
+            gradient[d] -= 2.0 * (e0 + 1.0) * square * factors[2]
+        scale = factors[1] * e1 / max(length, 1e-300) + 2.0 * factors[2] * max(0.0, e0)
+        _solve_transposed(penalty.factor, white)
+        for j in range(d):
+            gradient[j] += scale * white[j]
 
 
 @lower_gap.register(TaylorKind)

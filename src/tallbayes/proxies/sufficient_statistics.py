@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tallbayes.engine import passes
-from tallbayes.engine.rows import SingleIndex
+from tallbayes.engine.rows import one_index
 from tallbayes.mode.laplace import Mode
 from tallbayes.proxies.taylor import Whitening, proxy_value, unwhiten, whitening_of
 
@@ -49,6 +49,6 @@ def gaussian_moments(mode: Mode) -> GaussianMoments:
     if model.partitions is not None:
         value, gradient, hessian = model.partitions.unit_scale_hessian(at)
     else:
-        rows = SingleIndex(model.unit_scale_member, model.data.records, model.data.d)
+        rows = one_index(model.unit_scale_member, model.data.records, model.data.d)
         value, gradient, hessian = passes.total_hessian(rows, at)
     return GaussianMoments(whitening_of(mode), -2.0 * value, gradient, -hessian, model.data.total_weight)

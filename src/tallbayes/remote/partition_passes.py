@@ -12,7 +12,7 @@ from tallbayes import models
 from tallbayes.data.dataset import Dataset
 from tallbayes.data.moments import Moments
 from tallbayes.engine import passes
-from tallbayes.engine.rows import SingleIndex
+from tallbayes.engine.rows import one_index
 from tallbayes.errors import ModelError
 from tallbayes.model import Model
 from tallbayes.named_priors import PriorLike
@@ -138,7 +138,7 @@ def hessian(model: Model, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndar
 
 def unit_scale_hessian(model: Model, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
     """The same of the member of scale 1, whose sums are the sufficient statistics of a model with an unknown scale."""
-    rows = SingleIndex(model.unit_scale_member, model.data.records, model.data.d)
+    rows = one_index(model.unit_scale_member, model.data.records, model.data.d)
     return passes.total_hessian(rows, theta, worker_cores())
 
 

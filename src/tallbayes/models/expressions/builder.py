@@ -19,7 +19,7 @@ from tallbayes.compile import SCALAR, inlinable
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine import arithmetic
 from tallbayes.engine.family_functions import jet1, jet2, residual, third, third_supremum, third_supremum_on, value
-from tallbayes.engine.multi_index import vector_gradient, vector_hessian, vector_residual, vector_value
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.errors import DataError, ModelError, OptionError, unknown, warn
 from tallbayes.model import Family, Model
 from tallbayes.models.expressions import balls, generate, normalisation, primitives

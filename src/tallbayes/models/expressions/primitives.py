@@ -13,7 +13,7 @@ from scipy.special import roots_jacobi
 
 from tallbayes.compile import SCALAR, inlinable
 from tallbayes.engine.arithmetic import exp, log1p_unit
-from tallbayes.engine.multi_index import vector_hessian, vector_value
+from tallbayes.engine.several_functions import vector_hessian, vector_value
 from tallbayes.families.probit import mills
 
 _LN2 = 0.6931471805599453
