@@ -12,8 +12,6 @@ Four kinds of function exist.
   calls it, as an `inlinable`, and it is compiled on its own too, for callers that run interpreted.
 * `generic`: a function dispatched on the type of one argument, in Python and in compiled code alike. Families, moves
   and samplers are NamedTuples that register their implementation. With `leaf=True` the implementations are leaves.
-* `pointer`: a function that compiled code calls by its address, so that its caller is compiled once, whatever it is given. `calls`
-  makes the function of an address, in Python and in compiled code alike.
 
 Compiling is most of what a first run waits for, so no code is made that nothing calls: neither wrappers for calls from C,
 nor machine code of helpers, which live on in their callers.
@@ -41,10 +39,7 @@ from typing import Any, TypeVar
 import numba
 from llvmlite import binding, ir
 from numba import types
-from numba.core import cgutils
-from numba.core.caching import NullCache
-from numba.core.ccallback import CFunc
-from numba.extending import intrinsic, overload, register_jitable, typeof_impl
+from numba.extending import overload, register_jitable, typeof_impl
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -60,7 +55,7 @@ def _private(module: str, name: str, *methods: str) -> Any:
 
 _FunctionCache: Any = _private("numba.core.caching", "FunctionCache", "_load_overload", "_save_overload")
 _IndexFile: Any = _private("numba.core.caching", "IndexDataCacheFile", "_load_index")
-_normalize_signature: Any = _private("numba.core.sigutils", "normalize_signature")
+normalized: Any = _private("numba.core.sigutils", "normalize_signature")
 _CodeLibrary: Any = _private("numba.core.codegen", "JITCodeLibrary", "_finalize_final_module", "_optimize_final_module")
 _Compiler: Any = _private("numba.core.compiler", "Compiler", "compile_extra")
 
@@ -110,7 +105,7 @@ def interpreted() -> Iterator[None]:
         _plain = False
 
 
-class _Index(_IndexFile):
+class StampedIndex(_IndexFile):
     """An index file. One that other sources wrote may name classes that are gone: it is as good as none."""
 
     def _load_index(self) -> Any:
@@ -120,13 +115,13 @@ class _Index(_IndexFile):
             return {}
 
 
-class _StampedCache(_FunctionCache):
+class StampedCache(_FunctionCache):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         if not hasattr(self, "_cache_file"):
             raise AttributeError("Numba keeps its index file elsewhere")  # ours would not be used
         own = self._impl.locator.get_source_stamp() if _outside(function) else None
-        self._cache_file = _Index(
+        self._cache_file = StampedIndex(
             cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=(source_stamp(), own)
         )
 
@@ -151,7 +146,7 @@ class _StampedCache(_FunctionCache):
             return False
         tag = "-".join(sorted(str(t) for t in tags))
         if tag not in self._files:
-            self._files[tag] = _Index(
+            self._files[tag] = StampedIndex(
                 cache_path=self._cache_path,
                 filename_base=f"{self._impl.filename_base}-{tag}",
                 source_stamp=self._cache_file._source_stamp,
@@ -175,7 +170,7 @@ def _tags(sig: Any) -> set[str | None]:
             found.update(*(inside(part) for part in iter(kind)))  # type: ignore[call-overload]
         return found
 
-    return set().union(*(inside(kind) for kind in _normalize_signature(sig)[0]))
+    return set().union(*(inside(kind) for kind in normalized(sig)[0]))
 
 
 class _HelperLibrary(_CodeLibrary):
@@ -224,7 +219,7 @@ class _HelperCompiler(_Compiler):
         return super().compile_extra(func)
 
 
-CACHED: bool = object not in (_FunctionCache, _IndexFile, _normalize_signature)
+CACHED: bool = object not in (_FunctionCache, _IndexFile, normalized)
 """Whether compiled code is cached on disk. Without Numba's parts everything works, and every process compiles anew."""
 
 ENTRY: Any = {} if _Compiler is object else {"pipeline_class": _EntryCompiler}
@@ -234,12 +229,12 @@ HELPER: Any = {} if object in (_CodeLibrary, _Compiler) else {"pipeline_class": 
 """Options of helpers. Without Numba's parts everything works, and the first run compiles for longer."""
 
 
-def _stamped_cache(function: Callable[..., Any]) -> _StampedCache | None:
+def _stamped_cache(function: Callable[..., Any]) -> StampedCache | None:
     """Our cache of a function; None where Numba's is of another shape: its own stamps would let old code live on."""
     if not CACHED:
         return None
     try:
-        return _StampedCache(function)
+        return StampedCache(function)
     except (AttributeError, TypeError):
         return None
 
@@ -259,7 +254,7 @@ class Entry:
     def place(self) -> tuple[Any, ...]:
         """Where code is cached, for which sources and which processor; empty if it is not cached."""
         cache = getattr(self.dispatcher, "_cache", None)
-        if not isinstance(cache, _StampedCache):
+        if not isinstance(cache, StampedCache):
             return ()
         return str(cache.cache_path), source_stamp(), numba.__version__, self.dispatcher.targetctx.codegen().magic_tuple()
 
@@ -327,90 +322,6 @@ def leaf(function: Function | None = None, *, options: Any = STRICT) -> Any:
     call = _alone(function, options)
     overload(call, jit_options={**options, **HELPER}, strict=False)(lambda *args: function)
     return call
-
-
-class _PointerCache(_StampedCache):
-    """The cache of a pointer: its closure is told by the name it was given, which stands for the same code in every process."""
-
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
-        super().__init__(function)
-        self._tag = name
-        self._cache_file = _Index(
-            cache_path=self._cache_path,
-            filename_base=f"{self._impl.filename_base}-{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}",
-            source_stamp=self._cache_file._source_stamp,
-        )
-        self._files = {"": self._cache_file}
-
-    def _index_key(self, sig: Any, codegen: Any) -> Any:
-        return sig, codegen.magic_tuple(), (self._tag,)
-
-
-PLAIN: dict[int, Callable[..., Any]] = {}
-"""The uncompiled function behind every pointer of this process, by its address: what `calls` runs in Python."""
-
-_POINTERS: list[Any] = []  # kept: their code is used by address
-
-
-def pointer(function: Callable[..., Any], signature: Any, name: str | None, *, options: Any = SUMS) -> int:
-    """The address of the compiled function, which must return a status and raise nothing: 0 is success.
-
-    `name` stands for the function and all it closes over: code is cached under it and the stamp of the sources. Without a name, as for
-    types from outside the package, it is compiled in every process.
-    """
-    compiled = CFunc(function, _normalize_signature(signature), {}, {k: v for k, v in options.items() if k != "no_cfunc_wrapper"})
-    if name is not None and CACHED:
-        try:
-            compiled._cache = _PointerCache(function, name)
-        except (AttributeError, TypeError):  # Numba's is of another shape: compiled in every process
-            compiled._cache = NullCache()
-    compiled.compile()
-    address = int(compiled.address)
-    PLAIN[address] = function
-    _POINTERS.append(compiled)
-    return address
-
-
-def calls(*signatures: Any) -> Callable[..., Any]:
-    """A function `call(address, *arguments)` that runs what is behind a pointer of a signature, compiled or interpreted.
-
-    Passing the address as a number costs nothing, and every caller is compiled once. Of several signatures the first argument decides.
-    """
-    kinds = {}
-    for signature in signatures:
-        arguments, result = _normalize_signature(signature)
-        kinds[arguments[0] if len(signatures) > 1 else None] = types.FunctionType(result(*arguments))
-
-    def of_kind(kind: Any) -> Any:
-        @intrinsic
-        def function_at(context: Any, address: Any) -> Any:
-            def make(target: Any, builder: Any, signature: Any, values: Any) -> Any:
-                made = cgutils.create_struct_proxy(kind)(target, builder)
-                made.c_addr = builder.inttoptr(values[0], target.get_value_type(types.voidptr))
-                return made._getvalue()
-
-            return kind(types.int64), make
-
-        def run(address: int, *arguments: Any) -> Any:
-            return function_at(address)(*arguments)
-
-        return run
-
-    runs = {first: of_kind(kind) for first, kind in kinds.items()}
-
-    def call(address: int, *arguments: Any) -> Any:
-        return PLAIN[int(address)](*arguments)
-
-    @overload(call, jit_options={**STRICT, **HELPER}, strict=False)
-    def compiled(address: Any, *arguments: Any) -> Any:
-        return runs[None] if None in runs else runs.get(_plain_array(arguments[0]))
-
-    return call
-
-
-def _plain_array(kind: Any) -> Any:
-    """An array type as signatures have it: aligned, in order, and not read-only."""
-    return types.Array(kind.dtype, kind.ndim, "C")
 
 
 def generic(declaration: Function | None = None, *, options: Any = STRICT, argument: int = 0, leaf: bool = False) -> Any:

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import SCALAR, SUMS, calls, declared, generic, inlinable
+from tallbayes.compile import SCALAR, SUMS, declared, generic, inlinable
 from tallbayes.engine.family_functions import jet1, jet2, value
 from tallbayes.engine.rows import AHEAD, Rows, add_gradient, add_indices, add_shifts, dot, prefetch_row, tile_rows, two_dots
 from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_value
-from tallbayes.engine.tiles import RESIDUAL, Kind, kind_of, member_maker, numbers_of, tile_pointer, tiles_of
+from tallbayes.engine.tiles import RESIDUAL, tile_pointer, tiles_of
+from tallbayes.pointers import Kind, calls, kind_of, member_maker, numbers_of
 
 
 class Lower(NamedTuple):

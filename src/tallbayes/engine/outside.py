@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from numba import types
 
-from tallbayes.compile import calls
+from tallbayes.pointers import calls
 
 (
     ROW_VALUES,  # out[j] of index[j]

@@ -32,10 +32,9 @@ from tallbayes.engine.tiles import (
     Tiles,
     call_jet,
     call_residual,
-    kind_of,
-    numbers_of,
     tiles_of,
 )
+from tallbayes.pointers import kind_of, numbers_of
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from tallbayes.compile import SUMS, calls, inlinable, pointer
+from tallbayes.compile import inlinable
 from tallbayes.engine.family_functions import (
     curvature_supremum,
     jet1,
@@ -30,6 +30,7 @@ from tallbayes.engine.family_functions import (
     value,
 )
 from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
+from tallbayes.pointers import Kind, calls, member_maker, member_pointer
 
 VALUE, SLOPE, CURVATURE, SLOPE_ALONE, CURVATURE_ALONE = 0, 1, 2, 3, 4
 """What a jet is asked for: the value, with the gradient, with the Hessian; the gradient alone, gradient and Hessian alone."""
@@ -62,97 +63,9 @@ class Tiles(NamedTuple):
 _KINDS: dict[int, tuple[Any, bool]] = {}  # what each table was made of, by the address of its jet
 
 
-class Kind(NamedTuple):
-    """The type of a family; `parts` has the type of each field that is a number, the dimensions of an array, the kind of a family inside."""
-
-    type: type
-    parts: tuple[Any, ...]
-
-
-def kind_of(member: Any) -> Kind:
-    """The kind of a member of a family: all that its compiled code depends on."""
-
-    def part_of(part: Any) -> Any:
-        if isinstance(part, tuple):
-            return kind_of(part)
-        return part.ndim if isinstance(part, np.ndarray) else type(part)
-
-    return Kind(type(member), tuple(part_of(part) for part in member))
-
-
-def numbers_of(member: Any) -> np.ndarray:
-    """The numbers of a member in the order of its fields; of an array where it begins and its shape, its elements after all fields."""
-    fields: list[float] = []
-    arrays: list[tuple[int, np.ndarray]] = []
-
-    def collect(part: Any) -> None:
-        for value in part:
-            if isinstance(value, tuple):
-                collect(value)
-            elif isinstance(value, np.ndarray):
-                arrays.append((len(fields), value))
-                fields.extend([0.0, *value.shape])
-            else:
-                fields.append(float(value))
-
-    collect(member)
-    elements: list[float] = []
-    for place, value in arrays:
-        fields[place] = len(fields) + len(elements)
-        elements.extend(value.astype(np.float64).ravel())
-    return np.array(fields + elements, np.float64)
-
-
-def member_maker(kind: Kind) -> Callable[[np.ndarray], Any]:
-    """A function that makes the member from its numbers, in Python and in compiled code."""
-    names: dict[str, Any] = {}
-    place = 0
-
-    def array(dimensions: int) -> str:
-        nonlocal place
-        shape = [f"int(p[{place + 1 + k}])" for k in range(dimensions)]
-        text = f"p[int(p[{place}]):int(p[{place}]) + {' * '.join(shape)}].reshape(({', '.join(shape)},))"
-        place += 1 + dimensions
-        return text
-
-    def source(kind: Kind) -> str:
-        nonlocal place
-        name = f"kind{len(names)}"
-        names[name] = kind.type
-        parts = []
-        for part in kind.parts:
-            if isinstance(part, Kind):
-                parts.append(source(part))
-            elif isinstance(part, int):
-                parts.append(array(part))
-            else:
-                parts.append(f"int(p[{place}])" if issubclass(part, int | np.integer) else f"p[{place}]")
-                place += 1
-        return f"{name}({', '.join(parts)})"
-
-    text = f"def member(p):\n    return {source(kind)}\n"
-    exec(compile(text, "<member>", "exec"), names)
-    return inlinable(names["member"])
-
-
-def cache_name(kind: Kind) -> str | None:
-    """A name for the code of a kind, the same in every process; None for types from outside the package that have no tag."""
-    inside = kind.type.__module__.partition(".")[0] == __name__.partition(".")[0]
-    own = getattr(kind.type, "cache_tag", None) if not inside else ""
-    parts = [
-        cache_name(part) if isinstance(part, Kind) else str(part) if isinstance(part, int) else part.__name__ for part in kind.parts
-    ]
-    if own is None or None in parts:
-        return None
-    return f"{kind.type.__module__}.{kind.type.__qualname__}{own}({','.join(str(part) for part in parts)})"
-
-
 def tile_pointer(function: Callable[..., Any] | None, verb: str, kind: Kind, signature: Any) -> int:
     """The address of a function over a tile; 0 if there is none."""
-    if function is None:
-        return 0
-    name = cache_name(kind)
-    return pointer(function, signature, None if name is None else f"{verb} {name}", options=SUMS)
+    return 0 if function is None else member_pointer(function, verb, kind, signature)
 
 
 @functools.cache
