@@ -14,8 +14,7 @@ import numpy as np
 from tallbayes.compile import SUMS, declared, generic, inlinable
 from tallbayes.engine.bursts import BURST, burst_rows, request_rows
 from tallbayes.engine.outside import CONTROL_GRADIENT
-from tallbayes.engine.residuals import shift_indices
-from tallbayes.engine.rows import Rows, add_gradient, run_outside, tile_rows
+from tallbayes.engine.rows import Rows, add_gradients, expand_slopes, run_outside, shift_indices, tile_rows, weigh
 from tallbayes.engine.tiles import CURVATURE_ALONE, SLOPE_ALONE, call_jet
 
 
@@ -139,9 +138,9 @@ def several_control_gradient(
     order: int,
     gradient: np.ndarray,
 ) -> None:
-    """Rows of several indices: derivatives in the indices of a tile, then one row after the other."""
+    """Rows of several indices, a tile after the other."""
     k = rows.indices
-    most = min(tile_rows(k), index.size)
+    most = min(tile_rows(k, k * k), index.size)
     base, shift, y, weight = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most)
     f, g, there, none = np.empty(most), np.empty(most * k), np.empty(most * k), np.empty(0)
     h, change = np.empty(most * k * k if order >= 2 else 0), theta - reference
@@ -152,14 +151,13 @@ def several_control_gradient(
             call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE_ALONE, f, g, h)
         elif order == 1:
             call_jet(rows.tiles.jet, base, y, rows.p, k, size, SLOPE_ALONE, f, g, none)
-        for j in range(size * k):
-            base[j] += shift[j]
-        call_jet(rows.tiles.jet, base, y, rows.p, k, size, SLOPE_ALONE, f, there, none)
+        expand_slopes(g, h, shift, k, size, order)
+        for j in range(k * size):
+            shift[j] += base[j]
+        call_jet(rows.tiles.jet, shift, y, rows.p, k, size, SLOPE_ALONE, f, there, none)
         for j in range(size):
-            for a in range(k):
-                if order >= 1:
-                    there[j * k + a] -= g[j * k + a]
-                if order >= 2:
-                    for b in range(k):
-                        there[j * k + a] -= h[(j * k + a) * k + b] * shift[j * k + b]
-            add_gradient(rows, rows.records[index[start + j]], factors[start + j] * weight[j], there, j * k, gradient)
+            weight[j] *= factors[start + j]
+        for j in range(k * size):
+            there[j] -= g[j]
+        weigh(there, weight, k, size)
+        add_gradients(rows, index[start : start + size], size, there, 0, gradient)

@@ -15,7 +15,19 @@ import numpy as np
 
 from tallbayes.compile import SCALAR, SUMS, declared, generic, inlinable
 from tallbayes.engine.family_functions import jet1, jet2, value
-from tallbayes.engine.rows import AHEAD, Rows, add_gradient, add_indices, add_shifts, dot, prefetch_row, tile_rows, two_dots
+from tallbayes.engine.rows import (
+    AHEAD,
+    COUNT,
+    START,
+    Rows,
+    add_gradients,
+    dot,
+    other_indices,
+    prefetch_row,
+    scan_indices,
+    shift_indices,
+    tile_rows,
+)
 from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_value
 from tallbayes.engine.tiles import RESIDUAL, tile_pointer, tiles_of
 from tallbayes.pointers import Kind, calls, kind_of, member_maker, numbers_of
@@ -136,15 +148,15 @@ def _floor_addresses(kind: Kind, several: bool) -> tuple[int, int]:
     def vector_gap(base, shift, y, p, k, size, out):  # type: ignore[no-untyped-def]
         lower = member(p)
         for j in range(size):
-            a, b = j * k, j * k + k
-            out[j] = vector_lower_gap(lower.kind, lower.family, base[a:b], shift[a:b], y[j])
+            at = base[j : k * size : size]
+            out[j] = vector_lower_gap(lower.kind, lower.family, at, shift[j : k * size : size], y[j])
         return 0
 
     def vector_slope(base, shift, y, p, k, size, out):  # type: ignore[no-untyped-def]
         lower = member(p)
         for j in range(size):
-            a, b = j * k, j * k + k
-            vector_lower_slope(lower.kind, lower.family, base[a:b], shift[a:b], y[j], out[a:b])
+            at, step = base[j : k * size : size], shift[j : k * size : size]
+            vector_lower_slope(lower.kind, lower.family, at, step, y[j], out[j : k * size : size])
         return 0
 
     functions = (vector_gap, vector_slope) if several else (gap, slope)
@@ -169,32 +181,36 @@ def lower_rows(rows: Rows, kind: Any, member: Any) -> Rows:
 @inlinable(options=SUMS)
 def reference_predictors(rows: Rows, reference: np.ndarray, start: int, out: np.ndarray) -> None:
     """Indices at the reference of the rows from `start` on, as `known` has them."""
-    u = np.empty(rows.indices)
-    for j in range(out.shape[0]):
-        add_indices(rows, rows.records[start + j], reference, u, 0)
-        for k in range(rows.indices):
-            out[j, k] = u[k]
+    n, k = out.shape[0], rows.indices
+    most = min(tile_rows(k, k), n)
+    u, y, weight = np.empty(most * k), np.empty(most), np.empty(most)
+    for first in range(0, n, max(most, 1)):
+        size = min(most, n - first)
+        scan_indices(rows, start + first, size, reference, u, y, weight)
+        for a in range(k):
+            for j in range(size):
+                out[first + j, a] = u[a * size + j]
 
 
 @inlinable(options=SUMS)
 def _dots(records: np.ndarray, index: np.ndarray, vector: np.ndarray, d: int, out: np.ndarray) -> None:
-    """Dot products of indexed rows with one vector, which is read once for four rows."""
-    whole = index.size - index.size % 4
-    for j in range(0, whole, 4):
-        i, k, m, n = index[j], index[j + 1], index[j + 2], index[j + 3]
-        first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+    """Dot products of indexed rows, four rows at a time: as many sums as the processor adds at once."""
+    fours = index.size // 4 * 4
+    for j in range(0, fours, 4):
+        x0, x1, x2, x3 = records[index[j]], records[index[j + 1]], records[index[j + 2]], records[index[j + 3]]
+        s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
         for c in range(d):
-            first += records[i, c] * vector[c]
-            second += records[k, c] * vector[c]
-            third += records[m, c] * vector[c]
-            fourth += records[n, c] * vector[c]
-        out[j], out[j + 1], out[j + 2], out[j + 3] = first, second, third, fourth
-    for j in range(whole, index.size):
+            s0 += x0[c] * vector[c]
+            s1 += x1[c] * vector[c]
+            s2 += x2[c] * vector[c]
+            s3 += x3[c] * vector[c]
+        out[j], out[j + 1], out[j + 2], out[j + 3] = s0, s1, s2, s3
+    for j in range(fours, index.size):
         out[j] = dot(records[index[j]], vector, d)
 
 
 @inlinable(options=SUMS)
-def _gather(
+def gap_indices(
     rows: Any,
     index: np.ndarray,
     start: int,
@@ -208,28 +224,23 @@ def _gather(
     weight: np.ndarray,
 ) -> None:
     """Indices at the reference, their change, responses and weights of a tile of indexed rows."""
-    records, d, q = rows.records, rows.columns, rows.indices
+    if known.shape[0] == 0:
+        shift_indices(rows, index, start, size, reference, change, base, shift, y, weight)
+        return
+    records, d, k = rows.records, rows.columns, rows.indices
+    count = rows.blocks[COUNT]
     for j in range(size):
         if start + j + AHEAD < index.size:
             prefetch_row(records, index[start + j + AHEAD])
-        x = records[index[start + j]]
-        y[j] = x[d]
-        weight[j] = x[d + 2]
-        if q == 1:
-            if known.shape[0] == 0:
-                at, moved = two_dots(x, reference, change, d)
-                base[j], shift[j] = at + x[d + 1], moved
-            else:
-                base[j] = known[index[start + j], 0]
-        else:
-            if known.shape[0] == 0:
-                add_indices(rows, x, reference, base, j * q)
-            else:
-                for k in range(q):
-                    base[j * q + k] = known[index[start + j], k]
-            add_shifts(rows, x, change, shift, j * q)
-    if q == 1 and known.shape[0] > 0:
-        _dots(records, index[start : start + size], change, d, shift)
+        i = index[start + j]
+        y[j] = records[i, d]
+        weight[j] = records[i, d + 2]
+        for a in range(k):
+            base[a * size + j] = known[i, a]
+    at = index[start : start + size]
+    _dots(records, at, change[rows.blocks[START] :], count, shift)
+    if k > 1 or count == 0:
+        other_indices(rows, at, size, change, False, shift)
 
 
 @inlinable(options=SUMS)
@@ -237,16 +248,16 @@ def add_gaps(
     rows: Rows, floor: Floor, reference: np.ndarray, known: np.ndarray, index: np.ndarray, theta: np.ndarray, out: np.ndarray
 ) -> None:
     """Add the weighted gaps of the indexed rows to `out`; a row of zero weight has none, whatever was there."""
-    q = rows.indices
-    most = min(tile_rows(q), index.size)
-    base, shift, y, weight, gap = np.empty(most * q), np.empty(most * q), np.empty(most), np.empty(most), np.empty(most)
+    k = rows.indices
+    most = min(tile_rows(k, k), index.size)
+    base, shift, y, weight, gap = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most), np.empty(most)
     change = theta - reference
     for j in range(min(AHEAD, index.size)):
         prefetch_row(rows.records, index[j])
     for start in range(0, index.size, max(most, 1)):
         size = min(most, index.size - start)
-        _gather(rows, index, start, size, reference, change, known, base, shift, y, weight)
-        call_floor(floor.gap, base, shift, y, floor.p, q, size, gap)
+        gap_indices(rows, index, start, size, reference, change, known, base, shift, y, weight)
+        call_floor(floor.gap, base, shift, y, floor.p, k, size, gap)
         part = out[start : start + size]
         for j in range(size):
             total = part[j] + weight[j] * gap[j]
@@ -266,25 +277,25 @@ def add_log_odds_gradient(
     gradient: np.ndarray,
 ) -> None:
     """The same; and add sign[j] out[j]' / (1 - e^(-out[j])), the gradient of log(e^out[j] - 1), to `gradient`."""
-    q, d = rows.indices, rows.columns
-    most = min(tile_rows(q), index.size)
-    base, shift, y, weight, gap = np.empty(most * q), np.empty(most * q), np.empty(most), np.empty(most), np.empty(most)
-    slope, change = np.empty(most * q), theta - reference
+    k = rows.indices
+    most = min(tile_rows(k, k), index.size)
+    base, shift, y, weight, gap = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most), np.empty(most)
+    slope, change = np.empty(most * k), theta - reference
     for start in range(0, index.size, max(most, 1)):
         size = min(most, index.size - start)
-        _gather(rows, index, start, size, reference, change, known, base, shift, y, weight)
-        call_floor(floor.gap, base, shift, y, floor.p, q, size, gap)
-        call_floor(floor.slope, base, shift, y, floor.p, q, size, slope)
+        gap_indices(rows, index, start, size, reference, change, known, base, shift, y, weight)
+        call_floor(floor.gap, base, shift, y, floor.p, k, size, gap)
+        call_floor(floor.slope, base, shift, y, floor.p, k, size, slope)
         for j in range(size):
             if not weight[j] > 0.0:
                 out[start + j] = 0.0
+                weight[j] = 0.0
                 continue
             total = out[start + j] + weight[j] * gap[j]
             out[start + j] = total
-            x, factor = rows.records[index[start + j]], sign[start + j] * weight[j] / -math.expm1(-total)
-            if q == 1:
-                factor *= slope[j]
-                for c in range(d):
-                    gradient[c] += factor * x[c]
-            else:
-                add_gradient(rows, x, factor, slope, j * q, gradient)
+            weight[j] *= sign[start + j] / -math.expm1(-total)
+        for a in range(k):
+            for j in range(size):
+                at = a * size + j
+                slope[at] = slope[at] * weight[j] if weight[j] != 0.0 else 0.0
+        add_gradients(rows, index[start : start + size], size, slope, 0, gradient)

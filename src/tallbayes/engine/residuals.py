@@ -14,19 +14,17 @@ from tallbayes.compile import SUMS, declared, generic, inlinable, jit
 from tallbayes.engine.ledger import record
 from tallbayes.engine.outside import ADD_CURVATURES, ADD_SLOPES, RESIDUAL_SLOPES, RESIDUAL_VALUES
 from tallbayes.engine.rows import (
-    AHEAD,
     Rows,
-    add_gradient,
-    add_hessian,
-    add_indices,
-    add_shifts,
-    expansion,
+    add_gradients,
+    columns_of,
+    expand,
+    expand_slopes,
     gather_indices,
-    prefetch_row,
     record_numbers,
     run_outside,
-    shift_tile,
+    shift_indices,
     tile_rows,
+    weigh,
 )
 from tallbayes.engine.tiles import CURVATURE, CURVATURE_ALONE, SLOPE_ALONE, call_jet, call_residual
 
@@ -71,34 +69,6 @@ def _slope_count(rows: Rows) -> int:
     return rows.slopes
 
 
-@inlinable(options=SUMS)
-def shift_indices(
-    rows: Any,
-    index: np.ndarray,
-    start: int,
-    size: int,
-    reference: np.ndarray,
-    change: np.ndarray,
-    base: np.ndarray,
-    shift: np.ndarray,
-    y: np.ndarray,
-    weight: np.ndarray,
-) -> None:
-    """Indices at a reference, their change, responses and weights of `size` indexed rows."""
-    d, k = rows.columns, rows.indices
-    if k == 1:
-        shift_tile(rows.records, d, index, start, size, reference, change, base, shift, y, weight)
-        return
-    for j in range(size):
-        if start + j + AHEAD < index.size:
-            prefetch_row(rows.records, index[start + j + AHEAD])
-        x = rows.records[index[start + j]]
-        add_indices(rows, x, reference, base, j * k)
-        add_shifts(rows, x, change, shift, j * k)
-        y[j] = x[d]
-        weight[j] = x[d + 2]
-
-
 @residual_values.register(Rows)
 def _residual_values(
     rows: Rows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
@@ -108,7 +78,8 @@ def _residual_values(
         run_outside(rows, RESIDUAL_VALUES, index, 0, 0, (theta, theta, reference), order, np.empty(0), out, np.empty((0, 0)))
         return
     k = rows.indices
-    most = min(tile_rows(k), index.size)
+    each = 2 * k if order == 2 else k * k
+    most = min(tile_rows(k, each), index.size)
     base, shift, y, weight = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most)
     f, change = np.empty(most), theta - reference
     g, h = np.empty(most * k if order < 2 else 0), np.empty(most * k * k if order < 2 else 0)
@@ -119,10 +90,8 @@ def _residual_values(
         call_residual(rows.tiles.residual, base, shift, y, rows.p, k, size, part)
         if order < 2:
             call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE_ALONE, f, g, h)
-            for j in range(size):
-                part[j] += expansion(g, h, shift, j, k, 1 - order, 2)
-        for j in range(size):
-            part[j] *= weight[j]
+            expand(g, h, shift, k, size, 2, order + 1, part)
+        weigh(part, weight, 1, size)
 
 
 @residual_slopes.register(Rows)
@@ -140,7 +109,7 @@ def _residual_slopes(
         run_outside(rows, RESIDUAL_SLOPES, index, 0, 0, (theta, theta, reference), order, np.empty(0), out, slopes)
         return
     k = rows.indices
-    most = min(tile_rows(k), index.size)
+    most = min(tile_rows(k, k * k), index.size)
     base, shift, y, weight = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most)
     f, g, h, there, change = np.empty(most), np.empty(most * k), np.empty(most * k * k), np.empty(most * k), theta - reference
     none = np.empty(0)
@@ -151,27 +120,15 @@ def _residual_slopes(
         call_residual(rows.tiles.residual, base, shift, y, rows.p, k, size, part)
         call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE_ALONE, f, g, h)
         if order < 2:
-            for j in range(size):
-                part[j] += expansion(g, h, shift, j, k, 1 - order, 2)
-        if k == 1:
-            for j in range(size):
-                g[j] = g[j] + h[j] * shift[j] if order == 2 else (g[j] if order == 1 else 0.0)
-                shift[j] += base[j]
-        else:
-            for j in range(size):
-                for a in range(k):
-                    known = g[j * k + a] if order >= 1 else 0.0
-                    if order >= 2:
-                        for b in range(k):
-                            known += h[(j * k + a) * k + b] * shift[j * k + b]
-                    g[j * k + a] = known
-                for a in range(k):
-                    shift[j * k + a] += base[j * k + a]
+            expand(g, h, shift, k, size, 2, order + 1, part)
+        expand_slopes(g, h, shift, k, size, order)
+        for j in range(k * size):
+            shift[j] += base[j]
         call_jet(rows.tiles.jet, shift, y, rows.p, k, size, SLOPE_ALONE, f, there, none)
-        for j in range(size):
-            part[j] *= weight[j]
-            for a in range(k):
-                slopes[start + j, a] = weight[j] * (there[j * k + a] - g[j * k + a])
+        weigh(part, weight, 1, size)
+        for a in range(k):
+            for j in range(size):
+                slopes[start + j, a] = weight[j] * (there[a * size + j] - g[a * size + j])
 
 
 @add_slopes.register(Rows)
@@ -180,27 +137,15 @@ def _add_slopes(rows: Rows, index: np.ndarray, slopes: np.ndarray, factors: np.n
     if rows.outside != 0:
         run_outside(rows, ADD_SLOPES, index, 0, 0, (factors, factors, factors), 0, factors, gradient, slopes)
         return
-    if rows.indices > 1:
-        for j in range(index.size):
-            add_gradient(rows, rows.records[index[j]], factors[j], slopes[j], 0, gradient)
-        return
-    d = rows.columns
-    fours = index.size // 4 * 4
-    for j in range(0, fours, 4):
-        x0, x1, x2, x3 = (
-            rows.records[index[j]],
-            rows.records[index[j + 1]],
-            rows.records[index[j + 2]],
-            rows.records[index[j + 3]],
-        )
-        s0, s1 = factors[j] * slopes[j, 0], factors[j + 1] * slopes[j + 1, 0]
-        s2, s3 = factors[j + 2] * slopes[j + 2, 0], factors[j + 3] * slopes[j + 3, 0]
-        for c in range(d):
-            gradient[c] += (s0 * x0[c] + s1 * x1[c]) + (s2 * x2[c] + s3 * x3[c])
-    for j in range(fours, index.size):
-        x, slope = rows.records[index[j]], factors[j] * slopes[j, 0]
-        for c in range(d):
-            gradient[c] += slope * x[c]
+    k = rows.indices
+    most = min(tile_rows(k, k), index.size)
+    g = np.empty(most * k)
+    for start in range(0, index.size, max(most, 1)):
+        size = min(most, index.size - start)
+        for a in range(k):
+            for j in range(size):
+                g[a * size + j] = factors[start + j] * slopes[start + j, a]
+        add_gradients(rows, index[start : start + size], size, g, 0, gradient)
 
 
 @add_curvatures.register(Rows)
@@ -210,7 +155,7 @@ def _add_curvatures(rows: Rows, index: np.ndarray, factors: np.ndarray, theta: n
         run_outside(rows, ADD_CURVATURES, index, 0, 0, (theta, theta, theta), 0, factors, np.empty(0), hessian)
         return
     k = rows.indices
-    most = min(tile_rows(k), index.size)
+    most = min(tile_rows(k, k * k), index.size)
     u, y, weight = np.empty(most * k), np.empty(most), np.empty(most)
     f, g, h = np.empty(most), np.empty(most * k), np.empty(most * k * k)
     for start in range(0, index.size, max(most, 1)):
@@ -218,7 +163,22 @@ def _add_curvatures(rows: Rows, index: np.ndarray, factors: np.ndarray, theta: n
         gather_indices(rows, index, start, size, theta, u, y, weight)
         call_jet(rows.tiles.jet, u, y, rows.p, k, size, CURVATURE, f, g, h)
         for j in range(size):
-            add_hessian(rows, rows.records[index[start + j]], factors[start + j] * weight[j], h, j * k * k, hessian)
+            add_curvature(rows, rows.records[index[start + j]], factors[start + j] * weight[j], h, j, size, hessian)
+
+
+@inlinable(options=SUMS)
+def add_curvature(rows: Any, x: np.ndarray, factor: float, h: np.ndarray, j: int, size: int, hessian: np.ndarray) -> None:
+    """Add the lower triangle of the Hessian in theta of row j of a tile, from the one in its indices."""
+    q = rows.indices
+    for k in range(q):
+        column, count, start, _ = columns_of(rows, k)
+        for l in range(k + 1):
+            left, width, first, _ = columns_of(rows, l)
+            s = factor * h[(k * q + l) * size + j]
+            for a in range(max(count, 1)):
+                t = s * x[column + a] if count > 0 else s
+                for b in range(a + 1 if k == l else max(width, 1)):
+                    hessian[start + a, first + b] += t * x[left + b] if width > 0 else t
 
 
 @jit(options=SUMS)

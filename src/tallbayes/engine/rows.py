@@ -38,6 +38,7 @@ from tallbayes.pointers import kind_of, numbers_of
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache
+MULTIPLE = 8  # rows: tiles of several indices are whole numbers of vector registers
 AHEAD = 16  # rows between a prefetch and its use: at about 6 ns per row this hides a memory latency of 100 ns
 COLUMN, COUNT, START, OFFSET, FIELDS = 0, 1, 2, 3, 4  # of an index in `Rows.blocks`
 HERE, ELSEWHERE, NUMBERED = 0, 1, 2
@@ -213,9 +214,9 @@ def rows_at_once(rows: Any) -> int:
 
 
 @inlinable
-def tile_rows(indices: int) -> int:
-    """Rows of a tile: the Hessians in its indices stay in the first-level cache."""
-    return TILE if indices == 1 else max(8, TILE // (indices * indices))
+def tile_rows(indices: int, each: int) -> int:
+    """Rows of a tile with so many indices and so many numbers for each row: its buffers stay in the first-level cache."""
+    return TILE if indices == 1 else max(MULTIPLE, TILE // each // MULTIPLE * MULTIPLE)
 
 
 @inlinable(options=SUMS)
@@ -258,44 +259,77 @@ def prefetch_row(records: np.ndarray, row: int) -> None:
         start += elements_per_line(records)
 
 
+@inlinable
+def columns_of(rows: Any, k: int) -> tuple[int, int, int, bool]:
+    """First column, number of columns, first coordinate of index k, and whether the offset belongs to it."""
+    at = FIELDS * k
+    return rows.blocks[at], rows.blocks[at + COUNT], rows.blocks[at + START], rows.blocks[at + OFFSET] != 0
+
+
 @inlinable(options=SUMS)
-def gather_tile(
-    records: np.ndarray,
-    d: int,
-    index: np.ndarray,
-    start: int,
-    size: int,
-    theta: np.ndarray,
-    eta: np.ndarray,
-    y: np.ndarray,
-    weight: np.ndarray,
+def gather_indices(
+    rows: Any, index: np.ndarray, start: int, size: int, theta: np.ndarray, u: np.ndarray, y: np.ndarray, weight: np.ndarray
 ) -> None:
-    """Linear predictors, responses and weights of `size` indexed rows, prefetching those that follow."""
+    """Indices, responses and weights of `size` indexed rows, prefetching those that follow; index k of row j is u[k size + j]."""
+    records, d = rows.records, rows.columns
+    _, count, begin, _ = columns_of(rows, 0)
+    part = theta[begin : begin + count]
     for j in range(size):
         if start + j + AHEAD < index.size:
             prefetch_row(records, index[start + j + AHEAD])
         x = records[index[start + j]]
-        eta[j] = dot(x, theta, d) + x[d + 1]
+        u[j] = dot(x, part, count) + x[d + 1]
         y[j] = x[d]
         weight[j] = x[d + 2]
+    if rows.indices > 1 or count == 0:
+        other_indices(rows, index[start : start + size], size, theta, True, u)
 
 
 @inlinable(options=SUMS)
-def scan_tile(
-    records: np.ndarray, d: int, start: int, size: int, theta: np.ndarray, eta: np.ndarray, y: np.ndarray, weight: np.ndarray
+def scan_indices(
+    rows: Any, start: int, size: int, theta: np.ndarray, u: np.ndarray, y: np.ndarray, weight: np.ndarray
 ) -> None:
-    """Linear predictors, responses and weights of `size` consecutive rows."""
+    """Indices, responses and weights of `size` consecutive rows."""
+    records, d = rows.records, rows.columns
+    _, count, begin, _ = columns_of(rows, 0)
+    part = theta[begin : begin + count]
     for j in range(size):
         x = records[start + j]
-        eta[j] = dot(x, theta, d) + x[d + 1]
+        u[j] = dot(x, part, count) + x[d + 1]
         y[j] = x[d]
         weight[j] = x[d + 2]
+    if rows.indices > 1 or count == 0:
+        other_indices(rows, np.arange(start, start + size), size, theta, True, u)
+
+
+@inlinable(options=SUMS)
+def other_indices(rows: Any, at: np.ndarray, size: int, theta: np.ndarray, shifted: bool, u: np.ndarray) -> None:
+    """Indices after the first of the rows `at`, and the first if it is a coordinate; `shifted` adds the offsets."""
+    records, offset = rows.records, rows.columns + 1
+    for k in range(rows.indices):
+        column, count, begin, own = columns_of(rows, k)
+        out = u[k * size : k * size + size]
+        if count == 0:
+            for j in range(size):
+                out[j] = theta[begin]
+            continue
+        if k == 0:
+            continue
+        part = theta[begin : begin + count]
+        if column == 0:
+            for j in range(size):
+                out[j] = dot(records[at[j]], part, count)
+        else:
+            for j in range(size):
+                out[j] = dot(records[at[j]][column:], part, count)
+        if own and shifted:
+            for j in range(size):
+                out[j] += records[at[j], offset]
 
 
 @inlinable(options={**SUMS, **INLINED})
-def shift_tile(
-    records: np.ndarray,
-    d: int,
+def shift_indices(
+    rows: Any,
     index: np.ndarray,
     start: int,
     size: int,
@@ -306,110 +340,96 @@ def shift_tile(
     y: np.ndarray,
     weight: np.ndarray,
 ) -> None:
-    """Linear predictors at a reference, their change, responses and weights of `size` indexed rows, each row read once."""
+    """Indices at a reference, their change, responses and weights of `size` indexed rows, each row read once."""
+    records, d = rows.records, rows.columns
+    _, count, begin, _ = columns_of(rows, 0)
+    first, second = reference[begin : begin + count], change[begin : begin + count]
     for j in range(size):
         if start + j + AHEAD < index.size:
             prefetch_row(records, index[start + j + AHEAD])
         x = records[index[start + j]]
         a, b = 0.0, 0.0
-        for c in range(d):
-            a += x[c] * reference[c]
-            b += x[c] * change[c]
+        for c in range(count):
+            a += x[c] * first[c]
+            b += x[c] * second[c]
         base[j] = a + x[d + 1]
         shift[j] = b
         y[j] = x[d]
         weight[j] = x[d + 2]
+    if rows.indices > 1 or count == 0:
+        at = index[start : start + size]
+        other_indices(rows, at, size, reference, True, base)
+        other_indices(rows, at, size, change, False, shift)
 
 
 @inlinable(options=SUMS)
-def add_indices(rows: Any, x: np.ndarray, theta: np.ndarray, u: np.ndarray, at: int) -> None:
-    """The indices of a row at theta, written to u from `at` on."""
-    offset = x[rows.columns + 1]
-    for k in range(rows.indices):
-        column, count, start = rows.blocks[FIELDS * k], rows.blocks[FIELDS * k + COUNT], rows.blocks[FIELDS * k + START]
+def add_gradients(rows: Any, at: np.ndarray, size: int, g: np.ndarray, first: int, gradient: np.ndarray) -> None:
+    """Add the gradient in theta of the rows `at`, from those in their indices, for indices from `first` on."""
+    records = rows.records
+    for k in range(first, rows.indices):
+        column, count, begin, _ = columns_of(rows, k)
+        slope = g[k * size : k * size + size]
         if count == 0:
-            u[at + k] = theta[start]
-        else:
             total = 0.0
+            for j in range(size):
+                total += slope[j]
+            gradient[begin] += total
+            continue
+        out = gradient[begin : begin + count]
+        fours = size // 4 * 4
+        for j in range(0, fours, 4):
+            x0, x1, x2, x3 = records[at[j]], records[at[j + 1]], records[at[j + 2]], records[at[j + 3]]
+            if column > 0:
+                x0, x1, x2, x3 = x0[column:], x1[column:], x2[column:], x3[column:]
+            s0, s1, s2, s3 = slope[j], slope[j + 1], slope[j + 2], slope[j + 3]
             for c in range(count):
-                total += x[column + c] * theta[start + c]
-            u[at + k] = total + offset if rows.blocks[FIELDS * k + OFFSET] != 0 else total
-
-
-@inlinable(options=SUMS)
-def add_shifts(rows: Any, x: np.ndarray, change: np.ndarray, u: np.ndarray, at: int) -> None:
-    """The change of the indices of a row with a change of theta, written to u from `at` on."""
-    for k in range(rows.indices):
-        column, count, start = rows.blocks[FIELDS * k], rows.blocks[FIELDS * k + COUNT], rows.blocks[FIELDS * k + START]
-        if count == 0:
-            u[at + k] = change[start]
-        else:
-            total = 0.0
+                out[c] += (s0 * x0[c] + s1 * x1[c]) + (s2 * x2[c] + s3 * x3[c])
+        for j in range(fours, size):
+            x, s = records[at[j]], slope[j]
+            if column > 0:
+                x = x[column:]
             for c in range(count):
-                total += x[column + c] * change[start + c]
-            u[at + k] = total
+                out[c] += s * x[c]
 
 
 @inlinable(options=SUMS)
-def add_gradient(rows: Any, x: np.ndarray, factor: float, g: np.ndarray, at: int, gradient: np.ndarray) -> None:
-    """Add the gradient in theta of a row, from the one in its indices."""
-    for k in range(rows.indices):
-        column, count, start = rows.blocks[FIELDS * k], rows.blocks[FIELDS * k + COUNT], rows.blocks[FIELDS * k + START]
-        slope = factor * g[at + k]
-        if count == 0:
-            gradient[start] += slope
-        for c in range(count):
-            gradient[start + c] += slope * x[column + c]
+def weigh(values: np.ndarray, weight: np.ndarray, count: int, size: int) -> None:
+    """Multiply `count` numbers of each row of a tile by its weight."""
+    for k in range(count):
+        part = values[k * size : k * size + size]
+        for j in range(size):
+            part[j] *= weight[j]
 
 
 @inlinable(options=SUMS)
-def add_hessian(rows: Any, x: np.ndarray, factor: float, h: np.ndarray, at: int, hessian: np.ndarray) -> None:
-    """Add the lower triangle of the Hessian in theta of a row, from the one in its indices: coordinates are in their order."""
-    q = rows.indices
-    for k in range(q):
-        column, count, start = rows.blocks[FIELDS * k], rows.blocks[FIELDS * k + COUNT], rows.blocks[FIELDS * k + START]
-        for l in range(k + 1):
-            left, width, first = rows.blocks[FIELDS * l], rows.blocks[FIELDS * l + COUNT], rows.blocks[FIELDS * l + START]
-            s = factor * h[at + k * q + l]
-            if count == 0:
-                if width == 0:
-                    hessian[start, first] += s
-                for b in range(width):
-                    hessian[start, first + b] += s * x[left + b]
-            for a in range(count):
-                t = s * x[column + a]
-                if width == 0:
-                    hessian[start + a, first] += t
-                for b in range(width if l < k else a + 1):
-                    hessian[start + a, first + b] += t * x[left + b]
+def expand(g: np.ndarray, h: np.ndarray, shift: np.ndarray, k: int, size: int, order: int, lowest: int, out: np.ndarray) -> None:
+    """Add to `out` the terms of a Taylor expansion from order `lowest` to `order` of the rows of a tile, from derivatives in their indices."""
+    for a in range(k):
+        step = shift[a * size : a * size + size]
+        if lowest <= 1 and order >= 1:
+            slope = g[a * size : a * size + size]
+            for j in range(size):
+                out[j] += slope[j] * step[j]
+        if order >= 2:
+            for b in range(k):
+                other, bend = shift[b * size : b * size + size], h[(a * k + b) * size : (a * k + b + 1) * size]
+                for j in range(size):
+                    out[j] += 0.5 * bend[j] * step[j] * other[j]
 
 
 @inlinable(options=SUMS)
-def gather_indices(
-    rows: Any, index: np.ndarray, start: int, size: int, theta: np.ndarray, u: np.ndarray, y: np.ndarray, weight: np.ndarray
-) -> None:
-    """Indices, responses and weights of `size` indexed rows, prefetching those that follow."""
-    d = rows.columns
-    for j in range(size):
-        if start + j + AHEAD < index.size:
-            prefetch_row(rows.records, index[start + j + AHEAD])
-        x = rows.records[index[start + j]]
-        add_indices(rows, x, theta, u, j * rows.indices)
-        y[j] = x[d]
-        weight[j] = x[d + 2]
-
-
-@inlinable(options=SUMS)
-def scan_indices(
-    rows: Any, start: int, size: int, theta: np.ndarray, u: np.ndarray, y: np.ndarray, weight: np.ndarray
-) -> None:
-    """Indices, responses and weights of `size` consecutive rows."""
-    d = rows.columns
-    for j in range(size):
-        x = rows.records[start + j]
-        add_indices(rows, x, theta, u, j * rows.indices)
-        y[j] = x[d]
-        weight[j] = x[d + 2]
+def expand_slopes(g: np.ndarray, h: np.ndarray, shift: np.ndarray, k: int, size: int, order: int) -> None:
+    """Turn derivatives in the indices into the slopes of the Taylor expansion at the shift, in place of `g`."""
+    for a in range(k):
+        slope = g[a * size : a * size + size]
+        if order < 1:
+            for j in range(size):
+                slope[j] = 0.0
+        if order >= 2:
+            for b in range(k):
+                other, bend = shift[b * size : b * size + size], h[(a * k + b) * size : (a * k + b + 1) * size]
+                for j in range(size):
+                    slope[j] += bend[j] * other[j]
 
 
 @row_values.register(Rows)
@@ -418,18 +438,14 @@ def _row_values(rows: Rows, index: np.ndarray, theta: np.ndarray, out: np.ndarra
         on_index(rows, ROW_VALUES, index, theta, np.empty(0), out)
         return
     k = rows.indices
-    most = min(tile_rows(k), index.size)
+    most = min(tile_rows(k, k), index.size)
     u, y, weight, none = np.empty(most * k), np.empty(most), np.empty(most), np.empty(0)
     for start in range(0, index.size, max(most, 1)):
         size = min(most, index.size - start)
-        if k == 1:
-            gather_tile(rows.records, rows.columns, index, start, size, theta, u, y, weight)
-        else:
-            gather_indices(rows, index, start, size, theta, u, y, weight)
+        gather_indices(rows, index, start, size, theta, u, y, weight)
         part = out[start : start + size]
         call_jet(rows.tiles.jet, u, y, rows.p, k, size, VALUE, part, none, none)
-        for j in range(size):
-            part[j] *= weight[j]
+        weigh(part, weight, 1, size)
 
 
 @weighted_gradient.register(Rows)
@@ -438,30 +454,21 @@ def _weighted_gradient(
 ) -> float:
     if rows.outside != 0:
         return on_index(rows, WEIGHTED_GRADIENT, index, theta, factors, gradient)
-    k, records, d = rows.indices, rows.records, rows.columns
-    most = min(tile_rows(k), index.size)
+    k = rows.indices
+    most = min(tile_rows(k, k), index.size)
     u, y, weight, f, g, none = np.empty(most * k), np.empty(most), np.empty(most), np.empty(most), np.empty(most * k), np.empty(0)
     total = 0.0
     for start in range(0, index.size, max(most, 1)):
         size = min(most, index.size - start)
-        if k == 1:
-            gather_tile(records, d, index, start, size, theta, u, y, weight)
-        else:
-            gather_indices(rows, index, start, size, theta, u, y, weight)
+        gather_indices(rows, index, start, size, theta, u, y, weight)
         call_jet(rows.tiles.jet, u, y, rows.p, k, size, SLOPE, f, g, none)
         part = 0.0
         for j in range(size):
             weight[j] *= factors[start + j]
             part += weight[j] * f[j]
         total += part
-        for j in range(size):
-            x = records[index[start + j]]
-            if k == 1:
-                slope = weight[j] * g[j]
-                for c in range(d):
-                    gradient[c] += slope * x[c]
-            else:
-                add_gradient(rows, x, weight[j], g, j * k, gradient)
+        weigh(g, weight, k, size)
+        add_gradients(rows, index[start : start + size], size, g, 0, gradient)
     return total
 
 
@@ -475,31 +482,53 @@ def _residual_differences(
         run_outside(rows, RESIDUAL_DIFFERENCES, index, 0, 0, (theta, other, reference), 2, none, out, np.empty((0, 0)))
         return
     k, records, d = rows.indices, rows.records, rows.columns
-    most = min(tile_rows(k), index.size)
+    _, count, begin, _ = columns_of(rows, 0)
+    most = min(tile_rows(k, 2 * k), index.size)
     base, shift, y, weight = np.empty(2 * most * k), np.empty(2 * most * k), np.empty(2 * most), np.empty(most)
     rest, here, there = np.empty(2 * most), theta - reference, other - reference
+    at, first, second = reference[begin : begin + count], here[begin : begin + count], there[begin : begin + count]
     for start in range(0, index.size, max(most, 1)):
         size = min(most, index.size - start)
         for j in range(size):
             if start + j + AHEAD < index.size:
                 prefetch_row(records, index[start + j + AHEAD])
             x = records[index[start + j]]
-            if k == 1:
-                at, shift[j], shift[size + j] = three_dots(x, reference, here, there, d)
-                base[j] = at + x[d + 1]
-                base[size + j] = base[j]
-            else:
-                add_indices(rows, x, reference, base, j * k)
-                add_shifts(rows, x, here, shift, j * k)
-                add_shifts(rows, x, there, shift, (size + j) * k)
-                for l in range(k):
-                    base[(size + j) * k + l] = base[j * k + l]
+            known, shift[j], shift[size + j] = three_dots(x, at, first, second, count)
+            base[j] = known + x[d + 1]
+            base[size + j] = base[j]
             y[j] = x[d]
             y[size + j] = x[d]
             weight[j] = x[d + 2]
+        if k > 1 or count == 0:
+            both_ends(rows, index[start : start + size], size, reference, here, there, base, shift)
         call_residual(rows.tiles.residual, base, shift, y, rows.p, k, 2 * size, rest)
         for j in range(size):
             out[start + j] = weight[j] * (rest[size + j] - rest[j])
+
+
+@inlinable(options=SUMS)
+def both_ends(
+    rows: Any,
+    at: np.ndarray,
+    size: int,
+    reference: np.ndarray,
+    here: np.ndarray,
+    there: np.ndarray,
+    base: np.ndarray,
+    shift: np.ndarray,
+) -> None:
+    """Indices of a tile of twice as many rows, both ends of each; the first index is there already, unless it is a coordinate."""
+    known, first, second = np.empty(size * rows.indices), np.empty(size * rows.indices), np.empty(size * rows.indices)
+    other_indices(rows, at, size, reference, True, known)
+    other_indices(rows, at, size, here, False, first)
+    other_indices(rows, at, size, there, False, second)
+    for a in range(rows.indices):
+        if a > 0 or columns_of(rows, 0)[1] == 0:
+            for j in range(size):
+                base[2 * a * size + j] = known[a * size + j]
+                base[(2 * a + 1) * size + j] = known[a * size + j]
+                shift[2 * a * size + j] = first[a * size + j]
+                shift[(2 * a + 1) * size + j] = second[a * size + j]
 
 
 @proxy_values.register(Rows)
@@ -510,30 +539,16 @@ def _proxy_values(
         run_outside(rows, PROXY_VALUES, index, 0, 0, (theta, theta, reference), order, np.empty(0), out, np.empty((0, 0)))
         return
     k = rows.indices
-    most = min(tile_rows(k), index.size)
+    most = min(tile_rows(k, k * k), index.size)
     base, shift, y, weight = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most)
-    f, g, h, change = np.empty(most), np.empty(most * k), np.empty(most * k * k), theta - reference
+    g, h, change = np.empty(most * k), np.empty(most * k * k), theta - reference
     for start in range(0, index.size, max(most, 1)):
         size = min(most, index.size - start)
-        gather_indices(rows, index, start, size, reference, base, y, weight)
-        for j in range(size):
-            add_shifts(rows, rows.records[index[start + j]], change, shift, j * k)
-        call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE, f, g, h)
-        for j in range(size):
-            out[start + j] = weight[j] * (f[j] + expansion(g, h, shift, j, k, min(order, 1), order))
-
-
-@inlinable(options=SUMS)
-def expansion(g: np.ndarray, h: np.ndarray, shift: np.ndarray, j: int, k: int, first: int, second: int) -> float:
-    """Terms of first order (if `first` is at least 1) and of second order (if `second` is at least 2) of row j of a tile."""
-    total = 0.0
-    for a in range(k):
-        if first >= 1:
-            total += g[j * k + a] * shift[j * k + a]
-        if second >= 2:
-            for b in range(k):
-                total += 0.5 * h[(j * k + a) * k + b] * shift[j * k + a] * shift[j * k + b]
-    return total
+        shift_indices(rows, index, start, size, reference, change, base, shift, y, weight)
+        part = out[start : start + size]
+        call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE, part, g, h)
+        expand(g, h, shift, k, size, order, 1, part)
+        weigh(part, weight, 1, size)
 
 
 QUESTIONS = 2  # sums that an iteration may ask for: it compares two positions
@@ -583,15 +598,12 @@ def _range_value(rows: Rows, start: int, stop: int, theta: np.ndarray) -> float:
     if rows.outside != 0:
         return on_range(rows, RANGE_VALUE, start, stop, theta, np.empty(0), np.empty((0, 0)))
     k = rows.indices
-    most = min(tile_rows(k), stop - start)
+    most = min(tile_rows(k, k), stop - start)
     u, y, weight, f, none = np.empty(most * k), np.empty(most), np.empty(most), np.empty(most), np.empty(0)
     total = 0.0
     for first in range(start, stop, max(most, 1)):
         size = min(most, stop - first)
-        if k == 1:
-            scan_tile(rows.records, rows.columns, first, size, theta, u, y, weight)
-        else:
-            scan_indices(rows, first, size, theta, u, y, weight)
+        scan_indices(rows, first, size, theta, u, y, weight)
         call_jet(rows.tiles.jet, u, y, rows.p, k, size, VALUE, f, none, none)
         part = 0.0
         for j in range(size):
@@ -604,41 +616,38 @@ def _range_value(rows: Rows, start: int, stop: int, theta: np.ndarray) -> float:
 def _range_gradient(rows: Rows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
     if rows.outside != 0:
         return on_range(rows, RANGE_GRADIENT, start, stop, theta, gradient, np.empty((0, 0)))
-    k, records, d = rows.indices, rows.records, rows.columns
-    most = min(tile_rows(k), stop - start)
+    k, records = rows.indices, rows.records
+    _, d, begin, _ = columns_of(rows, 0)
+    out = gradient[begin : begin + d]
+    most = min(tile_rows(k, k), stop - start)
     u, y, weight, f, g, none = np.empty(most * k), np.empty(most), np.empty(most), np.empty(most), np.empty(most * k), np.empty(0)
     total = 0.0
     for first in range(start, stop, max(most, 1)):
         size = min(most, stop - first)
-        if k == 1:
-            scan_tile(records, d, first, size, theta, u, y, weight)
-        else:
-            scan_indices(rows, first, size, theta, u, y, weight)
+        scan_indices(rows, first, size, theta, u, y, weight)
         call_jet(rows.tiles.jet, u, y, rows.p, k, size, SLOPE, f, g, none)
         part = 0.0
         for j in range(size):
             part += weight[j] * f[j]
-        total += part
-        if k > 1:
-            for j in range(size):
-                add_gradient(rows, records[first + j], weight[j], g, j * k, gradient)
-            continue
-        for j in range(size):
             g[j] *= weight[j]
+        total += part
         fours = size // 4 * 4
         for j in range(0, fours, 4):
             x0, x1, x2, x3 = records[first + j], records[first + j + 1], records[first + j + 2], records[first + j + 3]
             s0, s1, s2, s3 = g[j], g[j + 1], g[j + 2], g[j + 3]
             for c in range(d):
-                gradient[c] += (s0 * x0[c] + s1 * x1[c]) + (s2 * x2[c] + s3 * x3[c])
+                out[c] += (s0 * x0[c] + s1 * x1[c]) + (s2 * x2[c] + s3 * x3[c])
         for j in range(fours, size):
             x, slope = records[first + j], g[j]
             for c in range(d):
-                gradient[c] += slope * x[c]
+                out[c] += slope * x[c]
+        if k > 1 or d == 0:
+            weigh(g[size:], weight, k - 1, size)
+            add_gradients(rows, np.arange(first, first + size), size, g, 0 if d == 0 else 1, gradient)
     return total
 
 
-@inlinable(options=SUMS)
+@inlinable
 def transpose_tile(records: np.ndarray, d: int, start: int, size: int, out: np.ndarray) -> None:
     """Columns of `size` consecutive rows, each contiguous: sums over rows then vectorise whatever d is."""
     for j in range(size):
@@ -648,19 +657,19 @@ def transpose_tile(records: np.ndarray, d: int, start: int, size: int, out: np.n
 
 
 @inlinable(options=SUMS)
-def add_gram(columns: np.ndarray, weight: np.ndarray, scaled: np.ndarray, gram: np.ndarray) -> None:
-    """Add X' diag(weight) X of one whole tile to `gram`, by blocks of 2 x 4 entries that stay in registers.
+def add_gram(columns: np.ndarray, weight: np.ndarray, scaled: np.ndarray, rows: int, gram: np.ndarray) -> None:
+    """Add X' diag(weight) X of a tile of so many rows to `gram`, by blocks of 2 x 4 entries that stay in registers.
 
     The number of columns is a multiple of 4. Blocks above the diagonal are skipped.
     """
     for a in range(0, columns.shape[0], 2):
         for k in range(2):
-            for j in range(TILE):
+            for j in range(rows):
                 scaled[k, j] = weight[j] * columns[a + k, j]
         for b in range(0, a + 2, 4):
             s00, s01, s02, s03 = 0.0, 0.0, 0.0, 0.0
             s10, s11, s12, s13 = 0.0, 0.0, 0.0, 0.0
-            for j in range(TILE):
+            for j in range(rows):
                 x0, x1, x2, x3 = columns[b, j], columns[b + 1, j], columns[b + 2, j], columns[b + 3, j]
                 v = scaled[0, j]
                 s00 += v * x0
@@ -683,72 +692,70 @@ def add_gram(columns: np.ndarray, weight: np.ndarray, scaled: np.ndarray, gram: 
 
 
 @inlinable(options=SUMS)
-def add_columns(columns: np.ndarray, d: int, weight: np.ndarray, out: np.ndarray) -> None:
-    """Add X' weight of one whole tile to `out`."""
-    for a in range(d):
+def add_columns(columns: np.ndarray, first: int, count: int, weight: np.ndarray, size: int, out: np.ndarray) -> None:
+    """Add X' weight of a tile to `out`, for columns from `first` on; without columns, the sum of weights."""
+    for a in range(max(count, 1)):
         total = 0.0
-        for j in range(TILE):
-            total += weight[j] * columns[a, j]
+        if count == 0:
+            for j in range(size):
+                total += weight[j]
+        else:
+            for j in range(size):
+                total += weight[j] * columns[first + a, j]
         out[a] += total
 
 
 @range_hessian.register(Rows)
 def _range_hessian(rows: Rows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
+    """Sums over tiles of columns: for each pair of indices the Gram matrix of the columns, weighted by a second derivative."""
     if rows.outside != 0:
         return on_range(rows, RANGE_HESSIAN, start, stop, theta, gradient, hessian)
-    return one_hessian(rows, start, stop, theta, gradient, hessian) if rows.indices == 1 else several_hessian(
-        rows, start, stop, theta, gradient, hessian
-    )
-
-
-@inlinable(options=SUMS)
-def one_hessian(rows: Rows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
-    """Rows of one index: sums over whole tiles of columns."""
-    records, d = rows.records, rows.columns
-    u, y, weight = np.zeros(TILE), np.zeros(TILE), np.zeros(TILE)
-    f, g, h = np.zeros(TILE), np.zeros(TILE), np.zeros(TILE)
+    k, records, d = rows.indices, rows.records, rows.columns
+    most = max(TILE // 4, tile_rows(k, k * k))  # a few rows would cost more for the ends of sums than for their terms
+    u, y, weight, f = np.zeros(most * k), np.zeros(most), np.zeros(most), np.zeros(most)
+    g, h = np.zeros(most * k), np.zeros(most * k * k)
     padded = -(-d // 4) * 4
-    columns, gram = np.zeros((padded, STRIDE)), np.zeros((padded, padded))
-    scaled = np.zeros((2, STRIDE))
+    columns, grams = np.zeros((padded, most + 8)), np.zeros((k * (k + 1) // 2, padded, padded))
+    edges, scaled, bend = np.zeros((k * (k + 1) // 2, max(d, 1))), np.zeros((2, most + 8)), np.zeros(most)
     total = 0.0
-    for first in range(start, stop, TILE):
-        size = min(TILE, stop - first)
-        scan_tile(records, d, first, size, theta, u, y, weight)
+    for first in range(start, stop, most):
+        size = min(most, stop - first)
+        scan_indices(rows, first, size, theta, u, y, weight)
         transpose_tile(records, d, first, size, columns)
-        call_jet(rows.tiles.jet, u, y, rows.p, 1, size, CURVATURE, f, g, h)
+        call_jet(rows.tiles.jet, u, y, rows.p, k, size, CURVATURE, f, g, h)
         part = 0.0
         for j in range(size):
             part += weight[j] * f[j]
-            g[j] *= weight[j]
-            h[j] *= weight[j]
         total += part
-        for j in range(size, TILE):
-            g[j] = 0.0
-            h[j] = 0.0
-        add_columns(columns, d, g, gradient)
-        add_gram(columns, h, scaled, gram)
-    for a in range(d):
+        weigh(g, weight, k, size)
+        weigh(h, weight, k * k, size)
+        for a in range(k):
+            column, count, begin, _ = columns_of(rows, a)
+            add_columns(columns, column, count, g[a * size : a * size + size], size, gradient[begin:])
+            for b in range(a + 1):
+                left, width, _, _ = columns_of(rows, b)
+                pair, values = a * (a + 1) // 2 + b, h[(a * k + b) * size : (a * k + b + 1) * size]
+                if count == 0 or width == 0:
+                    wide = max(count, width)
+                    add_columns(columns, column if count > 0 else left, wide, values, size, edges[pair])
+                    continue
+                even = -(-size // MULTIPLE) * MULTIPLE
+                for j in range(size):
+                    bend[j] = values[j]
+                for j in range(size, even):
+                    bend[j] = 0.0
+                add_gram(columns, bend, scaled, even, grams[pair])
+    for a in range(k):
+        column, count, begin, _ = columns_of(rows, a)
         for b in range(a + 1):
-            hessian[a, b] += gram[a, b]
-    return total
-
-
-@inlinable(options=SUMS)
-def several_hessian(
-    rows: Rows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray
-) -> float:
-    """Rows of several indices: one row after the other."""
-    k = rows.indices
-    most = min(tile_rows(k), stop - start)
-    u, y, weight = np.empty(most * k), np.empty(most), np.empty(most)
-    f, g, h = np.empty(most), np.empty(most * k), np.empty(most * k * k)
-    total = 0.0
-    for first in range(start, stop, max(most, 1)):
-        size = min(most, stop - first)
-        scan_indices(rows, first, size, theta, u, y, weight)
-        call_jet(rows.tiles.jet, u, y, rows.p, k, size, CURVATURE, f, g, h)
-        for j in range(size):
-            total += weight[j] * f[j]
-            add_gradient(rows, rows.records[first + j], weight[j], g, j * k, gradient)
-            add_hessian(rows, rows.records[first + j], weight[j], h, j * k * k, hessian)
+            left, width, corner, _ = columns_of(rows, b)
+            pair = a * (a + 1) // 2 + b
+            if count == 0 or width == 0:
+                for c in range(max(count, width, 1)):
+                    hessian[begin + (c if count > 0 else 0), corner + (c if width > 0 else 0)] += edges[pair, c]
+                continue
+            for i in range(count):
+                for c in range(i + 1 if a == b else width):
+                    low, high = min(column + i, left + c), max(column + i, left + c)
+                    hessian[begin + i, corner + c] += grams[pair, high, low]
     return total

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, inlinable
-from tallbayes.engine.rows import COUNT, FIELDS, START, STRIDE, TILE, Rows, dot, scan_tile, transpose_tile
+from tallbayes.engine.rows import COUNT, FIELDS, START, STRIDE, TILE, Rows, dot, scan_indices, transpose_tile
 from tallbayes.engine.tiles import CURVATURE, call_jet, call_reach
 
 
@@ -102,7 +102,7 @@ def _range_curvatures(
     f, g, h, everywhere = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.full(TILE, np.inf)
     for first in range(start, stop, TILE):
         size = min(TILE, stop - first)
-        scan_tile(rows.records, rows.columns, first, size, reference, eta, y, weight)
+        scan_indices(rows, first, size, reference, eta, y, weight)
         call_jet(rows.tiles.jet, eta, y, rows.p, 1, size, CURVATURE, f, g, h)
         call_reach(rows.tiles.reach, eta, everywhere, y, rows.p, 1, size, 3, f)
         for j in range(size):
@@ -140,7 +140,7 @@ def _range_third_suprema(
     eta, y, weight, width, supremum = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
     for first in range(start, stop, TILE):
         size = min(TILE, stop - first)
-        scan_tile(rows.records, rows.columns, first, size, reference, eta, y, weight)
+        scan_indices(rows, first, size, reference, eta, y, weight)
         for j in range(size):  # roundings of eta and of shifts
             width[j] = reach[first - start + j] * (1.0 + 1e-9) + 1e-9 * (1.0 + abs(eta[j]))
         call_reach(rows.tiles.reach, eta, width, y, rows.p, 1, size, 3, supremum)

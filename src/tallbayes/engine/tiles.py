@@ -1,8 +1,8 @@
 """The waist: what compiled code knows of a family is a table of addresses. One type for all families, so every caller is compiled once.
 
-A function of the table works on a few rows at once, a tile, in the K indices u of each row: arrays are flat, row after row, so that
-row j has the indices u[j K], .., u[j K + K - 1]. The numbers of a family (a size, degrees of freedom) are in `p`. Each returns a
-status, 0 for success; weights are the caller's.
+A function of the table works on a few rows at once, a tile, in the K indices u of each row: arrays are flat, index after index, so that
+index k of row j is u[k size + j], and the second derivative in k and l is h[(k K + l) size + j]. The numbers of a family (a size,
+degrees of freedom) are in `p`. Each returns a status, 0 for success; weights are the caller's.
 
 A family says what it knows of one row (`family_functions`, `several_functions`); the loops over a tile are made here, from the type of
 the family, and compiled into one function each.
@@ -152,20 +152,20 @@ def _several_tiles(kind: Kind) -> dict[str, Callable[..., Any]]:
     def jet(u, y, p, k, size, order, f, g, h):  # type: ignore[no-untyped-def]
         family = member(p)
         for j in range(size):
-            at = u[j * k : j * k + k]
+            at = u[j : k * size : size]
             if order == VALUE:
                 f[j] = vector_value(family, at, y[j])
             elif order == SLOPE or order == SLOPE_ALONE:
-                f[j] = vector_gradient(family, at, y[j], g[j * k : j * k + k])
+                f[j] = vector_gradient(family, at, y[j], g[j : k * size : size])
             else:
-                second = h[j * k * k : (j + 1) * k * k].reshape((k, k))
-                f[j] = vector_hessian(family, at, y[j], g[j * k : j * k + k], second)
+                second = h[: k * k * size].reshape((k, k, size))[:, :, j]
+                f[j] = vector_hessian(family, at, y[j], g[j : k * size : size], second)
         return 0
 
     def residuals(base, shift, y, p, k, size, out):  # type: ignore[no-untyped-def]
         family = member(p)
         for j in range(size):
-            out[j] = vector_residual(family, base[j * k : j * k + k], shift[j * k : j * k + k], y[j])
+            out[j] = vector_residual(family, base[j : k * size : size], shift[j : k * size : size], y[j])
         return 0
 
     return {"jet": jet, "residual": residuals}
