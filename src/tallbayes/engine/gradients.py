@@ -160,4 +160,4 @@ def several_control_gradient(
         for j in range(k * size):
             there[j] -= g[j]
         weigh(there, weight, k, size)
-        add_gradients(rows, index[start : start + size], size, there, 0, gradient)
+        add_gradients(rows, index[start : start + size], size, there, gradient)

@@ -15,14 +15,12 @@ import numpy as np
 
 from tallbayes.compile import SCALAR, SUMS, declared, generic, inlinable
 from tallbayes.engine.family_functions import jet1, jet2, value
+from tallbayes.engine.further import call_indices
 from tallbayes.engine.rows import (
     AHEAD,
-    COUNT,
-    START,
     Rows,
     add_gradients,
     dot,
-    other_indices,
     prefetch_row,
     scan_indices,
     shift_indices,
@@ -228,7 +226,6 @@ def gap_indices(
         shift_indices(rows, index, start, size, reference, change, base, shift, y, weight)
         return
     records, d, k = rows.records, rows.columns, rows.indices
-    count = rows.blocks[COUNT]
     for j in range(size):
         if start + j + AHEAD < index.size:
             prefetch_row(records, index[start + j + AHEAD])
@@ -238,9 +235,9 @@ def gap_indices(
         for a in range(k):
             base[a * size + j] = known[i, a]
     at = index[start : start + size]
-    _dots(records, at, change[rows.blocks[START] :], count, shift)
-    if k > 1 or count == 0:
-        other_indices(rows, at, size, change, False, shift)
+    _dots(records, at, change, rows.first, shift)
+    if rows.further.indices != 0:
+        call_indices(rows.further.indices, records, rows.blocks, d, at, size, change, False, shift)
 
 
 @inlinable(options=SUMS)
@@ -298,4 +295,4 @@ def add_log_odds_gradient(
             for j in range(size):
                 at = a * size + j
                 slope[at] = slope[at] * weight[j] if weight[j] != 0.0 else 0.0
-        add_gradients(rows, index[start : start + size], size, slope, 0, gradient)
+        add_gradients(rows, index[start : start + size], size, slope, gradient)

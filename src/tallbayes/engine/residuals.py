@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, inlinable, jit
+from tallbayes.engine.further import COUNT, FIELDS, START
 from tallbayes.engine.ledger import record
 from tallbayes.engine.outside import ADD_CURVATURES, ADD_SLOPES, RESIDUAL_SLOPES, RESIDUAL_VALUES
 from tallbayes.engine.rows import (
     Rows,
     add_gradients,
-    columns_of,
     expand,
     expand_slopes,
     gather_indices,
@@ -145,7 +145,7 @@ def _add_slopes(rows: Rows, index: np.ndarray, slopes: np.ndarray, factors: np.n
         for a in range(k):
             for j in range(size):
                 g[a * size + j] = factors[start + j] * slopes[start + j, a]
-        add_gradients(rows, index[start : start + size], size, g, 0, gradient)
+        add_gradients(rows, index[start : start + size], size, g, gradient)
 
 
 @add_curvatures.register(Rows)
@@ -171,9 +171,9 @@ def add_curvature(rows: Any, x: np.ndarray, factor: float, h: np.ndarray, j: int
     """Add the lower triangle of the Hessian in theta of row j of a tile, from the one in its indices."""
     q = rows.indices
     for k in range(q):
-        column, count, start, _ = columns_of(rows, k)
+        column, count, start = rows.blocks[FIELDS * k], rows.blocks[FIELDS * k + COUNT], rows.blocks[FIELDS * k + START]
         for l in range(k + 1):
-            left, width, first, _ = columns_of(rows, l)
+            left, width, first = rows.blocks[FIELDS * l], rows.blocks[FIELDS * l + COUNT], rows.blocks[FIELDS * l + START]
             s = factor * h[(k * q + l) * size + j]
             for a in range(max(count, 1)):
                 t = s * x[column + a] if count > 0 else s

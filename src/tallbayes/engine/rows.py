@@ -15,6 +15,16 @@ import numpy as np
 
 from tallbayes.compile import INLINED, SUMS, declared, generic, inlinable
 from tallbayes.engine.arithmetic import elements_per_line, prefetch
+from tallbayes.engine.further import (
+    COLUMN,
+    COUNT,
+    FIELDS,
+    START,
+    Further,
+    call_gradients,
+    call_indices,
+    further_of,
+)
 from tallbayes.engine.outside import (
     PROXY_VALUES,
     RANGE_GRADIENT,
@@ -40,7 +50,6 @@ TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache
 MULTIPLE = 8  # rows: tiles of several indices are whole numbers of vector registers
 AHEAD = 16  # rows between a prefetch and its use: at about 6 ns per row this hides a memory latency of 100 ns
-COLUMN, COUNT, START, OFFSET, FIELDS = 0, 1, 2, 3, 4  # of an index in `Rows.blocks`
 HERE, ELSEWHERE, NUMBERED = 0, 1, 2
 FAILED, OPEN = 0, 1  # in `Rows.answers`: whether a verb outside has failed, and the number of sums that are asked for
 ALLOWANCE = 32 * 2.220446049250313e-16  # rounding of a residual difference of order one
@@ -51,10 +60,12 @@ class Rows(NamedTuple):
 
     records: np.ndarray  # (n, width): x, y, offset, weight, padding
     columns: int
+    first: int  # columns of the first index, which begins with the first column and coordinate
     indices: int  # K
     blocks: np.ndarray  # of each index: first column, columns, first coordinate, whether the offset is added; no columns: the coordinate
     p: np.ndarray  # numbers of the family
     tiles: Tiles
+    further: Further
     outside: int  # address of the function of all verbs (`outside`), for likelihoods that have no tiles; 0 where there are
     n: int  # rows, here or elsewhere
     most: int  # expected candidate rows of a decision at which all rows are read instead
@@ -79,27 +90,32 @@ def rows_of(member: Any, records: np.ndarray, columns: int, blocks: list[tuple[i
     """Rows of a member of a family; `blocks` has the first column, the columns, the first coordinate and the use of the offset of each index."""
     places = np.array([[int(v) for v in block] for block in blocks], np.int64).reshape(-1)
     tiles = tiles_of(kind_of(member), len(blocks) > 1)
-    return _here(records, columns, len(blocks), places, numbers_of(member), tiles, 0, len(blocks), ALLOWANCE)
+    first = blocks[0][1]
+    further = Further(0, 0) if len(blocks) == 1 and first > 0 else further_of(records.dtype.name)
+    return _here(records, columns, first, len(blocks), places, numbers_of(member), tiles, further, 0, len(blocks), ALLOWANCE)
 
 
 def outside_rows(records: np.ndarray, columns: int, p: np.ndarray, address: int, slopes: int, rounding: float = ALLOWANCE) -> Rows:
     """Rows of a likelihood outside; `slopes` numbers describe the gradient of one row."""
-    return _here(records, columns, 0, np.zeros(0, np.int64), p, Tiles(0, 0, 0, 0), address, slopes, rounding)
+    nothing = np.zeros(0, np.int64)
+    return _here(records, columns, 0, 0, nothing, p, Tiles(0, 0, 0, 0), Further(0, 0), address, slopes, rounding)
 
 
 def _here(
     records: np.ndarray,
     columns: int,
+    first: int,
     indices: int,
     blocks: np.ndarray,
     p: np.ndarray,
     tiles: Tiles,
+    further: Further,
     outside: int,
     slopes: int,
     rounding: float,
 ) -> Rows:
     n, nothing = records.shape[0], np.zeros(0, np.int64)
-    return Rows(records, columns, indices, blocks, p, tiles, outside, n, n, HERE, nothing, np.zeros(2), slopes, rounding)
+    return Rows(records, columns, first, indices, blocks, p, tiles, further, outside, n, n, HERE, nothing, np.zeros(2), slopes, rounding)
 
 
 @inlinable
@@ -259,30 +275,22 @@ def prefetch_row(records: np.ndarray, row: int) -> None:
         start += elements_per_line(records)
 
 
-@inlinable
-def columns_of(rows: Any, k: int) -> tuple[int, int, int, bool]:
-    """First column, number of columns, first coordinate of index k, and whether the offset belongs to it."""
-    at = FIELDS * k
-    return rows.blocks[at], rows.blocks[at + COUNT], rows.blocks[at + START], rows.blocks[at + OFFSET] != 0
-
-
 @inlinable(options=SUMS)
 def gather_indices(
     rows: Any, index: np.ndarray, start: int, size: int, theta: np.ndarray, u: np.ndarray, y: np.ndarray, weight: np.ndarray
 ) -> None:
     """Indices, responses and weights of `size` indexed rows, prefetching those that follow; index k of row j is u[k size + j]."""
-    records, d = rows.records, rows.columns
-    _, count, begin, _ = columns_of(rows, 0)
-    part = theta[begin : begin + count]
+    records, d, first = rows.records, rows.columns, rows.first
     for j in range(size):
         if start + j + AHEAD < index.size:
             prefetch_row(records, index[start + j + AHEAD])
         x = records[index[start + j]]
-        u[j] = dot(x, part, count) + x[d + 1]
+        u[j] = dot(x, theta, first) + x[d + 1]
         y[j] = x[d]
         weight[j] = x[d + 2]
-    if rows.indices > 1 or count == 0:
-        other_indices(rows, index[start : start + size], size, theta, True, u)
+    if rows.further.indices != 0:
+        at = index[start : start + size]
+        call_indices(rows.further.indices, records, rows.blocks, d, at, size, theta, True, u)
 
 
 @inlinable(options=SUMS)
@@ -290,41 +298,15 @@ def scan_indices(
     rows: Any, start: int, size: int, theta: np.ndarray, u: np.ndarray, y: np.ndarray, weight: np.ndarray
 ) -> None:
     """Indices, responses and weights of `size` consecutive rows."""
-    records, d = rows.records, rows.columns
-    _, count, begin, _ = columns_of(rows, 0)
-    part = theta[begin : begin + count]
+    records, d, first = rows.records, rows.columns, rows.first
     for j in range(size):
         x = records[start + j]
-        u[j] = dot(x, part, count) + x[d + 1]
+        u[j] = dot(x, theta, first) + x[d + 1]
         y[j] = x[d]
         weight[j] = x[d + 2]
-    if rows.indices > 1 or count == 0:
-        other_indices(rows, np.arange(start, start + size), size, theta, True, u)
-
-
-@inlinable(options=SUMS)
-def other_indices(rows: Any, at: np.ndarray, size: int, theta: np.ndarray, shifted: bool, u: np.ndarray) -> None:
-    """Indices after the first of the rows `at`, and the first if it is a coordinate; `shifted` adds the offsets."""
-    records, offset = rows.records, rows.columns + 1
-    for k in range(rows.indices):
-        column, count, begin, own = columns_of(rows, k)
-        out = u[k * size : k * size + size]
-        if count == 0:
-            for j in range(size):
-                out[j] = theta[begin]
-            continue
-        if k == 0:
-            continue
-        part = theta[begin : begin + count]
-        if column == 0:
-            for j in range(size):
-                out[j] = dot(records[at[j]], part, count)
-        else:
-            for j in range(size):
-                out[j] = dot(records[at[j]][column:], part, count)
-        if own and shifted:
-            for j in range(size):
-                out[j] += records[at[j], offset]
+    if rows.further.indices != 0:
+        at = np.arange(start, start + size)
+        call_indices(rows.further.indices, records, rows.blocks, d, at, size, theta, True, u)
 
 
 @inlinable(options={**SUMS, **INLINED})
@@ -341,55 +323,41 @@ def shift_indices(
     weight: np.ndarray,
 ) -> None:
     """Indices at a reference, their change, responses and weights of `size` indexed rows, each row read once."""
-    records, d = rows.records, rows.columns
-    _, count, begin, _ = columns_of(rows, 0)
-    first, second = reference[begin : begin + count], change[begin : begin + count]
+    records, d, first = rows.records, rows.columns, rows.first
     for j in range(size):
         if start + j + AHEAD < index.size:
             prefetch_row(records, index[start + j + AHEAD])
         x = records[index[start + j]]
         a, b = 0.0, 0.0
-        for c in range(count):
-            a += x[c] * first[c]
-            b += x[c] * second[c]
+        for c in range(first):
+            a += x[c] * reference[c]
+            b += x[c] * change[c]
         base[j] = a + x[d + 1]
         shift[j] = b
         y[j] = x[d]
         weight[j] = x[d + 2]
-    if rows.indices > 1 or count == 0:
+    if rows.further.indices != 0:
         at = index[start : start + size]
-        other_indices(rows, at, size, reference, True, base)
-        other_indices(rows, at, size, change, False, shift)
+        call_indices(rows.further.indices, records, rows.blocks, d, at, size, reference, True, base)
+        call_indices(rows.further.indices, records, rows.blocks, d, at, size, change, False, shift)
 
 
 @inlinable(options=SUMS)
-def add_gradients(rows: Any, at: np.ndarray, size: int, g: np.ndarray, first: int, gradient: np.ndarray) -> None:
-    """Add the gradient in theta of the rows `at`, from those in their indices, for indices from `first` on."""
-    records = rows.records
-    for k in range(first, rows.indices):
-        column, count, begin, _ = columns_of(rows, k)
-        slope = g[k * size : k * size + size]
-        if count == 0:
-            total = 0.0
-            for j in range(size):
-                total += slope[j]
-            gradient[begin] += total
-            continue
-        out = gradient[begin : begin + count]
-        fours = size // 4 * 4
-        for j in range(0, fours, 4):
-            x0, x1, x2, x3 = records[at[j]], records[at[j + 1]], records[at[j + 2]], records[at[j + 3]]
-            if column > 0:
-                x0, x1, x2, x3 = x0[column:], x1[column:], x2[column:], x3[column:]
-            s0, s1, s2, s3 = slope[j], slope[j + 1], slope[j + 2], slope[j + 3]
-            for c in range(count):
-                out[c] += (s0 * x0[c] + s1 * x1[c]) + (s2 * x2[c] + s3 * x3[c])
-        for j in range(fours, size):
-            x, s = records[at[j]], slope[j]
-            if column > 0:
-                x = x[column:]
-            for c in range(count):
-                out[c] += s * x[c]
+def add_gradients(rows: Any, at: np.ndarray, size: int, g: np.ndarray, gradient: np.ndarray) -> None:
+    """Add the gradient in theta of the rows `at`, from those in their indices."""
+    records, first = rows.records, rows.first
+    fours = size // 4 * 4
+    for j in range(0, fours, 4):
+        x0, x1, x2, x3 = records[at[j]], records[at[j + 1]], records[at[j + 2]], records[at[j + 3]]
+        s0, s1, s2, s3 = g[j], g[j + 1], g[j + 2], g[j + 3]
+        for c in range(first):
+            gradient[c] += (s0 * x0[c] + s1 * x1[c]) + (s2 * x2[c] + s3 * x3[c])
+    for j in range(fours, size):
+        x, slope = records[at[j]], g[j]
+        for c in range(first):
+            gradient[c] += slope * x[c]
+    if rows.further.gradients != 0:
+        call_gradients(rows.further.gradients, records, rows.blocks, at, size, g, gradient)
 
 
 @inlinable(options=SUMS)
@@ -468,7 +436,7 @@ def _weighted_gradient(
             part += weight[j] * f[j]
         total += part
         weigh(g, weight, k, size)
-        add_gradients(rows, index[start : start + size], size, g, 0, gradient)
+        add_gradients(rows, index[start : start + size], size, g, gradient)
     return total
 
 
@@ -481,54 +449,41 @@ def _residual_differences(
         none = np.empty(0)
         run_outside(rows, RESIDUAL_DIFFERENCES, index, 0, 0, (theta, other, reference), 2, none, out, np.empty((0, 0)))
         return
-    k, records, d = rows.indices, rows.records, rows.columns
-    _, count, begin, _ = columns_of(rows, 0)
+    k, records, d, first = rows.indices, rows.records, rows.columns, rows.first
     most = min(tile_rows(k, 2 * k), index.size)
     base, shift, y, weight = np.empty(2 * most * k), np.empty(2 * most * k), np.empty(2 * most), np.empty(most)
     rest, here, there = np.empty(2 * most), theta - reference, other - reference
-    at, first, second = reference[begin : begin + count], here[begin : begin + count], there[begin : begin + count]
     for start in range(0, index.size, max(most, 1)):
         size = min(most, index.size - start)
         for j in range(size):
             if start + j + AHEAD < index.size:
                 prefetch_row(records, index[start + j + AHEAD])
             x = records[index[start + j]]
-            known, shift[j], shift[size + j] = three_dots(x, at, first, second, count)
+            known, shift[j], shift[size + j] = three_dots(x, reference, here, there, first)
             base[j] = known + x[d + 1]
             base[size + j] = base[j]
             y[j] = x[d]
             y[size + j] = x[d]
             weight[j] = x[d + 2]
-        if k > 1 or count == 0:
-            both_ends(rows, index[start : start + size], size, reference, here, there, base, shift)
+        if rows.further.indices != 0:
+            at = np.concatenate((index[start : start + size], index[start : start + size]))
+            call_indices(rows.further.indices, records, rows.blocks, d, at, 2 * size, reference, True, base)
+            further_shifts(rows, at[:size], size, here, there, shift)
         call_residual(rows.tiles.residual, base, shift, y, rows.p, k, 2 * size, rest)
         for j in range(size):
             out[start + j] = weight[j] * (rest[size + j] - rest[j])
 
 
 @inlinable(options=SUMS)
-def both_ends(
-    rows: Any,
-    at: np.ndarray,
-    size: int,
-    reference: np.ndarray,
-    here: np.ndarray,
-    there: np.ndarray,
-    base: np.ndarray,
-    shift: np.ndarray,
-) -> None:
-    """Indices of a tile of twice as many rows, both ends of each; the first index is there already, unless it is a coordinate."""
-    known, first, second = np.empty(size * rows.indices), np.empty(size * rows.indices), np.empty(size * rows.indices)
-    other_indices(rows, at, size, reference, True, known)
-    other_indices(rows, at, size, here, False, first)
-    other_indices(rows, at, size, there, False, second)
-    for a in range(rows.indices):
-        if a > 0 or columns_of(rows, 0)[1] == 0:
+def further_shifts(rows: Any, at: np.ndarray, size: int, here: np.ndarray, there: np.ndarray, shift: np.ndarray) -> None:
+    """Shifts of both ends of a tile in the indices after the first, and in the first if it is a coordinate."""
+    k = rows.indices
+    part = np.empty(size * k)
+    for end, change in enumerate((here, there)):
+        call_indices(rows.further.indices, rows.records, rows.blocks, rows.columns, at, size, change, False, part)
+        for a in range(1 if rows.first > 0 else 0, k):
             for j in range(size):
-                base[2 * a * size + j] = known[a * size + j]
-                base[(2 * a + 1) * size + j] = known[a * size + j]
-                shift[2 * a * size + j] = first[a * size + j]
-                shift[(2 * a + 1) * size + j] = second[a * size + j]
+                shift[(2 * a + end) * size + j] = part[a * size + j]
 
 
 @proxy_values.register(Rows)
@@ -616,9 +571,7 @@ def _range_value(rows: Rows, start: int, stop: int, theta: np.ndarray) -> float:
 def _range_gradient(rows: Rows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
     if rows.outside != 0:
         return on_range(rows, RANGE_GRADIENT, start, stop, theta, gradient, np.empty((0, 0)))
-    k, records = rows.indices, rows.records
-    _, d, begin, _ = columns_of(rows, 0)
-    out = gradient[begin : begin + d]
+    k, records, d = rows.indices, rows.records, rows.first
     most = min(tile_rows(k, k), stop - start)
     u, y, weight, f, g, none = np.empty(most * k), np.empty(most), np.empty(most), np.empty(most), np.empty(most * k), np.empty(0)
     total = 0.0
@@ -629,21 +582,21 @@ def _range_gradient(rows: Rows, start: int, stop: int, theta: np.ndarray, gradie
         part = 0.0
         for j in range(size):
             part += weight[j] * f[j]
-            g[j] *= weight[j]
         total += part
+        weigh(g, weight, k, size)
         fours = size // 4 * 4
         for j in range(0, fours, 4):
             x0, x1, x2, x3 = records[first + j], records[first + j + 1], records[first + j + 2], records[first + j + 3]
             s0, s1, s2, s3 = g[j], g[j + 1], g[j + 2], g[j + 3]
             for c in range(d):
-                out[c] += (s0 * x0[c] + s1 * x1[c]) + (s2 * x2[c] + s3 * x3[c])
+                gradient[c] += (s0 * x0[c] + s1 * x1[c]) + (s2 * x2[c] + s3 * x3[c])
         for j in range(fours, size):
             x, slope = records[first + j], g[j]
             for c in range(d):
-                out[c] += slope * x[c]
-        if k > 1 or d == 0:
-            weigh(g[size:], weight, k - 1, size)
-            add_gradients(rows, np.arange(first, first + size), size, g, 0 if d == 0 else 1, gradient)
+                gradient[c] += slope * x[c]
+        if rows.further.gradients != 0:
+            at = np.arange(first, first + size)
+            call_gradients(rows.further.gradients, records, rows.blocks, at, size, g, gradient)
     return total
 
 
@@ -657,19 +610,19 @@ def transpose_tile(records: np.ndarray, d: int, start: int, size: int, out: np.n
 
 
 @inlinable(options=SUMS)
-def add_gram(columns: np.ndarray, weight: np.ndarray, scaled: np.ndarray, rows: int, gram: np.ndarray) -> None:
-    """Add X' diag(weight) X of a tile of so many rows to `gram`, by blocks of 2 x 4 entries that stay in registers.
+def add_gram(columns: np.ndarray, weight: np.ndarray, scaled: np.ndarray, gram: np.ndarray) -> None:
+    """Add X' diag(weight) X of one whole tile to `gram`, by blocks of 2 x 4 entries that stay in registers.
 
     The number of columns is a multiple of 4. Blocks above the diagonal are skipped.
     """
     for a in range(0, columns.shape[0], 2):
         for k in range(2):
-            for j in range(rows):
+            for j in range(TILE):
                 scaled[k, j] = weight[j] * columns[a + k, j]
         for b in range(0, a + 2, 4):
             s00, s01, s02, s03 = 0.0, 0.0, 0.0, 0.0
             s10, s11, s12, s13 = 0.0, 0.0, 0.0, 0.0
-            for j in range(rows):
+            for j in range(TILE):
                 x0, x1, x2, x3 = columns[b, j], columns[b + 1, j], columns[b + 2, j], columns[b + 3, j]
                 v = scaled[0, j]
                 s00 += v * x0
@@ -692,17 +645,27 @@ def add_gram(columns: np.ndarray, weight: np.ndarray, scaled: np.ndarray, rows: 
 
 
 @inlinable(options=SUMS)
-def add_columns(columns: np.ndarray, first: int, count: int, weight: np.ndarray, size: int, out: np.ndarray) -> None:
-    """Add X' weight of a tile to `out`, for columns from `first` on; without columns, the sum of weights."""
-    for a in range(max(count, 1)):
+def add_columns(columns: np.ndarray, first: int, count: int, weight: np.ndarray, out: np.ndarray) -> None:
+    """Add X' weight of one whole tile to `out`, X the columns from `first` on; without columns, the sum of weights."""
+    for a in range(count):
         total = 0.0
-        if count == 0:
-            for j in range(size):
-                total += weight[j]
-        else:
-            for j in range(size):
-                total += weight[j] * columns[first + a, j]
+        for j in range(TILE):
+            total += weight[j] * columns[first + a, j]
         out[a] += total
+    if count == 0:
+        total = 0.0
+        for j in range(TILE):
+            total += weight[j]
+        out[0] += total
+
+
+@inlinable(options=SUMS)
+def spread(values: np.ndarray, weight: np.ndarray, at: int, size: int, out: np.ndarray) -> None:
+    """One number of each row of a tile, weighted, and zeros after the last row."""
+    for j in range(size):
+        out[j] = weight[j] * values[at * size + j]
+    for j in range(size, TILE):
+        out[j] = 0.0
 
 
 @range_hessian.register(Rows)
@@ -710,52 +673,51 @@ def _range_hessian(rows: Rows, start: int, stop: int, theta: np.ndarray, gradien
     """Sums over tiles of columns: for each pair of indices the Gram matrix of the columns, weighted by a second derivative."""
     if rows.outside != 0:
         return on_range(rows, RANGE_HESSIAN, start, stop, theta, gradient, hessian)
-    k, records, d = rows.indices, rows.records, rows.columns
-    most = max(TILE // 4, tile_rows(k, k * k))  # a few rows would cost more for the ends of sums than for their terms
-    u, y, weight, f = np.zeros(most * k), np.zeros(most), np.zeros(most), np.zeros(most)
-    g, h = np.zeros(most * k), np.zeros(most * k * k)
+    k, d, blocks = rows.indices, rows.columns, rows.blocks
+    u, y, weight, f = np.zeros(TILE * k), np.zeros(TILE), np.zeros(TILE), np.zeros(TILE)
+    g, h, part = np.zeros(TILE * k), np.zeros(TILE * k * k), np.zeros(TILE)
     padded = -(-d // 4) * 4
-    columns, grams = np.zeros((padded, most + 8)), np.zeros((k * (k + 1) // 2, padded, padded))
-    edges, scaled, bend = np.zeros((k * (k + 1) // 2, max(d, 1))), np.zeros((2, most + 8)), np.zeros(most)
+    columns, scaled, grams = np.zeros((padded, STRIDE)), np.zeros((2, STRIDE)), np.zeros((k * (k + 1) // 2, padded, padded))
+    edges = np.zeros((k * (k + 1) // 2, max(d, 1)))
     total = 0.0
-    for first in range(start, stop, most):
-        size = min(most, stop - first)
+    for first in range(start, stop, TILE):
+        size = min(TILE, stop - first)
         scan_indices(rows, first, size, theta, u, y, weight)
-        transpose_tile(records, d, first, size, columns)
+        transpose_tile(rows.records, d, first, size, columns)
         call_jet(rows.tiles.jet, u, y, rows.p, k, size, CURVATURE, f, g, h)
-        part = 0.0
+        value = 0.0
         for j in range(size):
-            part += weight[j] * f[j]
-        total += part
-        weigh(g, weight, k, size)
-        weigh(h, weight, k * k, size)
+            value += weight[j] * f[j]
+        total += value
         for a in range(k):
-            column, count, begin, _ = columns_of(rows, a)
-            add_columns(columns, column, count, g[a * size : a * size + size], size, gradient[begin:])
+            column, count = blocks[FIELDS * a + COLUMN], blocks[FIELDS * a + COUNT]
+            spread(g, weight, a, size, part)
+            add_columns(columns, column, count, part, gradient[blocks[FIELDS * a + START] :])
             for b in range(a + 1):
-                left, width, _, _ = columns_of(rows, b)
-                pair, values = a * (a + 1) // 2 + b, h[(a * k + b) * size : (a * k + b + 1) * size]
-                if count == 0 or width == 0:
-                    wide = max(count, width)
-                    add_columns(columns, column if count > 0 else left, wide, values, size, edges[pair])
-                    continue
-                even = -(-size // MULTIPLE) * MULTIPLE
-                for j in range(size):
-                    bend[j] = values[j]
-                for j in range(size, even):
-                    bend[j] = 0.0
-                add_gram(columns, bend, scaled, even, grams[pair])
+                left, width = blocks[FIELDS * b + COLUMN], blocks[FIELDS * b + COUNT]
+                pair = a * (a + 1) // 2 + b
+                spread(h, weight, a * k + b, size, part)
+                if count > 0 and width > 0:
+                    add_gram(columns, part, scaled, grams[pair])
+                else:
+                    add_columns(columns, max(column, left), max(count, width), part, edges[pair])
     for a in range(k):
-        column, count, begin, _ = columns_of(rows, a)
-        for b in range(a + 1):
-            left, width, corner, _ = columns_of(rows, b)
-            pair = a * (a + 1) // 2 + b
-            if count == 0 or width == 0:
-                for c in range(max(count, width, 1)):
-                    hessian[begin + (c if count > 0 else 0), corner + (c if width > 0 else 0)] += edges[pair, c]
-                continue
-            for i in range(count):
-                for c in range(i + 1 if a == b else width):
+        add_pairs(rows, a, grams, edges, hessian)
+    return total
+
+
+@inlinable
+def add_pairs(rows: Any, a: int, grams: np.ndarray, edges: np.ndarray, hessian: np.ndarray) -> None:
+    """Put the sums of index a with itself and those before it into the lower triangle."""
+    blocks = rows.blocks
+    column, count, begin = blocks[FIELDS * a + COLUMN], blocks[FIELDS * a + COUNT], blocks[FIELDS * a + START]
+    for b in range(a + 1):
+        left, width, corner = blocks[FIELDS * b + COLUMN], blocks[FIELDS * b + COUNT], blocks[FIELDS * b + START]
+        pair = a * (a + 1) // 2 + b
+        for i in range(max(count, 1)):
+            for c in range(i + 1 if a == b else max(width, 1)):
+                if count > 0 and width > 0:
                     low, high = min(column + i, left + c), max(column + i, left + c)
                     hessian[begin + i, corner + c] += grams[pair, high, low]
-    return total
+                else:
+                    hessian[begin + i, corner + c] += edges[pair, max(i, c)]

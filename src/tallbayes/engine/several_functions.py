@@ -11,6 +11,9 @@ import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, inlinable
 
+VALUE, SLOPE, CURVATURE, SLOPE_ALONE, CURVATURE_ALONE = 0, 1, 2, 3, 4
+"""What a jet is asked for: the value, with the gradient, with the Hessian; the gradient alone, gradient and Hessian alone."""
+
 
 @generic
 @declared
@@ -49,3 +52,12 @@ def vector_residual(family: Any, base: np.ndarray, shift: np.ndarray, y: float) 
     g, h = np.empty(base.size), np.empty((base.size, base.size))
     f = vector_hessian(family, base, y, g, h)
     return vector_value(family, base + shift, y) - _taylor(f, g, h, shift)
+
+
+@generic(options=SUMS)
+@declared
+def tile_jet(
+    family: Any, u: np.ndarray, y: np.ndarray, k: int, size: int, order: int, f: np.ndarray, g: np.ndarray, h: np.ndarray
+) -> None:
+    """Derivatives of a whole tile, as `tiles` asks for them: for families whose loops over rows vectorise. No other needs it."""
+    raise TypeError

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, inlinable
-from tallbayes.engine.rows import COUNT, FIELDS, START, STRIDE, TILE, Rows, dot, scan_indices, transpose_tile
+from tallbayes.engine.further import COUNT, FIELDS, START
+from tallbayes.engine.rows import STRIDE, TILE, Rows, dot, scan_indices, transpose_tile
 from tallbayes.engine.tiles import CURVATURE, call_jet, call_reach
 
 

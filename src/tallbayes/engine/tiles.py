@@ -29,11 +29,20 @@ from tallbayes.engine.family_functions import (
     third_supremum_on,
     value,
 )
-from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
+from tallbayes.engine.several_functions import (
+    CURVATURE,
+    CURVATURE_ALONE,
+    SLOPE,
+    SLOPE_ALONE,
+    VALUE,
+    tile_jet,
+    vector_gradient,
+    vector_hessian,
+    vector_residual,
+    vector_value,
+)
 from tallbayes.pointers import Kind, calls, member_maker, member_pointer
 
-VALUE, SLOPE, CURVATURE, SLOPE_ALONE, CURVATURE_ALONE = 0, 1, 2, 3, 4
-"""What a jet is asked for: the value, with the gradient, with the Hessian; the gradient alone, gradient and Hessian alone."""
 
 _numbers, _whole = types.Array(types.float64, 1, "C"), types.int64
 JET = _whole(_numbers, _numbers, _numbers, _whole, _whole, _whole, _numbers, _numbers, _numbers)
@@ -149,17 +158,22 @@ def _several_tiles(kind: Kind) -> dict[str, Callable[..., Any]]:
     """Loops over a tile of rows with several indices."""
     member = member_maker(kind)
 
+    def whole(u, y, p, k, size, order, f, g, h):  # type: ignore[no-untyped-def]
+        tile_jet(member(p), u, y, k, size, order, f, g, h)
+        return 0
+
     def jet(u, y, p, k, size, order, f, g, h):  # type: ignore[no-untyped-def]
         family = member(p)
-        for j in range(size):
-            at = u[j : k * size : size]
-            if order == VALUE:
-                f[j] = vector_value(family, at, y[j])
-            elif order == SLOPE or order == SLOPE_ALONE:
-                f[j] = vector_gradient(family, at, y[j], g[j : k * size : size])
-            else:
-                second = h[: k * k * size].reshape((k, k, size))[:, :, j]
-                f[j] = vector_hessian(family, at, y[j], g[j : k * size : size], second)
+        if order == VALUE:
+            for j in range(size):
+                f[j] = vector_value(family, u[j : k * size : size], y[j])
+        elif order == SLOPE or order == SLOPE_ALONE:
+            for j in range(size):
+                f[j] = vector_gradient(family, u[j : k * size : size], y[j], g[j : k * size : size])
+        else:
+            second = h[: k * k * size].reshape((k, k, size))
+            for j in range(size):
+                f[j] = vector_hessian(family, u[j : k * size : size], y[j], g[j : k * size : size], second[:, :, j])
         return 0
 
     def residuals(base, shift, y, p, k, size, out):  # type: ignore[no-untyped-def]
@@ -168,4 +182,4 @@ def _several_tiles(kind: Kind) -> dict[str, Callable[..., Any]]:
             out[j] = vector_residual(family, base[j : k * size : size], shift[j : k * size : size], y[j])
         return 0
 
-    return {"jet": jet, "residual": residuals}
+    return {"jet": whole if kind.type in tile_jet.registry else jet, "residual": residuals}  # type: ignore[attr-defined]

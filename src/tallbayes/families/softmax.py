@@ -15,9 +15,18 @@ import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.data.dataset import Dataset
-from tallbayes.engine.arithmetic import exp_remainder, log1p_excess
+from tallbayes.engine.arithmetic import exp, exp_remainder, log1p_excess
 from tallbayes.engine.lower_gaps import has_centred_curvature, vector_lower_gap, vector_lower_jet, vector_lower_slope
-from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
+from tallbayes.engine.several_functions import (
+    CURVATURE,
+    CURVATURE_ALONE,
+    VALUE,
+    tile_jet,
+    vector_gradient,
+    vector_hessian,
+    vector_residual,
+    vector_value,
+)
 from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.model import Family, Model, Tangent, no_terms
 from tallbayes.named_priors import PriorLike
@@ -79,6 +88,45 @@ def _hessian(family: Softmax, u: np.ndarray, y: float, gradient: np.ndarray, hes
         gradient[k] = -gradient[k]
     gradient[int(y)] += 1.0
     return u[int(y)] - level
+
+
+@tile_jet.register(Softmax)
+def _tile_jet(
+    family: Softmax, u: np.ndarray, y: np.ndarray, k: int, size: int, order: int, f: np.ndarray, g: np.ndarray, h: np.ndarray
+) -> None:
+    """The same of a tile, class by class: loops over rows vectorise."""
+    top, total = u[:size].copy(), np.zeros(size)
+    for a in range(1, k):
+        for j in range(size):
+            top[j] = max(top[j], u[a * size + j])
+    probability = np.empty(size) if order == VALUE else g
+    for a in range(k):
+        part = probability[:size] if order == VALUE else probability[a * size : a * size + size]
+        for j in range(size):
+            part[j] = exp(u[a * size + j] - top[j])
+            total[j] += part[j]
+    if order <= CURVATURE:
+        for j in range(size):
+            f[j] = u[int(y[j]) * size + j] - top[j] - math.log(total[j])
+    if order == VALUE:
+        return
+    for a in range(k):
+        part = g[a * size : a * size + size]
+        for j in range(size):
+            part[j] /= total[j]
+    if order == CURVATURE or order == CURVATURE_ALONE:
+        for a in range(k):
+            for b in range(k):
+                part, other, out = g[a * size : a * size + size], g[b * size : b * size + size], h[(a * k + b) * size :]
+                for j in range(size):
+                    out[j] = part[j] * other[j]
+            part, out = g[a * size : a * size + size], h[(a * k + a) * size :]
+            for j in range(size):
+                out[j] -= part[j]
+    for j in range(k * size):
+        g[j] = -g[j]
+    for j in range(size):
+        g[int(y[j]) * size + j] += 1.0
 
 
 @vector_residual.register(Softmax)
