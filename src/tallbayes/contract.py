@@ -14,14 +14,15 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from tallbayes.compile import declared, generic, jit
+from tallbayes.bounds.bound import DRAW, TOTAL
+from tallbayes.compile import SCALAR, declared, generic, jit
 from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves import Move, from_dict
 from tallbayes.moves.linear import fill
 from tallbayes.option_types import check_types
-from tallbayes.target import COUNTED, END_NOW, GO_ON, STATUS, STOP, NoProxy, Target, charge, counters, stopped
+from tallbayes.target import COUNTED, END_NOW, GO_ON, STATUS, STOP, NoProxy, Target, charge, stopped, target_of
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def init(rng: np.random.Generator, target: Target, options: Any, theta: np.ndarr
     raise TypeError
 
 
-@generic(argument=2)
+@generic(argument=2, options=SCALAR)
 @declared
 def step(rng: np.random.Generator, target: Target, options: Any, state: Any, info: np.ndarray) -> Any:
     """One iteration; fills `info` in the order of the sampler's names."""
@@ -163,10 +164,11 @@ class Setup:
     proxy: Any = field(default_factory=NoProxy)
     why: str = ""
     notes: dict[str, Any] = field(default_factory=dict)  # numbers worth keeping with the fit, in JSON types
+    asked: tuple[str, ...] = (TOTAL, DRAW)  # of the certified bound, if there is one
 
     def target(self, number: int = 0) -> Target:
         """A target for one chain; its number matters only where chains have rows of their own."""
-        return Target(self.model.rows, self.model.prior_terms, self.proxy, counters())
+        return target_of(self.model, self.proxy, self.asked)
 
     def advance(
         self,

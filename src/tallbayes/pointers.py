@@ -17,16 +17,19 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import carray, types
+from numba import carray, typeof, types
 from numba.core import cgutils
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic, overload
 
-from tallbayes.compile import CACHED, HELPER, STRICT, SUMS, StampedCache, StampedIndex, inlinable, normalized
+from tallbayes.compile import CACHED, HELPER, SCALAR, STRICT, SUMS, StampedCache, StampedIndex, inlinable, normalized
 
 PLAIN: dict[int, Callable[..., Any]] = {}
 """The uncompiled function behind every pointer of this process, by its address: what `calls` runs in Python."""
+
+GENERATOR: Any = typeof(np.random.default_rng(0))
+"""The type of random generators in signatures."""
 
 _POINTERS: list[Any] = []  # kept: their code is used by address
 
@@ -87,17 +90,17 @@ def calls(*signatures: Any) -> Callable[..., Any]:
 
             return kind(types.int64), make
 
-        def run(address: int, *arguments: Any) -> Any:
-            return function_at(address)(*arguments)
-
-        return run
+        inputs = ", ".join(f"a{k}" for k in range(len(kind.signature.args)))  # said one by one: a tuple of arrays costs counting
+        names = {"function_at": function_at}
+        exec(f"def run(address, {inputs}):\n    return function_at(address)({inputs})\n", names)
+        return names["run"]
 
     runs = {first: of_kind(kind) for first, kind in kinds.items()}
 
     def call(address: int, *arguments: Any) -> Any:
         return PLAIN[int(address)](*arguments)
 
-    @overload(call, jit_options={**STRICT, **HELPER}, strict=False)
+    @overload(call, jit_options={**SCALAR, **HELPER}, strict=False)
     def compiled(address: Any, *arguments: Any) -> Any:
         return runs[None] if None in runs else runs.get(_plain_array(arguments[0]))
 
@@ -203,6 +206,12 @@ def numbers_of(member: Any) -> np.ndarray:
 def held_by(numbers: np.ndarray) -> Any:
     """The member that an array of numbers was made of; None if it has no arrays."""
     return _HOLDING.get(id(numbers))
+
+
+def member_of(numbers: np.ndarray, kind: Kind) -> Any:
+    """The member of a kind that an array of numbers was made of."""
+    held = held_by(numbers)
+    return member_maker(kind)(numbers) if held is None else held
 
 
 def member_maker(kind: Kind) -> Callable[[np.ndarray], Any]:

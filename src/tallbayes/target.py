@@ -13,11 +13,15 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from tallbayes.bounds.bound import DRAW, TOTAL, Bound, bound_of
+from tallbayes.bounds.tables import total_rate
+from tallbayes.bounds.uniform_ranges import Oracle, gap_range
 from tallbayes.compile import inlinable
 from tallbayes.deadline import present_deadline
 from tallbayes.engine.ledger import record
+from tallbayes.engine.random_rows import Scheme, draw_rows, scheme_of
 from tallbayes.engine.rows import proxy_values, range_gradient, range_value, residual_differences, row_values, rows_at_once
-from tallbayes.engine.streamed_rows import row_number
+from tallbayes.engine.rows_elsewhere import row_number
 from tallbayes.priors import PriorTerms, prior_gradient, prior_value
 from tallbayes.proxies.capabilities import HasBound, HasProxy
 from tallbayes.proxies.taylor import proxy_value
@@ -57,6 +61,24 @@ class Target(NamedTuple, Generic[Proxy]):
     prior: PriorTerms
     proxy: Proxy
     counters: np.ndarray
+
+
+def compilable(proxy: Any, asked: tuple[str, ...] = (TOTAL, DRAW)) -> Any:
+    """A proxy whose certificates and schemes of rows, at any depth, are of one type each, whatever they are; `asked` of certificates."""
+    kind = type(proxy)
+    if not isinstance(proxy, tuple) or kind in (Bound, Scheme, Oracle):
+        return proxy
+    if kind in draw_rows.registry:  # type: ignore[attr-defined]
+        return scheme_of(proxy)
+    if kind in total_rate.registry or kind in gap_range.registry:  # type: ignore[attr-defined]
+        return bound_of(proxy, asked)
+    parts = (compilable(part, asked) for part in proxy)
+    return tuple(parts) if kind is tuple else kind(*parts)
+
+
+def target_of(model: Any, proxy: Any, asked: tuple[str, ...] = (TOTAL, DRAW)) -> Target[Any]:
+    """A target over the rows of a model, with counters of its own."""
+    return Target(model.rows, model.prior_terms, compilable(proxy, asked), counters())
 
 
 def counters() -> np.ndarray:

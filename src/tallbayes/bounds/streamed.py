@@ -147,7 +147,7 @@ def _streamed_rows(rng: np.random.Generator, scheme: StreamedScheme, size: int, 
 class StreamedNumbers(NamedTuple):
     """The same for a sampler that keeps rows from one iteration to the next: a row is known by its number in the stream.
 
-    Records move when the next block comes; `StreamedRows.numbers` says where a row is. A number beyond the end says that everything
+    Records move when the next block comes; `Rows.numbers` says where a row is. A number beyond the end says that everything
     since is void.
     """
 

@@ -30,6 +30,18 @@ def draw_row(rng: np.random.Generator, bound: Any, rates: np.ndarray, total: flo
     raise TypeError
 
 
+@generic(argument=1)
+def draw_candidates(
+    rng: np.random.Generator, bound: Any, rates: np.ndarray, total: float, index: np.ndarray, limits: np.ndarray
+) -> int:
+    """Fill `index` and `limits` with rows drawn by `draw_row`; returns how many were, fewer where a stream has run dry."""
+    for k in range(index.size):
+        index[k], limits[k] = draw_row(rng, bound, rates, total)
+        if index[k] < 0:
+            return k
+    return index.size
+
+
 @generic
 @declared
 def row_rate(bound: Any, rates: np.ndarray, row: int) -> float:

@@ -11,14 +11,17 @@ Each chunk of a table has its own, built on its own thread; bisection of the cum
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 
-from tallbayes.compile import declared, generic, inlinable, jit
+from tallbayes.compile import STRICT, declared, generic, inlinable, jit
 from tallbayes.engine.passes import over_ranges
+from tallbayes.pointers import GENERATOR, Kind, calls, kind_of, member_maker, member_of, member_pointer, numbers_of
 
 CHUNK = 1 << 16
 
@@ -116,6 +119,70 @@ def _uniform_scale(scheme: UniformRows, row: int) -> float:
 def _weighted_scale(scheme: WeightedRows, row: int) -> float:
     total = scheme.table.cumulative[scheme.table.start.size - 1]
     return 1.0 / ((1.0 - scheme.share) * scheme.table.weight[row] / total + scheme.share / scheme.n)
+
+
+_numbers, _index = types.Array(types.float64, 1, "C"), types.Array(types.int64, 1, "C")
+_DRAW = types.int64(_numbers, GENERATOR, types.int64, _index, _numbers)
+_SCALE = types.float64(_numbers, types.int64)
+_call_draw, _call_scale = calls(_DRAW), calls(_SCALE)
+
+
+class Scheme(NamedTuple):
+    """Any of the schemes as samplers are compiled for it: addresses of `draw_rows` and `row_scale`, 0 if it has none, and numbers."""
+
+    draw: int
+    scale: int
+    numbers: np.ndarray
+
+    def __reduce__(self) -> Any:
+        """Addresses are those of a process: another one makes its own."""
+        return scheme_of, (original_scheme(self),)
+
+
+def scheme_of(scheme: Any) -> Scheme:
+    """A scheme as one type.
+
+    >>> index, factors = np.empty(3, np.int64), np.empty(3)
+    >>> draw_rows(np.random.default_rng(0), scheme_of(UniformRows(10)), 3, index, factors)
+    >>> factors
+    array([3.33333333, 3.33333333, 3.33333333])
+    """
+    return Scheme(*_addresses(kind_of(scheme)), numbers_of(scheme))
+
+
+def original_scheme(scheme: Any) -> Any:
+    """What a scheme was made of."""
+    return member_of(scheme.numbers, _KINDS[scheme.draw]) if isinstance(scheme, Scheme) else scheme
+
+
+_KINDS: dict[int, Kind] = {}  # of schemes, by the address of `draw_rows`
+
+
+@functools.cache
+def _addresses(kind: Kind) -> tuple[int, int]:
+    member = member_maker(kind)
+
+    def draw(p, rng, size, index, factors):  # type: ignore[no-untyped-def]
+        draw_rows(rng, member(p), size, index, factors)
+        return 0
+
+    def scale(p, row):  # type: ignore[no-untyped-def]
+        return row_scale(member(p), row)
+
+    known = kind.type in row_scale.registry  # type: ignore[attr-defined]
+    address = member_pointer(draw, "draw rows", kind, _DRAW, options=STRICT)
+    _KINDS[address] = kind
+    return address, member_pointer(scale, "row scale", kind, _SCALE, options=STRICT) if known else 0
+
+
+@draw_rows.register(Scheme)
+def _draw_scheme(rng: np.random.Generator, scheme: Scheme, size: int, index: np.ndarray, factors: np.ndarray) -> None:
+    _call_draw(scheme.draw, scheme.numbers, rng, size, index, factors)
+
+
+@row_scale.register(Scheme)
+def _scheme_scale(scheme: Scheme, row: int) -> float:
+    return _call_scale(scheme.scale, scheme.numbers, row) if scheme.scale != 0 else np.nan
 
 
 def probabilities(scheme: UniformRows | WeightedRows, index: np.ndarray) -> np.ndarray:

@@ -19,19 +19,23 @@ from typing import Any
 
 import numpy as np
 
+from tallbayes.bounds.bound import DRAW, TOTAL, Bound, certificate_of
 from tallbayes.bounds.slopes import slope_rate
 from tallbayes.bounds.streamed import Reservoir, StreamedNumbers, stream_rates
 from tallbayes.bounds.tables import rate_count, total_rate
 from tallbayes.contract import Setup, advance
 from tallbayes.data import records as packed
-from tallbayes.engine.streamed_rows import QUESTIONS, StreamedRows
+from tallbayes.engine.random_rows import Scheme, original_scheme
+from tallbayes.engine.rows import OPEN
+from tallbayes.engine.rows_elsewhere import answered, elsewhere, open_questions
 from tallbayes.errors import ModelError
 from tallbayes.model import Model
+from tallbayes.pointers import numbers_of
 from tallbayes.remote.partitions import Partitions
 from tallbayes.remote.row_weights import Request, Weighting
 from tallbayes.schemes.poisson_minibatch import dominating
 from tallbayes.streams import Stream, generator
-from tallbayes.target import SIZE, STATUS, STOP, WAITING, Target, counters
+from tallbayes.target import SIZE, STATUS, STOP, WAITING, Target, compilable, counters
 
 PAIRS = 200  # of Laplace draws on which the length of streams is predicted
 SPARE = 4.0  # rows of a stream beyond its prediction, and standard deviations
@@ -104,13 +108,17 @@ def _blocks(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
 
 
 def _source(proxy: Any) -> Any:
-    """The part of a proxy that draws rows: a bound or a scheme."""
-    return proxy.bound if hasattr(proxy, "bound") else proxy.scheme
+    """The part of a proxy that draws rows, as it was made: a bound or a scheme."""
+    return certificate_of(proxy.bound) if hasattr(proxy, "bound") else original_scheme(proxy.scheme)
 
 
 def _with_reservoir(proxy: Any, reservoir: Reservoir) -> Any:
-    name = "bound" if hasattr(proxy, "bound") else "scheme"
-    return proxy._replace(**{name: getattr(proxy, name)._replace(reservoir=reservoir)})
+    """A proxy that draws its rows from another reservoir."""
+    name, source = "bound" if hasattr(proxy, "bound") else "scheme", _source(proxy)._replace(reservoir=reservoir)
+    compiled = getattr(proxy, name)
+    if isinstance(compiled, Bound | Scheme):  # the functions stay
+        source = compiled._replace(numbers=numbers_of(source))
+    return proxy._replace(**{name: source})
 
 
 class StreamSupply:
@@ -131,17 +139,17 @@ class StreamSupply:
         self._pool = ThreadPoolExecutor(1)
         self._refill: Future[None] | None = None
 
-    def target(self, model: Model, proxy: Any, number: int) -> Target:
+    def target(self, model: Model, proxy: Any, number: int, asked: tuple[str, ...] = (TOTAL, DRAW)) -> Target:
         """A target without rows yet. Positions of the streams follow the counters, so that checkpoints keep them."""
         counters = np.zeros(SIZE + self.sizes.size, np.int64)
         self.positions[number] = counters[SIZE:]
         dim, n = model.coordinates, model.data.n
         records = packed.empty(1, model.data.d, np.dtype(self.partitions.spec.dtype))
-        known, asked = np.empty((0, dim + 1)), np.zeros(1 + QUESTIONS * dim)
-        rows = StreamedRows(model.rows_over(records), n, min(n, MOST_CANDIDATES), known, asked, np.zeros(1, np.int64))
+        kept = isinstance(_source(proxy), StreamedNumbers)
+        rows = elsewhere(model.rows_over(records), n, min(n, MOST_CANDIDATES), dim, kept)
         none = np.zeros(self.sizes.size, np.int64)
         reservoir = Reservoir(np.zeros(1), none, none.copy(), none.copy(), counters[SIZE:])
-        return Target(rows, model.prior_terms, _with_reservoir(proxy, reservoir), counters)
+        return Target(rows, model.prior_terms, compilable(_with_reservoir(proxy, reservoir), asked), counters)
 
     def refreshed(self, number: int, target: Target, reach: np.ndarray, using: np.ndarray = NONE) -> Target:
         """The target with every row up to position `reach` of the streams, those before it whose numbers are in use, and those that
@@ -186,7 +194,7 @@ class StreamSupply:
             records[:, : d + 3] = np.concatenate([p[0] for p in parts])
             weight[:] = np.concatenate([p[1] for p in parts])
         reservoir = Reservoir(weight, base, first, last, position)
-        rows = target.rows._replace(inner=target.rows.inner._replace(records=records))
+        rows = target.rows._replace(records=records)
         if parts and isinstance(_source(target.proxy), StreamedNumbers):
             rows = rows._replace(numbers=np.concatenate(numbers))
         return target._replace(rows=rows, proxy=_with_reservoir(target.proxy, reservoir))
@@ -278,16 +286,13 @@ class StreamSupply:
     def _order(self, chain: int, stream: int, block: int) -> np.ndarray:
         return generator(self.seed, Stream.STREAM_ORDER, chain, stream, block).permutation(int(self.sizes[stream]))
 
-    def answered(self, target: Target) -> Target:
+    def answered(self, target: Target, dim: int) -> Target:
         """The target with the log-likelihood of all rows where it was asked for: one pass."""
-        rows, dim = target.rows, target.rows.known.shape[1] - 1
-        asked = rows.asked[1 : 1 + int(rows.asked[0]) * dim].reshape(-1, dim)
+        asked = open_questions(target.rows, dim)
         values = self.partitions.total_values(asked)
         self.notes["full_reads"] += len(values)
         self.notes["evals"] += len(values) * self.partitions.n
-        known = np.vstack([rows.known[-ANSWERS:], np.column_stack([asked, values])])
-        rows.asked[0] = 0.0
-        return target._replace(rows=rows._replace(known=known))
+        return target._replace(rows=answered(target.rows, asked, values, ANSWERS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,7 +303,7 @@ class StreamedSetup(Setup):
 
     def target(self, number: int = 0) -> Target:
         """A target for one chain, with its own streams."""
-        return self.supply.target(self.model, self.proxy, number)
+        return self.supply.target(self.model, self.proxy, number, self.asked)
 
     def advance(
         self,
@@ -322,8 +327,8 @@ class StreamedSetup(Setup):
             if target.counters[STATUS] != WAITING and (reservoir.position <= reservoir.last).all():
                 return after, made, target
             reach = target.counters[SIZE:].copy()
-            if target.rows.asked[0] > 0.0:
-                target = self.supply.answered(target)
+            if target.rows.answers[OPEN] > 0.0:
+                target = self.supply.answered(target, self.model.coordinates)
             rng.bit_generator.state = begun
             target.counters[:STOP], target.counters[SIZE:] = counted[:STOP], counted[SIZE:]  # a request to stop stays
             info[:] = 0.0
@@ -336,9 +341,8 @@ class RowlessSetup(Setup):
     def target(self, number: int = 0) -> Target:
         """A target over a record that stands for the kind of the rows."""
         data = self.model.data
-        return Target(
-            self.model.rows_over(packed.empty(1, data.d, data.records.dtype)), self.model.prior_terms, self.proxy, counters()
-        )
+        rows, proxy = self.model.rows_over(packed.empty(1, data.d, data.records.dtype)), compilable(self.proxy, self.asked)
+        return Target(rows, self.model.prior_terms, proxy, counters())
 
 
 def open_streams(setup: Setup, description: dict[str, Any]) -> Setup:
@@ -348,7 +352,7 @@ def open_streams(setup: Setup, description: dict[str, Any]) -> Setup:
     """
     partitions: Partitions = setup.model.partitions
     if not hasattr(_source(setup.proxy), "reservoir"):
-        return RowlessSetup(setup.model, setup.policy, setup.proxy, setup.why, setup.notes)
+        return RowlessSetup(setup.model, setup.policy, setup.proxy, setup.why, setup.notes, setup.asked)
     assert partitions.stream_sums is not None
     weighting, sums = partitions.stream_sums
     if description.get("blocks") is None:
@@ -360,7 +364,8 @@ def open_streams(setup: Setup, description: dict[str, Any]) -> Setup:
     supply = StreamSupply(partitions, weighting, sums, blocks, description["seed"], description["chains"])
     predicted = description.get("stream_rows", int(blocks.sum()))
     supply.notes["predicted_bytes"] = predicted * _row_bytes(setup.model) * description["chains"]
-    return StreamedSetup(setup.model, setup.policy, setup.proxy, setup.why, {**setup.notes, "streams": supply.notes}, supply)
+    notes = {**setup.notes, "streams": supply.notes}
+    return StreamedSetup(setup.model, setup.policy, setup.proxy, setup.why, notes, setup.asked, supply)
 
 
 def pilot_target(partitions: Partitions, proxy: Any, count: int, seed: int) -> Target:

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tallbayes.bounds.bound import DRAW, RANGE, TOTAL
 from tallbayes.bounds.catalogue import NAMES, certify
 from tallbayes.bounds.uniform_ranges import (
     FREE_OF_REFERENCE,
@@ -204,7 +205,8 @@ class Confidence(SubsampledAcceptance):
         why = (
             f"confidence sampler: {self.test} at delta = {self.delta:g}, {rows} rows, bound {name}, proxy of order {self.order}"
         )
-        return Setup(model, policy, Certified(whitening, taylor(mode, self.order), bound), why, {"bound": name})
+        asked = (RANGE,) if rows == "uniform" else (TOTAL, DRAW)
+        return Setup(model, policy, Certified(whitening, taylor(mode, self.order), bound), why, {"bound": name}, asked)
 
     def _certificate(self, model: Model, mode: Mode, seed: int) -> tuple[Any, str]:
         if self.bound == "oracle":

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tallbayes.bounds.bound import RANGE
 from tallbayes.bounds.uniform_ranges import Oracle, collapse, extremes, lipschitz
 from tallbayes.contract import Diagnosis, Guarantee, Outcome, Setup
 from tallbayes.errors import OptionError, unknown
@@ -105,7 +106,7 @@ class MHSubLhd(SubsampledAcceptance):
             bound = extremes(mode) if name == "extremes" else collapse(lipschitz(mode, 0, euclidean=True))
         certified = Certified(whitening_of(mode), taylor(mode, 0), bound)
         why = f"MHSubLhd: {self.bound} at delta = {self.delta:g}, range {name}"
-        return Setup(model, AcceptancePolicy(self.move, rule, model), certified, why, {"range": name})
+        return Setup(model, AcceptancePolicy(self.move, rule, model), certified, why, {"range": name}, (RANGE,))
 
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """What a decision cost, kept in the notes; warnings if the test does not pay."""

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tallbayes.bounds.bound import DRAW, SLOPE
 from tallbayes.bounds.catalogue import certify
 from tallbayes.bounds.slopes import slope_rate
 from tallbayes.bounds.tables import rate_count
@@ -96,7 +97,7 @@ class ZigZag(Sampler):
                 "sampler such as 'nuts'."
             )
         why = f"Zig-Zag process with bound {name}, about {rate:.3g} candidate rows per unit of time"
-        return Setup(model, policy, certified, why, {"candidate rows per unit of time": float(rate)})
+        return Setup(model, policy, certified, why, {"candidate rows per unit of time": float(rate)}, (SLOPE, DRAW))
 
     def audit(
         self, model: Model, fit: Any, pairs: int, repeats: int, rng: np.random.Generator

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.bounds.tables import draw_row, rate_count, total_rate
+from tallbayes.bounds.tables import draw_candidates, rate_count, total_rate
 from tallbayes.bounds.uniform_ranges import Oracle, gap_range
 from tallbayes.compile import generic
 from tallbayes.contract import Diagnosis, Outcome, positions
@@ -58,8 +58,8 @@ class Weighted(NamedTuple):
 @generic
 def row_range(bound: Any, target: Any, pair: Any) -> Any:
     """low and high of Delta_i over all rows."""
-    order, whitening = target.proxy.proxy.order, target.proxy.whitening
-    return gap_range(bound, whitening, order, pair.theta, pair.other, pair.white, pair.other_white)
+    order, reference = target.proxy.proxy.order, target.proxy.whitening.reference
+    return gap_range(bound, reference, order, pair.theta, pair.other, pair.white, pair.other_white)
 
 
 @row_range.register(Oracle)
@@ -125,8 +125,7 @@ def _decide_weighted(rng: np.random.Generator, target: Any, rule: Weighted, pair
             return False, drawn
         count = next_draws(rule.test, evidence)
         index, limits, gaps = np.empty(count, np.int64), np.empty(count), np.empty(count)
-        for k in range(count):
-            index[k], limits[k] = draw_row(rng, bound, rates, total)
+        draw_candidates(rng, bound, rates, total, index, limits)
         subsample_gaps(target, index, pair.theta, pair.other, pair.seen, gaps)
         for k in range(count):
             if not abs(gaps[k]) <= limits[k] * (1.0 + 1e-9) + rule.slack:

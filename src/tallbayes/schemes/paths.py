@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tallbayes.bounds.slopes import slope_rate
-from tallbayes.bounds.tables import draw_row, rate_count
+from tallbayes.bounds.tables import draw_candidates, rate_count
 from tallbayes.compile import inlinable, jit
 from tallbayes.contract import init, positions, step
 from tallbayes.engine.student_density import student_jet
@@ -144,15 +144,14 @@ def draw_residual(
             row += 1
         prior_residual(options.prior, row, theta, out)
         return -1, options.prior.weight[row]
-    index, one, raw = np.empty(1, np.int64), np.ones(1), np.zeros(white.size)
-    index[0], limit = draw_row(rng, target.proxy.bound, rates, data_rate)
-    if index[0] < 0:  # a stream has run dry: the chunk is run again when it has been refilled
-        stop_run(target, WAITING, -1)
+    index, limit, one, raw = np.empty(1, np.int64), np.empty(1), np.ones(1), np.zeros(white.size)
+    if draw_candidates(rng, target.proxy.bound, rates, data_rate, index, limit) == 0:
+        stop_run(target, WAITING, -1)  # a stream has run dry: the chunk is run again when it has been refilled
         out[:] = 0.0
         return -1, 0.0
     residual_gradient(target, index, one, theta, raw)
     upper_times(target.proxy.whitening.factor, raw, out)
-    return index[0], limit
+    return index[0], limit[0]
 
 
 @inlinable

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.bounds.tables import draw_row, rate_count, total_rate
+from tallbayes.bounds.tables import draw_candidates, draw_row, rate_count, total_rate
 from tallbayes.compile import declared, generic, inlinable, jit
 from tallbayes.contract import Setup, positions
 from tallbayes.engine import passes
 from tallbayes.engine.rounding import rounding
-from tallbayes.engine.streamed_rows import awaiting, most_candidates
+from tallbayes.engine.rows_elsewhere import awaiting, most_candidates
 from tallbayes.proxies.taylor import proxy_value, unwhiten
 from tallbayes.proxies.third_order import pair_value, subtract_pair_terms
 from tallbayes.target import (
@@ -149,11 +149,9 @@ def residual_ratio(
     count = rng.poisson(expected)
     info[AT.rows] = count
     index, limit, gap = np.empty(count, np.int64), np.empty(count), np.empty(count)
-    for k in range(count):
-        index[k], limit[k] = draw_row(rng, bound, rates, total)
-        if index[k] < 0:  # a stream has run dry: the chunk is run again when it has been refilled
-            stop_run(target, WAITING, -1)
-            return 0.0
+    if draw_candidates(rng, bound, rates, total, index, limit) < count:
+        stop_run(target, WAITING, -1)  # a stream has run dry: the chunk is run again when it has been refilled
+        return 0.0
     residual_gaps(target, index, theta, other, gap)
     points = (theta, other, target.proxy.whitening.reference)
     subtract_pair_terms(target.proxy.proxy, target.rows, index, points, white, other_white, gap)
