@@ -151,7 +151,7 @@ def _classed_largest(bound: Classed, white: np.ndarray, other: np.ndarray, rates
 
 @generic
 def gap_range(
-    bound: Any, whitening: Any, order: int, theta: np.ndarray, other: np.ndarray, white: Any, other_white: Any
+    bound: Any, reference: np.ndarray, order: int, theta: np.ndarray, other: np.ndarray, white: Any, other_white: Any
 ) -> Any:
     """low and high with low <= Delta_i <= high for every row, from a collapsed bound."""
     limit = largest_rate(bound, white, other_white, np.zeros(rate_count(bound)))
@@ -172,11 +172,11 @@ def _residual_polynomial(alpha: float, b: float, order: int) -> tuple[float, flo
 
 @gap_range.register(Extremes)
 def _extremes_range(
-    bound: Extremes, whitening: Any, order: int, theta: np.ndarray, other: np.ndarray, white: Any, other_white: Any
+    bound: Extremes, reference: np.ndarray, order: int, theta: np.ndarray, other: np.ndarray, white: Any, other_white: Any
 ) -> Any:
-    centre, scale = whitening.reference[0], math.exp(whitening.reference[1])
-    a0, b0, c0 = _residual_polynomial((theta[0] - centre) / scale, theta[1] - whitening.reference[1], order)
-    a1, b1, c1 = _residual_polynomial((other[0] - centre) / scale, other[1] - whitening.reference[1], order)
+    centre, scale = reference[0], math.exp(reference[1])
+    a0, b0, c0 = _residual_polynomial((theta[0] - centre) / scale, theta[1] - reference[1], order)
+    a1, b1, c1 = _residual_polynomial((other[0] - centre) / scale, other[1] - reference[1], order)
     a, b, c = a1 - a0, b1 - b0, c1 - c0
     first, last = (bound.smallest - centre) / scale, (bound.largest - centre) / scale
     low, high = c + first * (b + a * first), c + last * (b + a * last)
