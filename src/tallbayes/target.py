@@ -24,7 +24,7 @@ from tallbayes.engine.rows import proxy_values, range_gradient, range_value, res
 from tallbayes.engine.rows_elsewhere import row_number
 from tallbayes.priors import PriorTerms, prior_gradient, prior_value
 from tallbayes.proxies.capabilities import HasBound, HasProxy
-from tallbayes.proxies.taylor import proxy_value
+from tallbayes.proxies.taylor import proxy_value, reference_of
 
 EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, ORACLE, STOP, SIZE = 0, 1, 2, 3, 4, 5, 6, 7, 8
 COUNTED = ("evals", "evals_value", "evals_gradient", "evals_paper")
@@ -191,7 +191,7 @@ def log_posterior_gradient(target: Target, theta: np.ndarray, gradient: np.ndarr
 def residual_gaps(target: Target[HasBound], index: np.ndarray, theta: np.ndarray, other: np.ndarray, out: np.ndarray) -> None:
     """Residuals at `other` less those at `theta` of the indexed rows: two evaluations per row; papers count one."""
     count(target, 2 * index.size, 0, index.size)
-    residual_differences(target.rows, index, theta, other, target.proxy.whitening.reference, out)
+    residual_differences(target.rows, index, theta, other, reference_of(target.proxy.whitening), out)
 
 
 @inlinable
@@ -234,7 +234,7 @@ def subsample_gaps(
     At order 0 these are the differences of log-likelihood.
     """
     _count_gaps(target, index.size, cache)
-    m, order, reference = index.size, target.proxy.proxy.order, target.proxy.whitening.reference
+    m, order, reference = index.size, target.proxy.proxy.order, reference_of(target.proxy.whitening)
     if order == 2:
         residual_differences(target.rows, index, theta, other, reference, out)
         return

@@ -3,17 +3,20 @@
 import numpy as np
 
 from tallbayes.diagnostics.tails import heavy_tails
-from tallbayes.proxies.taylor import Whitening
+from tallbayes.proxies.taylor import factor_of, reference_of, whitening_at
 
 
 def test_the_share_of_tails_is_that_of_the_normal_law():
     rng = np.random.default_rng(2)
-    whitening = Whitening(np.array([1.0, -1.0]), np.array([[2.0, 0.0], [1.0, 0.5]]))
+    whitening = whitening_at(np.array([1.0, -1.0]), np.array([[2.0, 0.0], [1.0, 0.5]]))
     white = rng.standard_normal((2, 5000, 2))
 
     def said(part):
         return heavy_tails(
-            whitening, whitening.reference + part @ whitening.factor.T, lambda points: [(excess, 0.1)] * len(points), "Rest."
+            whitening,
+            reference_of(whitening) + part @ factor_of(whitening).T,
+            lambda points: [(excess, 0.1)] * len(points),
+            "Rest.",
         )
 
     excess = 3.6

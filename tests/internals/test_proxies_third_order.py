@@ -11,7 +11,7 @@ from tallbayes.bounds.tables import rate_count, row_rate, row_rates, total_rate
 from tallbayes.engine import passes
 from tallbayes.engine.cubic_sums import multiplicities, tensor_value, third_order_residuals
 from tallbayes.proxies.taylor import proxy_value, unwhiten
-from tallbayes.proxies.third_order import pair_near, pair_value
+from tallbayes.proxies.third_order import pair_near, pair_value, tensor_entries
 from tallbayes.samplers import ExactMinibatch
 from tallbayes.schemes.poisson_minibatch import MHSS, dominating, thin
 from tallbayes.testing import invariance_error, poisson_outcomes
@@ -47,7 +47,7 @@ def test_tensor_and_residuals_are_the_third_order_of_the_likelihood(family):
         prior = [mode.model.log_prior(mode.reference + h * (mode.factor @ white)) for h in (-0.02, -0.01, 0.01, 0.02)]
         value = np.subtract(here, prior)
         third = (value[3] - 2.0 * value[2] + 2.0 * value[1] - value[0]) / (2.0 * 0.01**3)
-        assert abs(6.0 * tensor_value(proxy.entries, white) - third) < 1e-3 * (1.0 + abs(third))
+        assert abs(6.0 * tensor_value(tensor_entries(proxy, 3), white) - third) < 1e-3 * (1.0 + abs(third))
         theta = mode.reference + mode.factor @ white
         gaps = third_order_residuals(mode.model.rows, np.arange(300), mode.reference, theta, mode.reference)
         left = mode.model.log_posterior(theta) - mode.model.log_prior(theta) - mode.model.log_posterior(mode.reference)
@@ -144,7 +144,7 @@ def test_the_kernel_is_exact_and_a_missing_entry_of_the_tensor_shows():
     assert np.abs(law[:, None] * matrix - (law[:, None] * matrix).T).max() < 1e-11
     assert invariance_error(matrix, law) < 1e-11
     for entry in range(4):
-        entries = certified.proxy.entries.copy()
-        entries[entry] = 0.0
-        broken = certified._replace(proxy=certified.proxy._replace(entries=entries))
+        numbers = certified.proxy.numbers.copy()
+        tensor_entries(certified.proxy._replace(numbers=numbers), 2)[entry] = 0.0
+        broken = certified._replace(proxy=certified.proxy._replace(numbers=numbers))
         assert invariance_error(*kernel(mode, broken, white)) > 1e-6

@@ -16,6 +16,7 @@ import tallbayes as tb
 from internals.test_schemes_poisson_minibatch import PROPOSALS, enumerated, first_ratio, pair_rates
 from tallbayes.engine import passes
 from tallbayes.errors import DataError, ModelError
+from tallbayes.proxies.taylor import reference_of
 from tallbayes.remote import supply
 from tallbayes.remote.row_weights import Request, Weighting
 from tallbayes.remote.supply import StreamSupply, open_streams
@@ -53,7 +54,7 @@ def stream_law(share, shuffled=True):
 def passing(case, i, j, begin, dry="refill"):
     """(counts, streams): probability of N candidates, and that none of those that i -> j reads from `begin` on is kept."""
     total, limit = pair_rates(case, i, j)
-    reference = case.target.proxy.whitening.reference
+    reference = reference_of(case.target.proxy.whitening)
     gap = passes.residuals_at(case.model.rows, np.arange(3), case.theta[i], case.theta[j], reference)
     keep = np.array([thin(SMH(), -gap[r] / limit[r], total)[0] for r in range(3)])
     fresh = 1.0 - keep @ (limit[:3] / total)  # of a row of the next block

@@ -10,7 +10,7 @@ import pytest
 
 import tallbayes as tb
 from tallbayes.compile import jit
-from tallbayes.proxies.lower_bounds import bound_value, gaps_at
+from tallbayes.proxies.lower_bounds import bound_value, gaps_at, touching
 from tallbayes.samplers import Firefly
 from tallbayes.samplers.firefly import FireflyOptions
 from tallbayes.schemes.lights import (
@@ -332,7 +332,7 @@ class Stale(NamedTuple):
 @resample.register(Stale)
 def _stale(rng, target, scheme, theta, lights):
     gap = np.empty(lights.tally[0])
-    lower_gaps(target, lights.order[: gap.size], target.proxy.reference, gap)
+    lower_gaps(target, lights.order[: gap.size], touching(target.proxy), gap)
     lights.gap[: gap.size] = gap
     return resample(rng, target, scheme.inner, theta, lights)
 

@@ -22,7 +22,7 @@ from tallbayes.engine import passes
 from tallbayes.engine.rounding import ALLOWANCE
 from tallbayes.models import Model
 from tallbayes.moves.proposals import propose
-from tallbayes.proxies.taylor import proxy_value, unwhiten, whiten
+from tallbayes.proxies.taylor import proxy_value, reference_of, unwhiten, whiten
 from tallbayes.run.flattening import flatten
 from tallbayes.samplers import ExactMinibatch, advance
 from tallbayes.samplers.exact_minibatch import MinibatchOptions
@@ -116,7 +116,7 @@ def poisson_law(rate):
 
 def residual_outcomes(case, rate, i, j, thin=thin, decides=None):
     """Probabilities and log ratios of all that i -> j can read; kept rows are independent Poisson counts."""
-    n, reference = case.model.data.n, case.target.proxy.whitening.reference
+    n, reference = case.model.data.n, reference_of(case.target.proxy.whitening)
     total, limit = pair_rates(case, i, j)
     expected = dominating(rate, total)
     gap = passes.residuals_at(case.model.rows, np.arange(n), case.theta[i], case.theta[j], reference)
@@ -528,7 +528,7 @@ def test_the_state_holds_what_its_position_implies(small):
 def test_reference_and_tables_are_frozen(small):
     sampler = ExactMinibatch(bound="T9")
     setup = sampler.setup(small.model, small.mode, 0, False)
-    np.testing.assert_array_equal(setup.proxy.whitening.reference, small.mode.reference)
+    np.testing.assert_array_equal(reference_of(setup.proxy.whitening), small.mode.reference)
     before = {name: value.copy() for name, value in flatten(setup.proxy).items()}
     target, options = setup.target(), setup.policy.options(setup.policy.begin(), True)
     theta, info = np.empty((5000, 2)), np.zeros((5000, len(sampler.columns)))

@@ -11,6 +11,7 @@ from tallbayes.diagnostics.subsample_pilot import LARGEST_BIAS
 from tallbayes.engine import passes
 from tallbayes.model import Model
 from tallbayes.proxies.difference import Difference
+from tallbayes.proxies.taylor import reference_of
 
 LOWEST, HIGHEST = 0.2, 10.0  # variance of the log-likelihood estimate beyond which to warn (Bardenet et al. 2017, 4.1)
 MOST_WALL = 0.001  # share of iterations that may meet the wall
@@ -77,8 +78,9 @@ def _renewal(outcome: Outcome, notes: dict[str, Any], variance: float) -> list[s
     lag = max(1, round(blocks / outcome.thin))
     if theta.shape[1] < 5 * lag:  # too short to say
         return []
-    h = theta - proxy.whitening.reference
-    error = stats["log_likelihood"] - (proxy.level + h @ proxy.gradient + 0.5 * ((h @ proxy.hessian) * h).sum(-1))
+    h = theta - reference_of(proxy.whitening)
+    quadratic = h @ proxy.sums[0] + 0.5 * ((h @ proxy.sums[1:]) * h).sum(-1)
+    error = stats["log_likelihood"] - (proxy.level + quadratic)
     error = error - error.mean()
     total = float((error * error).mean())
     # proxies that are exact leave rounding alone

@@ -19,7 +19,7 @@ from tallbayes.bounds.tables import draw_row, rate_count, total_rate
 from tallbayes.compile import jit
 from tallbayes.contract import Setup
 from tallbayes.engine import passes
-from tallbayes.proxies.taylor import proxy_value, unwhiten
+from tallbayes.proxies.taylor import factor_of, proxy_value, reference_of, unwhiten
 from tallbayes.target import Target, charge, log_prior, residual_gaps, row_total
 
 FIRST = 4.5  # standard deviations from the mode at which every line is looked at
@@ -42,7 +42,7 @@ class HeavyTail(NamedTuple):
 def _gaps_along(target: Target, index: np.ndarray, thetas: np.ndarray, gaps: np.ndarray) -> None:
     """Residuals of the indexed rows at every theta less those at the reference."""
     for k in range(thetas.shape[0]):
-        residual_gaps(target, index, target.proxy.whitening.reference, thetas[k], gaps[k])
+        residual_gaps(target, index, reference_of(target.proxy.whitening), thetas[k], gaps[k])
 
 
 def heaviest_tail(setup: Setup, rng: np.random.Generator) -> HeavyTail | None:
@@ -56,7 +56,7 @@ def heaviest_tail(setup: Setup, rng: np.random.Generator) -> HeavyTail | None:
     >>> heaviest_tail(setup, np.random.default_rng(0)) is None
     True
     """
-    factor = setup.proxy.whitening.factor
+    factor = factor_of(setup.proxy.whitening)
     axes = factor / np.sqrt((factor**2).sum(1))[:, None]  # rows of L: regressions on each coordinate, whitened
     others = rng.standard_normal((RANDOM, factor.shape[0]))
     others /= np.sqrt((others**2).sum(1))[:, None]
@@ -77,7 +77,7 @@ def _weight(distance: float, log_ratio: float) -> float:
 def _log_ratios(setup: Setup, white: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Log of the posterior over the normal law at whitened points (k, d) of one distance, 0 at the mode, less two standard errors."""
     target, certified = setup.target(), setup.proxy
-    reference, k = certified.whitening.reference, white.shape[0]
+    reference, k = reference_of(certified.whitening), white.shape[0]
     thetas, known, proxies = np.empty_like(white), np.empty(k), np.empty(k)
     for j in range(k):
         unwhiten(certified.whitening, white[j], thetas[j])
@@ -111,5 +111,5 @@ def _log_ratios(setup: Setup, white: np.ndarray, rng: np.random.Generator) -> np
 
 def _differences(setup: Setup, thetas: np.ndarray) -> np.ndarray:
     """Log-likelihoods less that at the reference, on all rows."""
-    start = passes.total_value(setup.model.rows, setup.proxy.whitening.reference)
+    start = passes.total_value(setup.model.rows, reference_of(setup.proxy.whitening))
     return np.array([passes.total_value(setup.model.rows, theta) for theta in thetas]) - start

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import chdtri
 
-from tallbayes.proxies.taylor import Whitening
+from tallbayes.proxies.taylor import Whitening, factor_of, reference_of
 
 REGION = 1e-4  # probability of the normal law outside the region
 HEAVY = 50.0  # times that share: integrated autocorrelation times are near 2 below 10 times and above 10 beyond 50
@@ -37,7 +37,8 @@ def heavy_tails(
     `excess` estimates the log of the posterior over the normal density at whitened points, both 1 at the mode, each with its error.
 
     >>> white = np.random.default_rng(0).standard_t(3, (4, 1000, 2))
-    >>> law = Whitening(np.zeros(2), np.eye(2))
+    >>> from tallbayes.proxies.taylor import whitening_at
+    >>> law = whitening_at(np.zeros(2), np.eye(2))
     >>> heavy_tails(law, white, lambda points: [(0.0, 0.0)] * len(points), "Use 'nuts'.")[0][:57]
     '5 % of the draws are outside the region that holds 99.99 '
     >>> heavy_tails(law, white / 4, lambda points: [(0.0, 0.0)] * len(points), "Use 'nuts'.")
@@ -46,7 +47,7 @@ def heavy_tails(
     'at a draw 10.9 standard deviations from the mode the posterior'
     """
     d = theta.shape[2]
-    white = solve_triangular(whitening.factor, (theta.reshape(-1, d) - whitening.reference).T, lower=True).T
+    white = solve_triangular(factor_of(whitening), (theta.reshape(-1, d) - reference_of(whitening)).T, lower=True).T
     square = (white**2).sum(1)
     outside = square > chdtri(d, REGION)
     share = float(outside.mean())

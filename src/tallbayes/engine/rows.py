@@ -95,6 +95,27 @@ def rows_of(member: Any, records: np.ndarray, columns: int, blocks: list[tuple[i
     return _here(records, columns, first, len(blocks), places, numbers_of(member), tiles, further, 0, len(blocks), ALLOWANCE)
 
 
+@inlinable
+def with_records(rows: Rows, records: np.ndarray) -> Rows:
+    """Rows of the same kind over other records, all of which are here."""
+    return Rows(
+        records,
+        rows.columns,
+        rows.indices,
+        rows.blocks,
+        rows.p,
+        rows.tiles,
+        rows.outside,
+        records.shape[0],
+        rows.most,
+        rows.place,
+        rows.numbers,
+        rows.answers,
+        rows.slopes,
+        rows.rounding,
+    )
+
+
 def outside_rows(records: np.ndarray, columns: int, p: np.ndarray, address: int, slopes: int, rounding: float = ALLOWANCE) -> Rows:
     """Rows of a likelihood outside; `slopes` numbers describe the gradient of one row."""
     nothing = np.zeros(0, np.int64)

@@ -61,12 +61,8 @@ class HasDifference(HasWall, Protocol):
         """Sum of the proxies at the reference."""
 
     @property
-    def gradient(self) -> np.ndarray:
-        """Its gradient."""
-
-    @property
-    def hessian(self) -> np.ndarray:
-        """Its Hessian."""
+    def sums(self) -> np.ndarray:
+        """Its gradient, and the Hessian in the rows that follow."""
 
     @property
     def order(self) -> int:
@@ -81,12 +77,12 @@ class HasLowerBound(Protocol):
     """A lower bound of each likelihood, and their sum: `proxies.lower_bounds`."""
 
     @property
-    def kind(self) -> Any:
+    def floor(self) -> Any:
         """The bound of a row."""
 
     @property
-    def reference(self) -> np.ndarray:
-        """Where bounds touch."""
+    def sums(self) -> np.ndarray:
+        """Where bounds touch, and sums over the rows."""
 
     @property
     def penalty(self) -> Any:
@@ -97,8 +93,8 @@ class HasGroups(HasWall, Protocol):
     """Groups of rows with a centre each: `schemes.learned_rows`."""
 
     @property
-    def centres(self) -> Any:
-        """Rows, one for each group."""
+    def centres(self) -> np.ndarray:
+        """Records, one for each group."""
 
     @property
     def members(self) -> np.ndarray:

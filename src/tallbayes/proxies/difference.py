@@ -26,7 +26,7 @@ from tallbayes.compile import SUMS, declared, generic, inlinable, leaf
 from tallbayes.engine.random_rows import draw_number, draw_rows, row_scale
 from tallbayes.mode.laplace import Mode
 from tallbayes.priors import prior_gradient, prior_value
-from tallbayes.proxies.taylor import Whitening, whitening_of
+from tallbayes.proxies.taylor import Whitening, reference_of, whitening_of
 
 
 class Difference(NamedTuple):
@@ -34,8 +34,7 @@ class Difference(NamedTuple):
 
     whitening: Whitening
     level: float
-    gradient: np.ndarray
-    hessian: np.ndarray
+    sums: np.ndarray  # (1 + d, d): the gradient, and the Hessian
     order: int
     scheme: Any
     radius: float  # in whitened units: the density is 0 beyond
@@ -61,27 +60,27 @@ class BlockPoisson(NamedTuple):
 @leaf(options=SUMS)
 def proxy_sum(proxy: Difference, theta: np.ndarray) -> float:
     """Sum of the proxies of all rows at theta."""
-    reference, d = proxy.whitening.reference, theta.size
+    reference, sums, d = reference_of(proxy.whitening), proxy.sums, theta.size
     total = 0.0
     for j in range(d):
         inner = 0.0
         for k in range(d):
-            inner += proxy.hessian[j, k] * (theta[k] - reference[k])
-        total += (theta[j] - reference[j]) * (proxy.gradient[j] + 0.5 * inner)
+            inner += sums[j + 1, k] * (theta[k] - reference[k])
+        total += (theta[j] - reference[j]) * (sums[0, j] + 0.5 * inner)
     return proxy.level + total
 
 
 @leaf(options=SUMS)
 def proxy_sum_gradient(proxy: Difference, theta: np.ndarray, gradient: np.ndarray) -> float:
     """The same, its gradient written to `gradient`."""
-    reference, d = proxy.whitening.reference, theta.size
+    reference, sums, d = reference_of(proxy.whitening), proxy.sums, theta.size
     total = 0.0
     for j in range(d):
         inner = 0.0
         for k in range(d):
-            inner += proxy.hessian[j, k] * (theta[k] - reference[k])
-        total += (theta[j] - reference[j]) * (proxy.gradient[j] + 0.5 * inner)
-        gradient[j] = proxy.gradient[j] + inner
+            inner += sums[j + 1, k] * (theta[k] - reference[k])
+        total += (theta[j] - reference[j]) * (sums[0, j] + 0.5 * inner)
+        gradient[j] = sums[0, j] + inner
     return proxy.level + total
 
 
@@ -273,5 +272,7 @@ def difference(mode: Mode, order: int, scheme: Any, radius: float) -> Difference
     prior_gradient(model.prior_terms, mode.reference, prior_part)
     level = mode.log_posterior - float(prior_value(model.prior_terms, mode.reference))
     gradient = mode.gradient - prior_part if order >= 1 else np.zeros(mode.gradient.size)
-    hessian = np.ascontiguousarray(mode.hessian) if order >= 2 else np.zeros_like(mode.hessian)
-    return Difference(whitening_of(mode), level, gradient, hessian, order, scheme, float(radius))
+    hessian = mode.hessian if order >= 2 else np.zeros_like(mode.hessian)
+    return Difference(
+        whitening_of(mode), level, np.ascontiguousarray(np.vstack([gradient, hessian])), order, scheme, float(radius)
+    )

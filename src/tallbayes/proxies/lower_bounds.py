@@ -46,6 +46,7 @@ from tallbayes.proxies.lower_penalties import (
     TaylorKind,
     add_penalty_gradient,
     no_penalty,
+    penalty_of,
     penalty_terms,
 )
 from tallbayes.streams import Stream, generator
@@ -57,31 +58,50 @@ NAMES = ("tuned", "untuned", "taylor", "taylor-uniform")
 class LowerBound(NamedTuple):
     """A bound of every row, and the sum of log B_i: value, gradient and Hessian at the reference, less the penalties.
 
-    `known` has the linear predictors at the reference of all rows, or of none (`with_known_predictors`). `gram` is the Gram matrix S of
-    rows whose Hessian is -A (x) S, A = (I - 11'/K)/2, or 0 x 0. `prior` tells whether the sum includes the log prior (`with_prior`).
+    `known` has the linear predictors at the reference of all rows, or of none (`with_known_predictors`). Rows whose Hessian is
+    -A (x) S, A = (I - 11'/K)/2, have their Gram matrix S of `gram` columns. `prior` tells whether the sum includes the log prior
+    (`with_prior`).
     """
 
     floor: Floor
-    reference: np.ndarray
     value: float
-    gradient: np.ndarray
-    hessian: np.ndarray
+    sums: np.ndarray  # the reference, the gradient, the Hessian, then S or the factor of the penalties, row after row
     penalty: Penalty
     known: np.ndarray
-    gram: np.ndarray
+    gram: int = 0
     prior: bool = False
+
+
+GRADIENT, HESSIAN = 1, 2  # rows of `LowerBound.sums`
+
+
+@inlinable
+def touching(bound: LowerBound) -> np.ndarray:
+    """The reference: where bounds touch."""
+    return bound.sums[0]
+
+
+@inlinable
+def _further(bound: LowerBound) -> np.ndarray:
+    """The Gram matrix, or the factor of the penalties."""
+    return bound.sums[HESSIAN + bound.sums.shape[1] :]
+
+
+def hessian_of(bound: LowerBound) -> np.ndarray:
+    """The Hessian of the sum at the reference, less the penalties."""
+    return bound.sums[HESSIAN : HESSIAN + bound.sums.shape[1]]
 
 
 @inlinable(options={**SUMS, **INLINED})
 def _quadratic_value(bound: LowerBound, change: np.ndarray) -> float:
     """Value of the quadratic part: half of the symmetric Hessian is read."""
-    if bound.gram.shape[0] > 0:
+    if bound.gram > 0:
         return _kronecker(bound, change, np.empty(change.size))
-    total = bound.value
+    total, sums = bound.value, bound.sums
     for j in range(change.size):
-        inner = bound.gradient[j] + 0.5 * bound.hessian[j, j] * change[j]
+        inner = sums[GRADIENT, j] + 0.5 * sums[HESSIAN + j, j] * change[j]
         for k in range(j):
-            inner += bound.hessian[j, k] * change[k]
+            inner += sums[HESSIAN + j, k] * change[k]
         total += inner * change[j]
     return total
 
@@ -89,7 +109,7 @@ def _quadratic_value(bound: LowerBound, change: np.ndarray) -> float:
 @inlinable(options={**SUMS, **INLINED})
 def _kronecker(bound: LowerBound, change: np.ndarray, slope: np.ndarray) -> float:
     """Value and gradient for a Hessian -A (x) S: A centres the K blocks of theta and halves them, so S alone is read."""
-    total, d = bound.value, bound.gram.shape[0]
+    total, d, sums, gram = bound.value, bound.gram, bound.sums, _further(bound)
     blocks = change.size // d
     centred = change.copy()
     for c in range(d):
@@ -102,36 +122,36 @@ def _kronecker(bound: LowerBound, change: np.ndarray, slope: np.ndarray) -> floa
         for k in range(blocks):
             at, inner = k * d + j, 0.0
             for c in range(d):
-                inner += bound.gram[j, c] * centred[k * d + c]
-            slope[at] = bound.gradient[at] - 0.5 * inner
-            total += bound.gradient[at] * change[at] - 0.25 * inner * centred[at]
+                inner += gram[j, c] * centred[k * d + c]
+            slope[at] = sums[GRADIENT, at] - 0.5 * inner
+            total += sums[GRADIENT, at] * change[at] - 0.25 * inner * centred[at]
     return total
 
 
 @inlinable(options={**SUMS, **INLINED})
 def _quadratic(bound: LowerBound, change: np.ndarray, slope: np.ndarray) -> float:
     """Value of the quadratic part; its gradient is written to `slope`."""
-    if bound.gram.shape[0] > 0:
+    if bound.gram > 0:
         return _kronecker(bound, change, slope)
-    total, d = bound.value, change.size
+    total, d, sums = bound.value, change.size, bound.sums
     for j in range(d):
         inner = 0.0
         for k in range(d):
-            inner += bound.hessian[j, k] * change[k]
-        slope[j] = bound.gradient[j] + inner
-        total += (bound.gradient[j] + 0.5 * inner) * change[j]
+            inner += sums[HESSIAN + j, k] * change[k]
+        slope[j] = sums[GRADIENT, j] + inner
+        total += (sums[GRADIENT, j] + 0.5 * inner) * change[j]
     return total
 
 
 @inlinable(options=SCALAR)
 def bound_value(bound: LowerBound, theta: np.ndarray) -> float:
     """sum_i log B_i(theta), up to the margin: reads no row."""
-    change = theta - bound.reference
+    change = theta - touching(bound)
     total = _quadratic_value(bound, change)
     count = bound.penalty.terms
     if count > 0:
         terms = np.empty(count)
-        penalty_terms(bound.penalty, change, terms)
+        penalty_terms(bound.penalty, _further(bound), change, terms)
         for m in range(count):
             total -= bound.penalty.total[m] * terms[m]
     return total
@@ -140,17 +160,18 @@ def bound_value(bound: LowerBound, theta: np.ndarray) -> float:
 @inlinable(options=SCALAR)
 def bound_gradient(bound: LowerBound, theta: np.ndarray, gradient: np.ndarray) -> float:
     """The same; its gradient is added to `gradient`."""
-    change, slope = theta - bound.reference, np.empty(theta.size)
+    change, slope = theta - touching(bound), np.empty(theta.size)
     total = _quadratic(bound, change, slope)
     for j in range(theta.size):
         gradient[j] += slope[j]
     count = bound.penalty.terms
     if count > 0:
         terms = np.empty(count)
-        penalty_terms(bound.penalty, change, terms)
+        penalty_terms(bound.penalty, _further(bound), change, terms)
         for m in range(count):
             total -= bound.penalty.total[m] * terms[m]
-        add_penalty_gradient(bound.penalty, change, -bound.penalty.total, gradient)
+            terms[m] = -bound.penalty.total[m]
+        add_penalty_gradient(bound.penalty, _further(bound), change, terms, gradient)
     return total
 
 
@@ -158,7 +179,7 @@ def bound_gradient(bound: LowerBound, theta: np.ndarray, gradient: np.ndarray) -
 def gaps(rows: Any, bound: Any, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """out[j] = log L - log B of row index[j], the margin included; 0 for a row of zero weight."""
     _start_with_penalties(bound, index, theta, out)
-    add_gaps(rows, bound.floor, bound.reference, bound.known, index, theta, out)
+    add_gaps(rows, bound.floor, touching(bound), bound.known, index, theta, out)
 
 
 @inlinable(options=SCALAR)
@@ -167,7 +188,7 @@ def log_odds_gradient(
 ) -> None:
     """The same, and the gradient of sum_j sign[j] log(L/B - 1) added to `gradient`."""
     _start_with_penalties(bound, index, theta, out)
-    add_log_odds_gradient(rows, bound.floor, bound.reference, bound.known, index, sign, theta, out, gradient)
+    add_log_odds_gradient(rows, bound.floor, touching(bound), bound.known, index, sign, theta, out, gradient)
     count = bound.penalty.terms
     if count > 0:
         factors = np.zeros(count)
@@ -176,7 +197,7 @@ def log_odds_gradient(
                 share = sign[j] / -math.expm1(-out[j])
                 for m in range(count):
                     factors[m] += share * bound.penalty.coefficient[index[j], m]
-        add_penalty_gradient(bound.penalty, theta - bound.reference, factors, gradient)
+        add_penalty_gradient(bound.penalty, _further(bound), theta - touching(bound), factors, gradient)
 
 
 @inlinable(options=SCALAR)
@@ -185,7 +206,7 @@ def _start_with_penalties(bound: Any, index: np.ndarray, theta: np.ndarray, out:
     count = bound.penalty.terms
     if count > 0:
         terms = np.empty(count)
-        penalty_terms(bound.penalty, theta - bound.reference, terms)
+        penalty_terms(bound.penalty, _further(bound), theta - touching(bound), terms)
         for j in range(index.size):
             for m in range(count):
                 out[j] += bound.penalty.coefficient[index[j], m] * terms[m]
@@ -215,7 +236,7 @@ def brightness(mode: Mode, bound: LowerBound, draws: int = 16, seed: int = 0) ->
 
 def predicted_brightness(mode: Mode, bound: LowerBound) -> float:
     """Second-order expected number of bright rows of a tuned bound, from the two Hessians alone: tr((H - H_B) P^-1) / 2."""
-    return 0.5 * float(np.sum((mode.hessian - bound.hessian) * mode.covariance))
+    return 0.5 * float(np.sum((mode.hessian - hessian_of(bound)) * mode.covariance))
 
 
 def lower_bound(mode: Mode, name: str = "tuned", xi: float | None = None) -> tuple[LowerBound, str]:
@@ -254,16 +275,21 @@ def lower_bound(mode: Mode, name: str = "tuned", xi: float | None = None) -> tup
     return _taylor_lagrange(mode, uniform), "uniform Taylor-Lagrange" if uniform else "Taylor-Lagrange"
 
 
-def _collapsed(mode: Mode, kind: Any, reference: np.ndarray, penalty: Any = None) -> LowerBound:
+def _collapsed(mode: Mode, kind: Any, reference: np.ndarray) -> LowerBound:
     """Value, gradient and Hessian of the sum of quadratic bounds: a pass with the bound in place of the family."""
     rows = mode.model.rows
-    sums = passes.total_hessian(lower_rows(rows, kind, mode.model.member), reference)
-    gram = np.zeros((0, 0))
+    value, gradient, hessian = passes.total_hessian(lower_rows(rows, kind, mode.model.member), reference)
+    sums, gram = np.ascontiguousarray(np.vstack([reference, gradient, hessian])), 0
     if has_centred_curvature(kind):
-        d, classes = mode.model.data.d, mode.model.predictors
-        gram = np.ascontiguousarray(sums[2][:d, :d]) * (-2.0 * classes / (classes - 1.0))
+        gram, classes = mode.model.data.d, mode.model.predictors
+        sums = _followed(sums, hessian[:gram, :gram] * (-2.0 * classes / (classes - 1.0)))
     floor = floor_of(kind, mode.model.member, rows.indices > 1)
-    return LowerBound(floor, reference.copy(), *sums, no_penalty() if penalty is None else penalty, np.zeros((0, 0)), gram)
+    return LowerBound(floor, value, sums, no_penalty(), np.zeros((0, 0)), gram)
+
+
+def _followed(sums: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Sums with a square matrix in further rows."""
+    return np.ascontiguousarray(np.vstack([sums, np.pad(matrix, ((0, 0), (0, sums.shape[1] - matrix.shape[1])))]))
 
 
 @jit
@@ -275,19 +301,19 @@ def with_known_predictors(model: Model, bound: LowerBound) -> LowerBound:
     """The bound with the linear predictors of all rows at its reference, so that a gap takes one dot product: one pass."""
     rows = model.rows
     known = np.empty((model.data.n, rows.indices))
-    passes.over_chunks(model.data.n, 1 << 14, lambda a, b: _predictors(rows, bound.reference, a, known[a:b]))
+    passes.over_chunks(model.data.n, 1 << 14, lambda a, b: _predictors(rows, touching(bound), a, known[a:b]))
     return bound._replace(known=known)
 
 
 def with_prior(model: Model, bound: LowerBound) -> LowerBound:
     """The bound with a normal or flat prior in its sum, the paper's pseudo-prior; the bound as it is under any other prior."""
     terms = model.prior_terms
-    if bound.gram.size > 0 or not isinstance(terms, PriorTerms) or (terms.kind > NORMAL).any():
+    if bound.gram > 0 or not isinstance(terms, PriorTerms) or (terms.kind > NORMAL).any():
         return bound
-    gradient = np.zeros(bound.reference.size)
-    value = prior_gradient(terms, bound.reference, gradient)
-    hessian = bound.hessian - prior_precision(terms, bound.reference)
-    return bound._replace(value=bound.value + value, gradient=bound.gradient + gradient, hessian=hessian, prior=True)
+    reference, sums = touching(bound), bound.sums.copy()
+    value = prior_gradient(terms, reference, sums[GRADIENT])
+    sums[HESSIAN : HESSIAN + reference.size] -= prior_precision(terms, reference)
+    return bound._replace(value=bound.value + value, sums=sums, prior=True)
 
 
 def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:
@@ -298,7 +324,7 @@ def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:
             "use 'exact-minibatch' with a bound, or 'hmc-ecs'."
         )
     if model.unit_scale_member is not None:
-        penalty: Any = _scale_penalty(mode)
+        penalty, factor = _scale_penalty(mode)
     else:
         try:
             coefficient = certify(mode, "T6")[0].table.weight
@@ -307,15 +333,16 @@ def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:
                 f"Firefly needs a lower bound of each likelihood, and {model.family.name} has no bounded third derivative from "
                 "which to build one; use 'exact-minibatch' or a full-data sampler such as 'nuts'."
             ) from error
-        factor = np.ascontiguousarray(mode.factor)
-        penalty = Penalty(1, factor, coefficient.reshape(-1, 1), np.array([math.fsum(coefficient)]))
+        factor, penalty = mode.factor, penalty_of(coefficient.reshape(-1, 1), [math.fsum(coefficient)])
     if uniform:
         every = np.where(model.rows.records[:, [model.data.d + 2]] > 0.0, penalty.coefficient.max(0), 0.0)
-        penalty = penalty._replace(coefficient=every, total=every.sum(0))
-    return _collapsed(mode, TaylorKind(), mode.reference, penalty)
+        penalty = penalty_of(every, every.sum(0))
+    bound = _collapsed(mode, TaylorKind(), mode.reference)
+    return bound._replace(sums=_followed(bound.sums, factor), penalty=penalty)
 
 
-def _scale_penalty(mode: Mode) -> Penalty:
+def _scale_penalty(mode: Mode) -> tuple[Penalty, np.ndarray]:
+    """The penalties of rows with unknown sigma, and their factor."""
     model, d = mode.model, mode.model.data.d
     factor = np.ascontiguousarray(mode.factor[:d, :d])
     sigma, coefficient = math.exp(mode.reference[-1]), np.empty((model.data.n, 3))
@@ -328,4 +355,4 @@ def _scale_penalty(mode: Mode) -> Penalty:
         return coefficient[start:stop].sum(0)
 
     total = np.sum(passes.over_chunks(model.data.n, 1 << 16, work), axis=0)
-    return Penalty(3, factor, coefficient, total)
+    return penalty_of(coefficient, total), factor

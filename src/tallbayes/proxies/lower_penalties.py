@@ -7,6 +7,7 @@ cancellation, as the third-order residual of the family.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,17 +36,24 @@ class Penalty(NamedTuple):
     One: |w|^3. Three, of rows with unknown sigma, b = log sigma - log sigma*: E2+, E1 |v|, E0+ |v|^2, with the coefficients z^2/2,
     |z||a| and |a|^2/2, where E0 = e^(-2b) - 1, E1 = E0 + 2b >= 0, E2 = E1 - 2b^2 and v the whitened coefficients; the residual of a
     row is exactly -E2 z^2/2 + E1 z (x.h/sigma*) - E0 (x.h/sigma*)^2/2.
+
+    The factor that whitens is given beside: of all coordinates, or of the coefficients alone where there are three terms.
     """
 
     terms: int  # 0, 1 or 3
-    factor: np.ndarray  # of all coordinates, or of the coefficients alone where there are three
     coefficient: np.ndarray  # (n, terms)
-    total: np.ndarray
+    total: tuple[float, float, float]  # sums of the coefficients, 0 for those that there are not
+
+
+def penalty_of(coefficient: np.ndarray, total: Sequence[float]) -> Penalty:
+    """The terms with their coefficients, and the sums of these over all rows."""
+    first, second, third = [*map(float, total), 0.0, 0.0, 0.0][:3]
+    return Penalty(coefficient.shape[1], coefficient, (first, second, third))
 
 
 def no_penalty() -> Penalty:
     """Of a bound that is quadratic."""
-    return Penalty(0, np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(0))
+    return penalty_of(np.zeros((0, 0)), [])
 
 
 @inlinable
@@ -77,13 +85,13 @@ def _square(vector: np.ndarray) -> float:
 
 
 @inlinable
-def penalty_terms(penalty: Penalty, change: np.ndarray, terms: np.ndarray) -> None:
+def penalty_terms(penalty: Penalty, factor: np.ndarray, change: np.ndarray, terms: np.ndarray) -> None:
     """The terms at theta = reference + change."""
     if penalty.terms == 1:
-        terms[0] = _square(_solve(penalty.factor, change, change.size)) ** 1.5
+        terms[0] = _square(_solve(factor, change, change.size)) ** 1.5
     elif penalty.terms == 3:
         d = change.size - 1
-        b, square = change[d], _square(_solve(penalty.factor, change, d))
+        b, square = change[d], _square(_solve(factor, change, d))
         second = exp_remainder(-2.0 * b)
         terms[0] = max(0.0, second)
         terms[1] = max(0.0, second + 2.0 * b * b) * math.sqrt(square)
@@ -91,17 +99,19 @@ def penalty_terms(penalty: Penalty, change: np.ndarray, terms: np.ndarray) -> No
 
 
 @inlinable
-def add_penalty_gradient(penalty: Penalty, change: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
+def add_penalty_gradient(
+    penalty: Penalty, factor: np.ndarray, change: np.ndarray, factors: np.ndarray, gradient: np.ndarray
+) -> None:
     """Add sum_m factors[m] grad terms[m] to `gradient`."""
     if penalty.terms == 1:
-        white = _solve(penalty.factor, change, change.size)
+        white = _solve(factor, change, change.size)
         scale = 3.0 * math.sqrt(_square(white)) * factors[0]
-        _solve_transposed(penalty.factor, white)
+        _solve_transposed(factor, white)
         for j in range(gradient.size):
             gradient[j] += scale * white[j]
     elif penalty.terms == 3:
         d = change.size - 1
-        b, white = change[d], _solve(penalty.factor, change, d)
+        b, white = change[d], _solve(factor, change, d)
         square = _square(white)
         e0, e2 = math.expm1(-2.0 * b), exp_remainder(-2.0 * b)
         e1 = max(0.0, e2 + 2.0 * b * b)
@@ -112,7 +122,7 @@ def add_penalty_gradient(penalty: Penalty, change: np.ndarray, factors: np.ndarr
         if e0 > 0.0:
             gradient[d] -= 2.0 * (e0 + 1.0) * square * factors[2]
         scale = factors[1] * e1 / max(length, 1e-300) + 2.0 * factors[2] * max(0.0, e0)
-        _solve_transposed(penalty.factor, white)
+        _solve_transposed(factor, white)
         for j in range(d):
             gradient[j] += scale * white[j]
 

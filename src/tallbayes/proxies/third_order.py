@@ -8,102 +8,70 @@ same from either side: a ratio of a pair is the inverse of the ratio back.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tallbayes.bounds.pair_functions import norm
-from tallbayes.compile import declared, generic, inlinable
+from tallbayes.compile import inlinable
 from tallbayes.engine.cubic_sums import add_tensor_gradient, subtract_third, tensor_value, third_order_sum
 from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
-from tallbayes.proxies.taylor import Taylor, proxy_value, taylor
-
-
-class ThirdOrder(NamedTuple):
-    """Second-order sums, entries of the tensor of `engine.cubic_sums`, and the distance within which pairs use it."""
-
-    second: Taylor
-    entries: np.ndarray
-    reach: float
-
-
-@proxy_value.register(ThirdOrder)
-def _second_order_value(proxy: ThirdOrder, white: np.ndarray) -> float:
-    return proxy_value(proxy.second, white)
-
-
-@generic
-def higher_terms(proxy: Any, white: np.ndarray) -> float:
-    """Terms of a proxy at a position that only pairs of near positions use: nothing, unless a proxy says otherwise."""
-    return 0.0
-
-
-@higher_terms.register(ThirdOrder)
-def _third_order_terms(proxy: ThirdOrder, white: np.ndarray) -> float:
-    return tensor_value(proxy.entries, white)
-
-
-@generic
-def pair_near(proxy: Any, white: np.ndarray, other: np.ndarray) -> bool:
-    """Whether a pair of positions uses `higher_terms`."""
-    return False
-
-
-@pair_near.register(ThirdOrder)
-def _within_reach(proxy: ThirdOrder, white: np.ndarray, other: np.ndarray) -> bool:
-    return max(norm(white), norm(other)) <= proxy.reach
+from tallbayes.proxies.taylor import ProxyTotal, proxy_value, taylor
 
 
 @inlinable
-def pair_value(proxy: Any, white: np.ndarray, other: np.ndarray) -> float:
+def tensor_entries(proxy: ProxyTotal, dimension: int) -> np.ndarray:
+    """Entries of the tensor of `engine.cubic_sums`, which follow the gradient and the Hessian."""
+    return proxy.numbers[dimension * (dimension + 1) :]
+
+
+@inlinable
+def higher_terms(proxy: ProxyTotal, white: np.ndarray) -> float:
+    """Terms of a proxy at a position that only pairs of near positions use: those of third order, if it has any."""
+    return tensor_value(tensor_entries(proxy, white.size), white) if proxy.reach > 0.0 else 0.0
+
+
+@inlinable
+def pair_near(proxy: ProxyTotal, white: np.ndarray, other: np.ndarray) -> bool:
+    """Whether a pair of positions uses `higher_terms`."""
+    return proxy.reach > 0.0 and max(norm(white), norm(other)) <= proxy.reach
+
+
+@inlinable
+def pair_value(proxy: ProxyTotal, white: np.ndarray, other: np.ndarray) -> float:
     """What the proxies of a pair add to the difference of their values."""
     return higher_terms(proxy, other) - higher_terms(proxy, white) if pair_near(proxy, white, other) else 0.0
 
 
-@generic
-def whole_value(proxy: Any, white: np.ndarray) -> float:
+@inlinable
+def whole_value(proxy: ProxyTotal, white: np.ndarray) -> float:
     """The proxy with all its terms, as one density of positions: -inf where not all of them are used."""
-    return proxy_value(proxy, white)
-
-
-@whole_value.register(ThirdOrder)
-def _all_terms(proxy: ThirdOrder, white: np.ndarray) -> float:
-    if norm(white) > proxy.reach:
+    if proxy.reach > 0.0 and norm(white) > proxy.reach:
         return -np.inf
-    return proxy_value(proxy.second, white) + tensor_value(proxy.entries, white)
+    return proxy_value(proxy, white) + higher_terms(proxy, white)
 
 
-@generic
-@declared
-def whole_gradient(proxy: Any, white: np.ndarray, gradient: np.ndarray) -> float:
-    """The same, its gradient written to `gradient`."""
-    raise TypeError
-
-
-@whole_gradient.register(Taylor)
-def _second_order_gradient(proxy: Taylor, white: np.ndarray, gradient: np.ndarray) -> float:
-    value = 0.0
-    for j in range(white.size):
-        slope = 0.0
-        for k in range(white.size):
-            slope += proxy.hessian[j, k] * white[k]
-        gradient[j] = proxy.gradient[j] + slope
-        value += (proxy.gradient[j] + 0.5 * slope) * white[j]
+@inlinable
+def whole_gradient(proxy: ProxyTotal, white: np.ndarray, gradient: np.ndarray) -> float:
+    """The same for Taylor proxies of order 2 and 3, the gradient written to `gradient`."""
+    d, numbers, value = white.size, proxy.numbers, 0.0
+    for j in range(d):
+        slope, place = 0.0, d + j * d
+        for k in range(d):
+            slope += numbers[place + k] * white[k]
+        gradient[j] = numbers[j] + slope
+        value += (numbers[j] + 0.5 * slope) * white[j]
+    if proxy.reach > 0.0:
+        if norm(white) > proxy.reach:
+            return -np.inf
+        value += add_tensor_gradient(tensor_entries(proxy, white.size), white, gradient)
     return value
 
 
-@whole_gradient.register(ThirdOrder)
-def _third_order_gradient(proxy: ThirdOrder, white: np.ndarray, gradient: np.ndarray) -> float:
-    value = whole_gradient(proxy.second, white, gradient)
-    if norm(white) > proxy.reach:
-        return -np.inf
-    return value + add_tensor_gradient(proxy.entries, white, gradient)
-
-
-@generic
+@inlinable
 def subtract_pair_terms(
-    proxy: Any,
+    proxy: ProxyTotal,
     rows: Any,
     index: np.ndarray,
     points: tuple[np.ndarray, np.ndarray, np.ndarray],
@@ -112,18 +80,6 @@ def subtract_pair_terms(
     out: np.ndarray,
 ) -> None:
     """Take what `pair_value` adds from the residuals of the indexed rows; points are theta, the other and the reference."""
-
-
-@subtract_pair_terms.register(ThirdOrder)
-def _subtract_third_order(
-    proxy: ThirdOrder,
-    rows: Any,
-    index: np.ndarray,
-    points: tuple[np.ndarray, np.ndarray, np.ndarray],
-    white: np.ndarray,
-    other_white: np.ndarray,
-    out: np.ndarray,
-) -> None:
     if pair_near(proxy, white, other_white):
         subtract_third(rows, index, points[0], points[1], points[2], out)
 
@@ -133,13 +89,13 @@ def reach_of(dimension: int) -> float:
     return math.sqrt(dimension) + 4.0
 
 
-def third_order(mode: Mode) -> ThirdOrder:
+def third_order(mode: Mode) -> ProxyTotal:
     """The proxy of a model at its mode; one more pass over the rows.
 
     >>> import numpy as np, tallbayes as tb
     >>> data = tb.Dataset.from_arrays(np.ones((50, 1)), np.ones(50))
     >>> mode = tb.find_mode(tb.models.poisson(data, tb.priors.flat()), progress=False)
-    >>> third_order(mode).entries * 50**1.5  # f''' = -1 in every row, and a row is 50^(-1/2) in whitened coordinates
+    >>> tensor_entries(third_order(mode), 1) * 50**1.5  # f''' = -1 in every row, and a row is 50^(-1/2) in whitened coordinates
     array([-8.33333333])
     """
     model = mode.model
@@ -153,4 +109,5 @@ def third_order(mode: Mode) -> ThirdOrder:
     if model.partitions is not None:
         raise ModelError("order=3 needs the rows on this machine, but they are in partitions; use order=2.")
     entries = third_order_sum(model.rows, mode.factor, mode.reference)
-    return ThirdOrder(taylor(mode), entries, reach_of(model.dim))
+    second = taylor(mode)
+    return second._replace(numbers=np.concatenate([second.numbers, entries]), reach=reach_of(model.dim))

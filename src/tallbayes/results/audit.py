@@ -20,7 +20,6 @@ from tallbayes.mode.several import important
 from tallbayes.mode.surrogate_reference import SurrogateMode
 from tallbayes.model import Model
 from tallbayes.moves.proposals import propose
-from tallbayes.proxies.third_order import ThirdOrder
 from tallbayes.results.provenance import recorded_sampler
 from tallbayes.results.rebuild import model_of
 from tallbayes.samplers import ExactMinibatch, ModeJumping, SurrogateTransition
@@ -210,7 +209,7 @@ def _full_gap(
     """Over all rows: sum of residual differences, largest ratio of one to its bound, log(1 + relative variance) of the
     estimated ratio, sum (phi' - phi)^2 / phi, and the rate of candidates."""
     theta, proposal = mode.reference + mode.factor @ white, mode.reference + mode.factor @ other
-    near = isinstance(proxy, ThirdOrder) and max(np.linalg.norm(white), np.linalg.norm(other)) <= proxy.reach
+    near = proxy is not None and proxy.reach > 0.0 and max(np.linalg.norm(white), np.linalg.norm(other)) <= proxy.reach
     rates = np.zeros(rate_count(bound))
     sum_of_limits = total_rate(bound, white, other, rates)
     extra = rate.chi * sum_of_limits if isinstance(rate, Tuna) else 0.0

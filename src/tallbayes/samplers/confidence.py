@@ -39,7 +39,7 @@ from tallbayes.errors import ModelError, OptionError, unknown
 from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.moves.proposals import as_proposal
-from tallbayes.proxies.taylor import taylor, whitening_of
+from tallbayes.proxies.taylor import factor_of, taylor, whitening_of
 from tallbayes.schemes.acceptance import AcceptancePolicy, SubsampledAcceptance, check_rows
 from tallbayes.schemes.bounded_error import Info, Uniform, Weighted, beside_delta, check_test, summarise
 from tallbayes.schemes.references import MovingPolicy, references_at
@@ -198,7 +198,7 @@ class Confidence(SubsampledAcceptance):
             points = [mode.reference] if self.references is None else [np.array(p) for p in self.references]
             if any(p.size != model.dim for p in points):
                 raise OptionError(f"references have {points[0].size} coordinates; the model has {model.dim}.")
-            starts = references_at(model, points, whitening.factor, self.order, bound)
+            starts = references_at(model, points, factor_of(whitening), self.order, bound)
             policy = MovingPolicy(self.move, rule, model, shuffled, self.refresh or 0, starts)
         else:
             policy = AcceptancePolicy(self.move, rule, model, shuffled)

@@ -31,8 +31,19 @@ from tallbayes.mode.several import important, shares
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, independence
 from tallbayes.moves.proposals import propose
+from tallbayes.pointers import kind_of, member_maker, numbers_of
 from tallbayes.priors import prior_value
-from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
+from tallbayes.proxies.taylor import (
+    ProxyTotal,
+    Whitening,
+    factor_of,
+    proxy_value,
+    reference_of,
+    taylor,
+    unwhiten,
+    whiten,
+    whitening_of,
+)
 from tallbayes.schemes.poisson_minibatch import MHSS, residual_ratio
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import Certified, Target, log_prior
@@ -58,13 +69,31 @@ class Info(NamedTuple):
 AT = positions(Info)
 
 
-class Homes(NamedTuple):
-    """What is known of the modes: a proxy and bound each, log-likelihood at each reference, and log w_k - log |L_k|."""
+LEVEL, WEIGHT, CUMULATIVE = 0, 1, 2  # of `Homes.weights`
 
-    certified: tuple[Any, ...]
-    level: np.ndarray
-    weight: np.ndarray
-    cumulative: np.ndarray
+
+class Homes(NamedTuple):
+    """What is known of the modes, by address: the type does not depend on their number."""
+
+    fits: np.ndarray  # (modes, numbers of a `Fitted`)
+    bounds: tuple[Any, ...]
+    weights: np.ndarray  # (3, modes): log-likelihood at each reference, log w_k - log |L_k|, sums of w
+
+
+class Fitted(NamedTuple):
+    """Coordinates and proxies of a mode."""
+
+    whitening: Whitening
+    proxy: ProxyTotal
+
+
+_fitted = member_maker(kind_of(Fitted(Whitening(np.zeros((2, 1))), ProxyTotal(np.zeros(2), 0, 2, 0.0))))
+
+
+def homes_of(certified: list[Certified], weights: np.ndarray) -> Homes:
+    """The modes by address; the arrays are kept."""
+    fits = numbers_of(tuple(Fitted(c.whitening, c.proxy) for c in certified))
+    return Homes(fits.reshape(len(certified), -1), tuple(c.bound for c in certified), weights)
 
 
 class JumpingState(NamedTuple):
@@ -91,15 +120,15 @@ def _share(homes: Homes, k: int, white: np.ndarray) -> float:
     size = 0.0
     for j in range(white.size):
         size += white[j] * white[j]
-    return homes.weight[k] - 0.5 * size
+    return homes.weights[WEIGHT, k] - 0.5 * size
 
 
 @inlinable
 def _home(homes: Homes, theta: np.ndarray) -> int:
     """The mode to which a position belongs."""
     best, most = 0, -np.inf
-    for k in range(homes.level.size):
-        share = _share(homes, k, whiten(homes.certified[k].whitening, theta))
+    for k in range(homes.weights.shape[1]):
+        share = _share(homes, k, whiten(_fitted(homes.fits[k]).whitening, theta))
         if share > most:
             best, most = k, share
     return best
@@ -108,13 +137,14 @@ def _home(homes: Homes, theta: np.ndarray) -> int:
 @inlinable
 def _at(target: Target, k: int) -> Target[Certified]:
     """The target with the proxy of mode k."""
-    return Target(target.rows, target.prior, target.proxy.certified[k], target.counters)
+    fit = _fitted(target.proxy.fits[k])
+    return Target(target.rows, target.prior, Certified(fit.whitening, fit.proxy, target.proxy.bounds[k]), target.counters)
 
 
 @inlinable
 def _surrogate(target: Target, k: int, white: np.ndarray, theta: np.ndarray) -> float:
     homes = target.proxy
-    return homes.level[k] + proxy_value(homes.certified[k].proxy, white) + log_prior(target, theta)
+    return homes.weights[LEVEL, k] + proxy_value(_fitted(homes.fits[k]).proxy, white) + log_prior(target, theta)
 
 
 @inlinable
@@ -133,9 +163,9 @@ def _residual(
     if k == state.home:
         return residual_ratio(rng, here, options, state.theta, theta, state.white, white, info)
     there, origin = _at(target, k), np.zeros(white.size)
-    ratio = residual_ratio(rng, here, options, state.theta, here.proxy.whitening.reference, state.white, origin, info)
+    ratio = residual_ratio(rng, here, options, state.theta, reference_of(here.proxy.whitening), state.white, origin, info)
     rate, rows, full = info[AT.rate], info[AT.rows], info[AT.full_read]
-    ratio += residual_ratio(rng, there, options, there.proxy.whitening.reference, theta, origin, white, info)
+    ratio += residual_ratio(rng, there, options, reference_of(there.proxy.whitening), theta, origin, white, info)
     info[AT.rate] += rate
     info[AT.rows] += rows
     info[AT.full_read] = max(info[AT.full_read], full)
@@ -145,7 +175,7 @@ def _residual(
 @init.register(JumpingOptions)
 def _init(rng: np.random.Generator, target: Target, options: JumpingOptions, theta: np.ndarray) -> Any:
     home = _home(target.proxy, theta)
-    white = whiten(target.proxy.certified[home].whitening, theta)
+    white = whiten(_fitted(target.proxy.fits[home]).whitening, theta)
     return JumpingState(theta.copy(), home, white, _surrogate(target, home, white, theta))
 
 
@@ -157,7 +187,7 @@ def _step(rng: np.random.Generator, target: Target, options: JumpingOptions, sta
     info[AT.home] = k
     if rng.random() < options.jump:
         goal, k = rng.random(), 0
-        while k < homes.level.size - 1 and goal >= homes.cumulative[k]:
+        while k < homes.weights.shape[1] - 1 and goal >= homes.weights[CUMULATIVE, k]:
             k += 1
         for j in range(d):
             white[j] = rng.standard_normal()
@@ -165,7 +195,7 @@ def _step(rng: np.random.Generator, target: Target, options: JumpingOptions, sta
     else:
         ratio, component = propose(rng, options.kernel, state.white, white)
         info[AT.component] = component
-    unwhiten(homes.certified[k].whitening, white, theta)
+    unwhiten(_fitted(homes.fits[k]).whitening, white, theta)
     if _home(homes, theta) != k:
         return state
     surrogate = _surrogate(target, k, white, theta)
@@ -223,7 +253,7 @@ class ModeJumping(Sampler):
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """How often chains changed their mode, and what share of the draws each mode has."""
         homes, changes = outcome.stats["home"], int(outcome.stats["changed"].sum())
-        count = outcome.setup.proxy.level.size
+        count = len(outcome.setup.proxy.bounds)
         notes = {"changes_of_mode": changes, "shares": [float((homes == k).mean()) for k in range(count)]}
         if count == 1 or changes >= FEW:
             return Diagnosis(notes)
@@ -237,11 +267,11 @@ class ModeJumping(Sampler):
         """A proxy and a bound for each mode: one pass each."""
         modes = important(mode)
         bounds, name = _bounds(modes, seed)
-        certified = tuple(Certified(whitening_of(m), taylor(m), b) for m, b in zip(modes, bounds, strict=True))
+        certified = [Certified(whitening_of(m), taylor(m), b) for m, b in zip(modes, bounds, strict=True)]
         share = shares(modes)
         level = np.array([m.log_posterior - prior_value(model.prior_terms, m.reference) for m in modes])
-        weight = np.log(share) - np.array([np.log(np.diag(c.whitening.factor)).sum() for c in certified])
-        homes = Homes(certified, level - level[0], weight, np.cumsum(share))
+        weight = np.log(share) - np.array([np.log(np.diag(factor_of(c.whitening))).sum() for c in certified])
+        homes = homes_of(certified, np.array([level - level[0], weight, np.cumsum(share)]))
         options = JumpingOptions(None, MHSS(), self.jump, self.two_stage)
         policy = ProposalPolicy(
             as_proposal(self.move), model.dim, options, lambda theta: JumpingState(theta, 0, np.zeros_like(theta), 0.0)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tallbayes.bounds.catalogue import NAMES, certify
 from tallbayes.bounds.tables import NoBound, Zero
-from tallbayes.compile import generic, inlinable
+from tallbayes.compile import inlinable
 from tallbayes.contract import Guarantee, Sampler, Setup, init, positions, step
 from tallbayes.engine.scale_sweeps import (
     Blocks,
@@ -36,8 +36,8 @@ from tallbayes.mode.surrogate_reference import SurrogateMode
 from tallbayes.model import Model
 from tallbayes.models.unknown_scales import UnknownScaleModel
 from tallbayes.moves import Move, as_proposal, independence
-from tallbayes.proxies.sufficient_statistics import GaussianMoments, gaussian_moments
-from tallbayes.proxies.taylor import Taylor, proxy_value, taylor, unwhiten, whiten, whitening_of
+from tallbayes.proxies.sufficient_statistics import gaussian_moments
+from tallbayes.proxies.taylor import ProxyTotal, proxy_value, taylor, unwhiten, whiten, whitening_of
 from tallbayes.schemes.poisson_minibatch import MHSS, residual_ratio
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import Certified, Target, log_prior
@@ -79,18 +79,13 @@ class ScaledOptions(NamedTuple):
     reference: np.ndarray
     slope: np.ndarray
     curvature: np.ndarray
-    expansion: Taylor
+    expansion: ProxyTotal
 
 
-@generic
-def _beyond(proxy: Any, expansion: Taylor, white: np.ndarray) -> float:
-    """What a proxy has beyond its second-order expansion: nothing, unless it says otherwise."""
-    return 0.0
-
-
-@_beyond.register(GaussianMoments)
-def _beyond_moments(proxy: GaussianMoments, expansion: Taylor, white: np.ndarray) -> float:
-    return proxy_value(proxy, white) - proxy_value(expansion, white)
+@inlinable
+def _beyond(proxy: ProxyTotal, expansion: ProxyTotal, white: np.ndarray) -> float:
+    """What a proxy has beyond its second-order expansion: nothing, where it is that expansion."""
+    return 0.0 if proxy.value == expansion.value else proxy_value(proxy, white) - proxy_value(expansion, white)
 
 
 @inlinable

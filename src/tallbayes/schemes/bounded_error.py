@@ -15,6 +15,7 @@ from tallbayes.compile import generic
 from tallbayes.contract import Diagnosis, Outcome, positions
 from tallbayes.engine.random_rows import draw_distinct_rows
 from tallbayes.errors import OptionError, unknown
+from tallbayes.proxies.taylor import reference_of
 from tallbayes.schemes import sequential_tests
 from tallbayes.schemes.acceptance import Pair, decide
 from tallbayes.schemes.oracle import oracle_range
@@ -58,7 +59,7 @@ class Weighted(NamedTuple):
 @generic
 def row_range(bound: Any, target: Any, pair: Any) -> Any:
     """low and high of Delta_i over all rows."""
-    order, reference = target.proxy.proxy.order, target.proxy.whitening.reference
+    order, reference = target.proxy.proxy.order, reference_of(target.proxy.whitening)
     return gap_range(bound, reference, order, pair.theta, pair.other, pair.white, pair.other_white)
 
 

@@ -18,7 +18,7 @@ from tallbayes.moves.move import log_density_gradient
 from tallbayes.priors import PriorTerms, prior_gradient, prior_value
 from tallbayes.proxies.capabilities import HasDifference, HasWall
 from tallbayes.proxies.difference import combine, fresh_rows, proxy_sum, proxy_sum_gradient, refreshed_rows
-from tallbayes.proxies.taylor import Whitening, whiten
+from tallbayes.proxies.taylor import Whitening, reference_of, whiten
 from tallbayes.target import Target, count, stopped
 
 LIKELIHOOD, SIGN, VARIANCE, BEYOND = 0, 1, 2, 3
@@ -64,7 +64,7 @@ class EstimatedPosterior(NamedTuple):
 def control_values(target: Target[HasDifference], index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """Residuals l_i - q_i of the indexed rows: one evaluation per row."""
     count(target, index.size, 0, index.size)
-    residual_values(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out)
+    residual_values(target.rows, index, theta, reference_of(target.proxy.whitening), target.proxy.order, out)
 
 
 @inlinable
@@ -73,7 +73,7 @@ def control_slopes(
 ) -> None:
     """The same with gradients, as derivatives in the linear predictors: one evaluation per row."""
     count(target, index.size, index.size, index.size)
-    residual_slopes(target.rows, index, theta, target.proxy.whitening.reference, target.proxy.order, out, slopes)
+    residual_slopes(target.rows, index, theta, reference_of(target.proxy.whitening), target.proxy.order, out, slopes)
 
 
 @inlinable
@@ -87,7 +87,7 @@ def add_control_gradient(
 @inlinable
 def add_reference_curvature(target: Target[HasDifference], index: np.ndarray, factors: np.ndarray, hessian: np.ndarray) -> None:
     """Add Hessians of the indexed rows at the reference, times factors: scalars at the reference are not counted."""
-    add_curvatures(target.rows, index, factors, target.proxy.whitening.reference, hessian)
+    add_curvatures(target.rows, index, factors, reference_of(target.proxy.whitening), hessian)
 
 
 @inlinable
@@ -152,7 +152,7 @@ def pulled_in(target: Target[HasWall], theta: np.ndarray) -> np.ndarray:
     """theta, or the point of the segment to the reference that lies just inside the wall: chains may start far away."""
     white = whiten(target.proxy.whitening, theta)
     norm = math.sqrt((white * white).sum())
-    reference = target.proxy.whitening.reference
+    reference = reference_of(target.proxy.whitening)
     if norm <= target.proxy.radius:
         return theta.copy()
     return reference + (theta - reference) * (0.99 * target.proxy.radius / norm)

@@ -23,7 +23,7 @@ from tallbayes.contract import init, step
 from tallbayes.engine.ledger import record
 from tallbayes.engine.passes import values_at
 from tallbayes.engine.random_rows import draw_number
-from tallbayes.engine.rows import row_values
+from tallbayes.engine.rows import row_values, with_records
 from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
 from tallbayes.moves.proposals import propose
@@ -41,7 +41,7 @@ class Groups(NamedTuple):
 
     whitening: Whitening
     radius: float
-    centres: Any  # rows, one for each group
+    centres: np.ndarray  # records, one for each group
     members: np.ndarray  # row numbers, group after group
     start: np.ndarray  # of each group in `members`, and n
 
@@ -72,7 +72,7 @@ class LearnedOptions(NamedTuple):
 def centre_log_likelihoods(target: Target[HasGroups], theta: np.ndarray, out: np.ndarray) -> None:
     """l at the centres of groups of rows, which the proxy holds: one evaluation a centre."""
     count(target, out.size, 0, out.size)
-    row_values(target.proxy.centres, np.arange(out.size), theta, out)
+    row_values(with_records(target.rows, target.proxy.centres), np.arange(out.size), theta, out)
 
 
 @inlinable
@@ -191,9 +191,8 @@ def group(mode: Mode, radius: float, most: int = GROUPS) -> Groups:
     centres = np.zeros((len(leaves), width))
     for g, part in enumerate(leaves):
         centres[g, : d + 3] = records[part].mean(0)
-    points = rows._replace(records=centres)
     start = np.concatenate([[0], np.cumsum([part.size for part in leaves])])
-    return Groups(whitening_of(mode), float(radius), points, np.concatenate(leaves), start.astype(np.int64))
+    return Groups(whitening_of(mode), float(radius), centres, np.concatenate(leaves), start.astype(np.int64))
 
 
 def needed(mode: Mode, groups: Groups, variance: float, rng: np.random.Generator, points: int = 10) -> tuple[int, float]:
@@ -204,7 +203,7 @@ def needed(mode: Mode, groups: Groups, variance: float, rng: np.random.Generator
     of_row[groups.members] = np.repeat(np.arange(groups.start.size - 1), np.diff(groups.start))
     sizes = np.diff(groups.start)
     for theta in mode.laplace().draw(rng, points):
-        level = np.abs(values_at(groups.centres, np.arange(sizes.size), theta))
+        level = np.abs(values_at(with_records(mode.model.rows, groups.centres), np.arange(sizes.size), theta))
         level += FLOOR * (sizes @ level) / n + 1e-300
         p = level[of_row[index]] / (sizes @ level)
         z = values_at(mode.model.rows, index, theta) / p

@@ -23,7 +23,15 @@ from tallbayes.errors import ModelError
 from tallbayes.mode.laplace import Mode
 from tallbayes.moves.linear import dot, upper_times
 from tallbayes.proxies.capabilities import HasProxy, HasScheme
-from tallbayes.proxies.taylor import Taylor, Whitening, taylor, whitening_of
+from tallbayes.proxies.taylor import (
+    ProxyTotal,
+    Whitening,
+    add_expansion_gradient,
+    factor_of,
+    reference_of,
+    taylor,
+    whitening_of,
+)
 from tallbayes.target import Target, charge, count, count_again, log_prior_gradient
 
 MOST_ROWS = 2000  # read at each point where noise is measured
@@ -33,7 +41,7 @@ class Controls(NamedTuple):
     """What the estimator needs of the target: coordinates, sums of proxies, and how rows are drawn."""
 
     whitening: Whitening
-    proxy: Taylor
+    proxy: ProxyTotal
     scheme: Any
 
 
@@ -43,7 +51,7 @@ def residual_gradient(
 ) -> None:
     """Add factors times gradients of l_i - q_i of the indexed rows, q_i of the proxy's order: one evaluation per row."""
     count(target, 0, index.size, index.size)
-    reference, order = target.proxy.whitening.reference, target.proxy.proxy.order
+    reference, order = reference_of(target.proxy.whitening), target.proxy.proxy.order
     control_gradient(target.rows, index, factors, theta, reference, order, gradient)
 
 
@@ -58,24 +66,9 @@ def plain_gradient(
     else:
         count(target, 0, index.size, index.size)
     whitening, raw = target.proxy.whitening, np.zeros(theta.size)
-    control_gradient(target.rows, index, factors, theta, whitening.reference, 0, raw)
+    control_gradient(target.rows, index, factors, theta, reference_of(whitening), 0, raw)
     log_prior_gradient(target, theta, raw)
-    upper_times(whitening.factor, raw, gradient)
-
-
-@inlinable
-def add_proxy_gradient(proxy: Taylor, white: np.ndarray, gradient: np.ndarray) -> None:
-    """Add the gradient in w of the sum of proxies: reads no row."""
-    d = white.size
-    if proxy.order >= 1:
-        for j in range(d):
-            gradient[j] += proxy.gradient[j]
-    if proxy.order >= 2:
-        for j in range(d):
-            total = 0.0
-            for k in range(d):
-                total += proxy.hessian[j, k] * white[k]
-            gradient[j] += total
+    upper_times(factor_of(whitening), raw, gradient)
 
 
 @inlinable
@@ -107,9 +100,9 @@ def noisy_gradient(
         gap[j] = up * first[j] - down * second[j]
         first[j] += second[j]
     log_prior_gradient(target, theta, first)
-    upper_times(controls.whitening.factor, gap, second)
-    upper_times(controls.whitening.factor, first, gradient)
-    add_proxy_gradient(controls.proxy, white, gradient)
+    upper_times(factor_of(controls.whitening), gap, second)
+    upper_times(factor_of(controls.whitening), first, gradient)
+    add_expansion_gradient(controls.proxy, white, gradient)
     return dot(second, second) / ((up + down) * d)
 
 
@@ -121,7 +114,7 @@ def _single_rows(rng: np.random.Generator, target: Target[HasScheme], theta: np.
         draw_rows(rng, target.proxy.scheme, 1, index, factors)
         raw[:] = 0.0
         residual_gradient(target, index, factors, theta, raw)
-        upper_times(target.proxy.whitening.factor, raw, out[k])
+        upper_times(factor_of(target.proxy.whitening), raw, out[k])
 
 
 @jit

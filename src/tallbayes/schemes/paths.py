@@ -14,7 +14,7 @@ from tallbayes.contract import init, positions, step
 from tallbayes.engine.student_density import student_jet
 from tallbayes.moves.linear import dot, upper_times
 from tallbayes.proxies.capabilities import HasBound
-from tallbayes.proxies.taylor import unwhiten, whiten
+from tallbayes.proxies.taylor import factor_of, unwhiten, whiten
 from tallbayes.schemes.minibatch_gradient import residual_gradient
 from tallbayes.target import BOUND_EXCEEDED, DIVERGED, WAITING, Target, stop_run, stopped
 
@@ -150,7 +150,7 @@ def draw_residual(
         out[:] = 0.0
         return -1, 0.0
     residual_gradient(target, index, one, theta, raw)
-    upper_times(target.proxy.whitening.factor, raw, out)
+    upper_times(factor_of(target.proxy.whitening), raw, out)
     return index[0], limit[0]
 
 

@@ -19,7 +19,7 @@ from tallbayes.contract import Setup, positions
 from tallbayes.engine import passes
 from tallbayes.engine.rounding import rounding
 from tallbayes.engine.rows_elsewhere import awaiting, most_candidates
-from tallbayes.proxies.taylor import proxy_value, unwhiten
+from tallbayes.proxies.taylor import proxy_value, reference_of, unwhiten
 from tallbayes.proxies.third_order import pair_value, subtract_pair_terms
 from tallbayes.target import (
     BOUND_EXCEEDED,
@@ -153,7 +153,7 @@ def residual_ratio(
         stop_run(target, WAITING, -1)  # a stream has run dry: the chunk is run again when it has been refilled
         return 0.0
     residual_gaps(target, index, theta, other, gap)
-    points = (theta, other, target.proxy.whitening.reference)
+    points = (theta, other, reference_of(target.proxy.whitening))
     subtract_pair_terms(target.proxy.proxy, target.rows, index, points, white, other_white, gap)
     ratio = 0.0
     for k in range(count):
@@ -194,7 +194,7 @@ def tail_excesses(setup: Setup, points: np.ndarray, enough: float = -math.inf) -
     gains = {}
     if open_:
         first, *others = passes.total_values(
-            setup.model.rows, np.stack([whitening.reference, *(parts[k].theta for k in open_)])
+            setup.model.rows, np.stack([reference_of(whitening), *(parts[k].theta for k in open_)])
         )
         gains = {k: float(other - first) for k, other in zip(open_, others, strict=True)}
     for k, part in enumerate(parts):
@@ -215,7 +215,7 @@ def _excess_parts(setup: Setup, white: np.ndarray) -> _ExcessParts:
     unwhiten(certified.whitening, white, theta)
     proxies = proxy_value(certified.proxy, white) - proxy_value(certified.proxy, origin)
     proxies += pair_value(certified.proxy, origin, white)
-    priors = log_prior(target, theta) - log_prior(target, certified.whitening.reference)
+    priors = log_prior(target, theta) - log_prior(target, reference_of(certified.whitening))
     rates = np.zeros(rate_count(certified.bound))
     total = total_rate(certified.bound, origin, white, rates)
     return _ExcessParts(theta, proxies + priors + 0.5 * float(white @ white), proxies, rates, total)
@@ -228,7 +228,7 @@ def tail_excess(setup: Setup, white: np.ndarray, rows: int = 1000) -> tuple[floa
     lambda / Lambda.
     """
     target, certified = setup.target(), setup.proxy
-    reference = certified.whitening.reference
+    reference = reference_of(certified.whitening)
     theta, known, proxies, rates, total = _excess_parts(setup, white)
     residual, error = 0.0, 0.0
     if not total < row_total(target) or row_total(target) <= rows:

@@ -21,8 +21,8 @@ from tallbayes.engine.ledger import record
 from tallbayes.engine.rows import range_hessian, rows_at_once
 from tallbayes.model import Model
 from tallbayes.moves import Move
-from tallbayes.proxies.capabilities import HasBound, HasWhitening
-from tallbayes.proxies.taylor import Taylor, Whitening, proxy_value, whiten
+from tallbayes.proxies.capabilities import HasBound
+from tallbayes.proxies.taylor import ProxyTotal, Whitening, expansion, factor_of, proxy_value, whiten, whitening_at
 from tallbayes.schemes.acceptance import AcceptancePolicy, Pair, State, decide, iterate
 from tallbayes.target import Cache, Certified, Target, count, log_prior, row_total, stopped, total_residual_gap
 
@@ -30,9 +30,8 @@ from tallbayes.target import Cache, Certified, Target, count, log_prior, row_tot
 class References(NamedTuple):
     """References, the Taylor sums at each in whitened coordinates, and what the bound knows of each."""
 
-    points: np.ndarray
-    gradients: np.ndarray
-    hessians: np.ndarray
+    whitenings: np.ndarray  # (references, 1 + d, d)
+    sums: np.ndarray  # (references, d + d d): numbers of each expansion
     scales: np.ndarray
     order: int
 
@@ -70,9 +69,8 @@ def _decide(rng: np.random.Generator, target: Target, rule: FullRead, pair: Pair
 @inlinable
 def _copied(references: References) -> References:
     return References(
-        references.points.copy(),
-        references.gradients.copy(),
-        references.hessians.copy(),
+        references.whitenings.copy(),
+        references.sums.copy(),
         references.scales.copy(),
         references.order,
     )
@@ -81,18 +79,17 @@ def _copied(references: References) -> References:
 @inlinable
 def _at(target: Target[HasBound], references: References, k: int) -> Target[Certified]:
     """The target with its proxy at reference k."""
-    whitening = Whitening(references.points[k], target.proxy.whitening.factor)
-    proxy = Taylor(references.gradients[k], references.hessians[k], references.order)
-    certified = Certified(whitening, proxy, moved(target.proxy.bound, references.scales[k]))
+    proxy = ProxyTotal(references.sums[k], target.proxy.proxy.value, references.order, 0.0)
+    certified = Certified(Whitening(references.whitenings[k]), proxy, moved(target.proxy.bound, references.scales[k]))
     return Target(target.rows, target.prior, certified, target.counters)
 
 
 @inlinable
-def nearest(target: Target[HasWhitening], references: References, theta: np.ndarray) -> int:
+def nearest(references: References, theta: np.ndarray) -> int:
     """The reference nearest to theta in whitened coordinates; the first of equals."""
     best, least = 0, np.inf
-    for k in range(references.points.shape[0]):
-        white = whiten(Whitening(references.points[k], target.proxy.whitening.factor), theta)
+    for k in range(references.whitenings.shape[0]):
+        white = whiten(Whitening(references.whitenings[k]), theta)
         size = 0.0
         for j in range(white.size):
             size += white[j] * white[j]
@@ -120,26 +117,26 @@ def expand(target: Target, theta: np.ndarray, gradient: np.ndarray, hessian: np.
 @inlinable
 def _renewed(target: Target[HasBound], theta: np.ndarray, order: int) -> References:
     """The reference at theta: one pass, and one more if the bound asks for it."""
-    d, factor = theta.size, target.proxy.whitening.factor
+    d, factor = theta.size, factor_of(target.proxy.whitening)
     gradient, hessian = np.empty(d), np.empty((d, d))
     expand(target, theta, gradient, hessian)
     for a in range(d):
         for b in range(a):
             hessian[b, a] = hessian[a, b]
-    white_gradient, half, white_hessian = np.zeros(d), np.zeros((d, d)), np.zeros((d, d))
+    whitenings, sums, half = np.empty((1, d + 1, d)), np.zeros((1, d + d * d)), np.zeros((d, d))
+    whitenings[0, 0], whitenings[0, 1:] = theta, factor
     for a in range(d):
         for c in range(d):
-            white_gradient[a] += factor[c, a] * gradient[c]
+            sums[0, a] += factor[c, a] * gradient[c]
             for b in range(d):
                 half[a, b] += factor[c, a] * hessian[c, b]
     for a in range(d):
         for b in range(d):
             for c in range(d):
-                white_hessian[a, b] += half[a, c] * factor[c, b]
+                sums[0, d + a * d + b] += half[a, c] * factor[c, b]
     count(target, reference_passes(target.proxy.bound) * row_total(target), 0, 0)
     scales = np.full(1, reference_scale(target.proxy.bound, target.rows, theta))
-    points = theta.copy().reshape((1, d))
-    return References(points, white_gradient.reshape((1, d)), white_hessian.reshape((1, d, d)), scales, order)
+    return References(whitenings, sums, scales, order)
 
 
 @init.register(MovingOptions)
@@ -153,7 +150,7 @@ def _step(
     rng: np.random.Generator, target: Target, options: MovingOptions, state: MovingState, info: np.ndarray
 ) -> MovingState:
     references = state.references
-    here = _at(target, references, nearest(target, references, state.theta))
+    here = _at(target, references, nearest(references, state.theta))
     white = whiten(here.proxy.whitening, state.theta)
     surrogate = proxy_value(here.proxy.proxy, white) + log_prior(target, state.theta)
     if options.every > 0 and state.age % options.every == 0:
@@ -170,14 +167,14 @@ def _step(
 
 def references_at(model: Model, points: list[np.ndarray], factor: np.ndarray, order: int, bound: Any) -> References:
     """Taylor sums at each reference in the whitened coordinates of `factor`: one pass each."""
-    gradients, hessians = [], []
+    sums = []
     for point in points:
         _, gradient, hessian = passes.total_hessian(model.rows, point)
-        gradients.append(factor.T @ gradient)
-        hessians.append(factor.T @ hessian @ factor)
+        sums.append(expansion(order, factor.T @ gradient, factor.T @ hessian @ factor).numbers)
     record(len(points) * reference_passes(bound) * model.data.n)
     scales = np.array([reference_scale(bound, model.rows, point) for point in points])
-    return References(np.array(points), np.array(gradients), np.array(hessians), scales, order)
+    whitenings = np.array([whitening_at(point, factor).rows for point in points])
+    return References(whitenings, np.array(sums), scales, order)
 
 
 class MovingPolicy(AcceptancePolicy):

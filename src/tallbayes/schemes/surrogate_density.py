@@ -9,7 +9,7 @@ import numpy as np
 from tallbayes.moves.linear import upper_times
 from tallbayes.moves.move import log_density, log_density_gradient
 from tallbayes.priors import PriorTerms, prior_gradient, prior_value
-from tallbayes.proxies.taylor import Whitening, unwhiten
+from tallbayes.proxies.taylor import Whitening, factor_of, unwhiten
 from tallbayes.proxies.third_order import whole_gradient, whole_value
 
 
@@ -33,7 +33,7 @@ def _gradient(density: Surrogate, white: np.ndarray, gradient: np.ndarray) -> fl
     theta, prior, turned = np.empty(white.size), np.zeros(white.size), np.empty(white.size)
     unwhiten(density.whitening, white, theta)
     value = prior_gradient(density.prior, theta, prior)
-    upper_times(density.whitening.factor, prior, turned)
+    upper_times(factor_of(density.whitening), prior, turned)
     value += whole_gradient(density.proxy, white, gradient)
     for j in range(white.size):
         gradient[j] += turned[j]
