@@ -15,6 +15,7 @@ import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.deadline import present_deadline
+from tallbayes.engine.failures import raise_failure, verb_failed, with_own_answers
 from tallbayes.engine.ledger import record
 from tallbayes.engine.rows import proxy_values, range_gradient, range_value, residual_differences, row_values, rows_at_once
 from tallbayes.engine.streamed_rows import row_number
@@ -26,6 +27,7 @@ EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, ORACLE, STOP, SIZE = 0, 1, 2, 3, 4
 COUNTED = ("evals", "evals_value", "evals_gradient", "evals_paper")
 
 RUNNING, BOUND_EXCEEDED, NOT_FINITE, ABANDONED = 0, 1, 2, 3
+RAISED = 4  # a function of the model that is not compiled
 WAITING = 5  # for rows, or for a pass over rows, that are elsewhere
 DIVERGED = 16
 GO_ON, END_SOON, END_NOW = (
@@ -59,6 +61,11 @@ class Target(NamedTuple, Generic[Proxy]):
     counters: np.ndarray
 
 
+def new_target(model: Any, proxy: Any) -> Target:
+    """The target of a chain or a pilot on a model."""
+    return Target(with_own_answers(model.rows), model.prior_terms, proxy, counters())
+
+
 def counters() -> np.ndarray:
     """Fresh counters of a chain; those of a pilot ask it to end when the time limit of the run is over."""
     fresh = np.zeros(SIZE, np.int64)
@@ -77,6 +84,17 @@ def stop_run(target: Target, status: int, row: int) -> None:
 
 
 @inlinable
+def failed(target: Target) -> bool:
+    """Whether a function of the model that is not compiled has raised an exception: what is computed from then on is void."""
+    return verb_failed(target.rows)
+
+
+def raise_failures(target: Target) -> None:
+    """Raise the exception of a function of the model, if there is one: whoever has run compiled code on a target calls this."""
+    raise_failure(target.rows)
+
+
+@inlinable
 def stopped(target: Target) -> bool:
     """Whether the iteration is to be given up: what it computes from here on is thrown away.
 
@@ -84,6 +102,8 @@ def stopped(target: Target) -> bool:
     """
     if target.counters[STOP] == END_NOW:
         stop_run(target, ABANDONED, 0)
+    if failed(target):
+        stop_run(target, RAISED, 0)
     return target.counters[STATUS] != RUNNING
 
 
@@ -104,8 +124,9 @@ def count_again(target: Target, gradients: int) -> None:
 
 
 def charge(target: Target) -> None:
-    """Record what a target of preparation has read in the account that is open."""
+    """Record what a target of preparation has read in the account that is open; raise what it has failed with."""
     record(int(target.counters[EVALS]))
+    raise_failures(target)
 
 
 @inlinable

@@ -24,6 +24,7 @@ from tallbayes.engine.outside import (
     ROW_VALUES,
     WEIGHTED_GRADIENT,
     call_outside,
+    row_numbers,
 )
 from tallbayes.engine.tiles import (
     CURVATURE,
@@ -63,6 +64,8 @@ class Rows(NamedTuple):
     answers: np.ndarray  # FAILED, OPEN, and for rows elsewhere the thetas that are asked for and the sums that are known
     slopes: int  # numbers that describe the gradient of one row
     rounding: float  # how far rounding may take a residual difference beyond its bound
+    lead: int = -1  # rows that start the recursion of a window (`windows`); -1 where rows are independent given theta
+    conditioned: int = 0  # rows at the beginning without a likelihood: the others are conditioned on them
 
     def __reduce__(self) -> Any:
         """The address of an outside function is that of a process."""
@@ -122,7 +125,7 @@ def run_outside(
         rows.records,
         rows.p,
         verb,
-        index,
+        row_numbers(index),
         start,
         stop,
         points[0],
@@ -208,7 +211,12 @@ def range_hessian(rows: Any, start: int, stop: int, theta: np.ndarray, gradient:
 @generic
 def rows_at_once(rows: Any) -> int:
     """Rows of a full pass between two looks at whether it is to be given up: some hundredths of a second."""
-    if rows.place != HERE:
+    return max(1, (1 << 24) // (rows.records.shape[1] * TILE)) * TILE
+
+
+@rows_at_once.register(Rows)
+def _rows_at_once(rows: Rows) -> int:
+    if rows.place != HERE or rows.lead >= 0:
         return rows.n
     return max(1, (1 << 24) // (rows.records.shape[1] * TILE)) * TILE
 

@@ -38,7 +38,7 @@ from tallbayes.streams import Stream, generator
 from tallbayes.target import (
     DIVERGED,
     Target,
-    counters,
+    new_target,
     log_prior,
     stop_run,
     stopped,
@@ -231,7 +231,7 @@ class NaiveHMC(Sampler):
     def prepare(self, model: Model, mode: Mode, seed: int, progress: bool) -> Setup:
         """Measure the noise of the gradient at pilot points, for the warning."""
         controls, rng = make_controls(mode, 0, "uniform"), generator(seed, Stream.GRADIENT_NOISE)
-        target = Target(model.rows, model.prior_terms, controls, counters())
+        target = new_target(model, controls)
         noise = measure_noise(target, mode.laplace().draw(rng, POINTS), self.subsample, rng)
         options = TrajectoryOptions(self.step, self.steps, self.subsample, self.renew == "step", self.test == "subsample")
         notes = {

@@ -21,7 +21,7 @@ from tallbayes.model import Model
 from tallbayes.moves import tuning as windows
 from tallbayes.schemes.minibatch_gradient import Noise, make_controls, measure_noise, minibatch_gradients, noise_rows
 from tallbayes.streams import Stream, generator
-from tallbayes.target import Target, counters
+from tallbayes.target import Target, new_target
 
 POINTS = 20  # pilot points at which noise is measured
 REMOVED = 0.25  # predicted inflation that corrected noise may take away: the rest of the noise stays well above zero
@@ -187,7 +187,7 @@ class StochasticGradient(Sampler):
         controls = make_controls(mode, self.order, self.rows)
         rng = generator(seed, Stream.GRADIENT_NOISE)
         if model.partitions is None:
-            target = Target(model.rows, model.prior_terms, controls, counters())
+            target = new_target(model, controls)
         else:
             target = model.partitions.pilot_target(controls, POINTS * noise_rows(subsample, model.dim), seed)
         noise = measure_noise(target, mode.laplace().draw(rng, POINTS), subsample, rng)
