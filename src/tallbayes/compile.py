@@ -247,9 +247,8 @@ class Entry:
         functools.update_wrapper(self, dispatcher.py_func)
 
     def __call__(self, *args: Any) -> Any:
-        """Compiled, or interpreted if an argument asks for it."""
-        run = self.dispatcher.py_func if _plain or any(_interpreted(a) for a in args) else self.dispatcher
-        return run(*args)
+        """Compiled, or interpreted where that was asked for."""
+        return self.dispatcher.py_func(*args) if _plain else self.dispatcher(*args)
 
     def place(self) -> tuple[Any, ...]:
         """Where code is cached, for which sources and which processor; empty if it is not cached."""
@@ -267,12 +266,6 @@ class Entry:
 @typeof_impl.register(Entry)
 def _type_of_entry(entry: Entry, context: Any) -> Any:
     return types.Dispatcher(entry.dispatcher)
-
-
-def _interpreted(value: Any) -> bool:
-    if not isinstance(value, tuple):
-        return False
-    return hasattr(type(value), "interpreted") or any(_interpreted(part) for part in value)
 
 
 def jit(function: Function | None = None, *, options: Any = STRICT) -> Any:

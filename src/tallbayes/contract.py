@@ -22,7 +22,20 @@ from tallbayes.model import Model
 from tallbayes.moves import Move, from_dict
 from tallbayes.moves.linear import fill
 from tallbayes.option_types import check_types
-from tallbayes.target import COUNTED, END_NOW, GO_ON, STATUS, STOP, NoProxy, Target, charge, stopped, target_of
+from tallbayes.target import (
+    COUNTED,
+    END_NOW,
+    GO_ON,
+    STATUS,
+    STOP,
+    NoProxy,
+    Target,
+    charge,
+    failed,
+    raise_failures,
+    stopped,
+    target_of,
+)
 
 
 @dataclass(frozen=True)
@@ -83,7 +96,7 @@ def advance(
         raise ValueError("info needs a row for every iteration: draws x thin")  # compiled code would write beyond it
     if fresh:
         state = init(rng, target, options, state.theta)
-        if target.counters[STATUS] != 0:
+        if target.counters[STATUS] != 0 or failed(target):
             return state, 0
     counted = 4
     for row in range(theta.shape[0]):
@@ -95,7 +108,7 @@ def advance(
             for c in range(counted):
                 info[at, c] = -target.counters[c]
             state = step(rng, target, options, state, info[at, counted:])
-            if target.counters[STATUS] != 0:
+            if target.counters[STATUS] != 0 or failed(target):
                 return state, row
             for c in range(counted):
                 info[at, c] += target.counters[c]
@@ -108,7 +121,9 @@ def interruptible(target: Target, function: Callable[..., Result], *arguments: A
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(function, *arguments)
         try:
-            return future.result()
+            result = future.result()
+            raise_failures(target)
+            return result
         except KeyboardInterrupt:
             target.counters[STOP] = END_NOW
             raise
@@ -183,7 +198,9 @@ class Setup:
         thin: int,
     ) -> tuple[Any, int, Target]:
         """`advance` for the chain of a number, and the target to go on with."""
-        return (*advance(rng, target, options, state, fresh, theta, info, thin), target)
+        state, made = advance(rng, target, options, state, fresh, theta, info, thin)
+        raise_failures(target)
+        return state, made, target
 
 
 @dataclass(frozen=True, eq=False)

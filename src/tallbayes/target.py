@@ -18,6 +18,7 @@ from tallbayes.bounds.tables import total_rate
 from tallbayes.bounds.uniform_ranges import Oracle, gap_range
 from tallbayes.compile import inlinable
 from tallbayes.deadline import present_deadline
+from tallbayes.engine.failures import raise_failure, verb_failed, with_own_answers
 from tallbayes.engine.ledger import record
 from tallbayes.engine.random_rows import Scheme, draw_rows, scheme_of
 from tallbayes.engine.rows import proxy_values, range_gradient, range_value, residual_differences, row_values, rows_at_once
@@ -30,6 +31,7 @@ EVALS, VALUES, GRADIENTS, PAPER, STATUS, ROW, ORACLE, STOP, SIZE = 0, 1, 2, 3, 4
 COUNTED = ("evals", "evals_value", "evals_gradient", "evals_paper")
 
 RUNNING, BOUND_EXCEEDED, NOT_FINITE, ABANDONED = 0, 1, 2, 3
+RAISED = 4  # a function of the model that is not compiled
 WAITING = 5  # for rows, or for a pass over rows, that are elsewhere
 DIVERGED = 16
 GO_ON, END_SOON, END_NOW = (
@@ -78,7 +80,7 @@ def compilable(proxy: Any, asked: tuple[str, ...] = (TOTAL, DRAW)) -> Any:
 
 def target_of(model: Any, proxy: Any, asked: tuple[str, ...] = (TOTAL, DRAW)) -> Target[Any]:
     """A target over the rows of a model, with counters of its own."""
-    return Target(model.rows, model.prior_terms, compilable(proxy, asked), counters())
+    return Target(with_own_answers(model.rows), model.prior_terms, compilable(proxy, asked), counters())
 
 
 def counters() -> np.ndarray:
@@ -99,6 +101,17 @@ def stop_run(target: Target, status: int, row: int) -> None:
 
 
 @inlinable
+def failed(target: Target) -> bool:
+    """Whether a function of the model that is not compiled has raised an exception: what is computed from then on is void."""
+    return verb_failed(target.rows)
+
+
+def raise_failures(target: Target) -> None:
+    """Raise the exception of a function of the model, if there is one: whoever has run compiled code on a target calls this."""
+    raise_failure(target.rows)
+
+
+@inlinable
 def stopped(target: Target) -> bool:
     """Whether the iteration is to be given up: what it computes from here on is thrown away.
 
@@ -106,6 +119,8 @@ def stopped(target: Target) -> bool:
     """
     if target.counters[STOP] == END_NOW:
         stop_run(target, ABANDONED, 0)
+    if failed(target):
+        stop_run(target, RAISED, 0)
     return target.counters[STATUS] != RUNNING
 
 
@@ -126,8 +141,9 @@ def count_again(target: Target, gradients: int) -> None:
 
 
 def charge(target: Target) -> None:
-    """Record what a target of preparation has read in the account that is open."""
+    """Record what a target of preparation has read in the account that is open; raise what it has failed with."""
     record(int(target.counters[EVALS]))
+    raise_failures(target)
 
 
 @inlinable

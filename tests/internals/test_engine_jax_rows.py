@@ -65,7 +65,7 @@ def test_rows_held_for_a_trajectory_are_those_of_the_index(pair, count):
     for change in (0, 0, 7):  # the second time they are held; an index that is changed in place is another one
         index += change
         np.testing.assert_allclose(values(rows), values(pair[1].rows), rtol=1e-8, atol=1e-13)
-    other = rows._replace(records=rows.records[::-1])
+    other = rows._replace(records=np.ascontiguousarray(rows.records[::-1]))
     assert np.abs(values(other) - values(rows)).max() > 1e-4
 
 

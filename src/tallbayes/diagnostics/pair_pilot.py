@@ -22,7 +22,7 @@ from tallbayes.proxies.capabilities import HasProxy
 from tallbayes.proxies.taylor import unwhiten
 from tallbayes.schemes.acceptance import as_tuned_proposal, proxy_at
 from tallbayes.streams import Stream, generator
-from tallbayes.target import EVALS, Cache, Target, charge, counters, subsample_gaps, subsample_values
+from tallbayes.target import EVALS, Cache, Target, charge, subsample_gaps, subsample_values, target_of
 
 PAIRS, ROWS, RESAMPLES = 4, 200_000, 200
 LEVEL = 1e-6  # of the check: a run in a million is warned of without cause
@@ -75,7 +75,7 @@ def pilot(model: Model, mode: Mode, order: int, move: Move, seed: int, pairs: in
     rng = generator(seed, Stream.PAIRS)
     index = _some_rows(model, rng, rows)
     proxy = proxy_at(mode, order)
-    target = Target(model.rows, model.prior_terms, proxy, counters())
+    target = target_of(model, proxy)
     proposal = as_tuned_proposal(move, model.dim)
     kernel = tuning.kernel(proposal, tuning.begin(proposal, np.eye(model.dim)))
     gaps = np.empty((pairs, index.size))
@@ -94,7 +94,7 @@ def values_at_mode(model: Model, mode: Mode, seed: int, rows: int = ROWS) -> np.
     """Log-likelihoods at the mode of at most `rows` rows, drawn at random: an evaluation each."""
     index = _some_rows(model, generator(seed, Stream.VALUES), rows)
     out = np.empty(index.size)
-    target = Target(model.rows, model.prior_terms, proxy_at(mode, 0), counters())
+    target = target_of(model, proxy_at(mode, 0))
     _values(target, index, mode.reference, out)
     charge(target)
     return out
@@ -103,7 +103,7 @@ def values_at_mode(model: Model, mode: Mode, seed: int, rows: int = ROWS) -> np.
 def _some_rows(model: Model, rng: np.random.Generator, rows: int) -> np.ndarray:
     n = model.data.n
     sample = np.arange(n) if n <= rows else np.sort(rng.choice(n, rows, replace=False))
-    return sample.astype(np.int32)
+    return sample.astype(np.int64)
 
 
 def anderson_darling(uniform: np.ndarray) -> tuple[float, float]:

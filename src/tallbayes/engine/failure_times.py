@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from tallbayes.compile import declared, generic
-from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_value
 from tallbayes.engine.neighbourhood import Neighbourhood, cubic_form, third_bounds
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_value
 
 
 @generic

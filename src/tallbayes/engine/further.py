@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-import numpy as np
 from numba import types
 
 from tallbayes.pointers import calls, pointer

@@ -15,7 +15,8 @@ from tallbayes.compile import SUMS, declared, generic, inlinable
 from tallbayes.engine.bursts import BURST, burst_rows, request_rows
 from tallbayes.engine.outside import CONTROL_GRADIENT
 from tallbayes.engine.rows import Rows, add_gradients, expand_slopes, run_outside, shift_indices, tile_rows, weigh
-from tallbayes.engine.tiles import CURVATURE_ALONE, SLOPE_ALONE, call_jet
+from tallbayes.engine.several_functions import CURVATURE_ALONE, SLOPE_ALONE
+from tallbayes.engine.tiles import call_jet
 
 
 @generic(options=SUMS)

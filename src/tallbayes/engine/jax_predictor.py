@@ -1,26 +1,45 @@
 """Likelihoods in JAX that see theta only through the linear predictor x . theta.
 
-For these the derivative of a row in its predictor says all about its gradient, so that a batch returns one number for each row
-instead of one for each row and coordinate. Whether a likelihood is of this kind is read off its traced program: theta must enter one
-product with the whole design row, and nothing else.
+Whether a likelihood is of this kind is read off its traced program: theta must enter one product with the whole design row, and nothing
+else. Then all verbs are compiled code that finds the linear predictors of some rows, asks JAX for derivatives in them, and sums over
+rows itself. No program sees theta or a gradient, and most see no column.
+
+XLA runs a program in another thread unless it looks cheap, and the way there and back costs more than a few hundred rows. Hence programs
+are loops over tiles whose number is an argument: one turn is cheap, and one program serves every number of rows.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tallbayes.compile import SUMS, inlinable
+from tallbayes.engine import outside
+from tallbayes.engine.callbacks import BLOCK, call_python, view
+from tallbayes.engine.rows import AHEAD, prefetch_row
+from tallbayes.pointers import pointer
 
-def of_predictor(jax: Any, log_lik: Callable[..., Any], columns: int, dim: int) -> Callable[..., Any] | None:
-    """The likelihood as a function of (predictor, x, y, offset), given that of (theta, x, y, offset); None if it is not one.
+ENTRANCE, NUMBER, COLUMNS, WITH_ROWS = 0, 1, 2, 3  # in the numbers of the rows
+JETS, RESIDUALS, RESIDUAL_SLOPES = 0, 3, 6  # what JAX is asked for: each of order 0, 1 and 2
+BASE, SHIFT, RESPONSE, OFFSET, FIELDS = 0, 1, 2, 3, 4  # numbers of a row; its columns follow where the likelihood sees them
+CAPACITIES = (128, 1024, 8192)  # rows of a call at most; a multiple of LARGE_TILE
+TILE = 16
+LARGE_TILE = 128  # of programs that are not cheap even so
+CHEAP = 900  # operations of a program up to which XLA runs it in the thread that calls
+
+
+def of_predictor(jax: Any, log_lik: Callable[..., Any], columns: int, dim: int) -> tuple[Callable[..., Any], bool] | None:
+    """The likelihood as a function of (predictor, x, y, offset), given that of (theta, x, y, offset), and whether x is used beside the
+    predictor; None if it is not one.
 
     >>> import jax
-    >>> found = of_predictor(jax, lambda theta, x, y, offset: y * (x @ theta) + offset, 3, 3)
+    >>> found, with_rows = of_predictor(jax, lambda theta, x, y, offset: y * (x @ theta) + offset, 3, 3)
     >>> with jax.enable_x64(True):
-    ...     float(found(2.0, np.zeros(3), 3.0, 0.5))
-    6.5
+    ...     float(found(2.0, np.zeros(3), 3.0, 0.5)), with_rows
+    (6.5, False)
     >>> of_predictor(jax, lambda theta, x, y, offset: (x @ theta) * theta[0], 3, 3) is None
     True
     """
@@ -43,25 +62,217 @@ def of_predictor(jax: Any, log_lik: Callable[..., Any], columns: int, dim: int) 
     rest = [equation for k, equation in enumerate(program.eqns) if k != uses[0]]
     reduced = program.replace(invars=[product.outvars[0], *program.invars[1:]], eqns=rest)
     run = core.jaxpr_as_fun(core.ClosedJaxpr(reduced, traced.consts))
-    return lambda predictor, x, y, offset: run(predictor, x, y, offset)[0]
+    with_rows = any(v is x for equation in rest for v in equation.invars)
+    return lambda predictor, x, y, offset: run(predictor, x, y, offset)[0], with_rows
 
 
-def residual_predictors(
-    jax: Any, log_lik: Callable[..., Any], theta: Any, reference: Any, parts: Any, order: int
-) -> tuple[Any, Any]:
-    """Taylor residuals of rows, parts (x, y, offset, weight), and their derivatives in the linear predictor."""
+class PredictorPrograms:
+    """The programs of a likelihood of a linear predictor, by what is asked for and the capacity; each takes numbers (fields, capacity)."""
 
-    def one(base: Any, shift: Any, x: Any, y: Any, offset: Any, weight: Any) -> tuple[Any, Any]:
+    def __init__(self, jax: Any, log_lik: Callable[..., Any], with_rows: bool) -> None:
+        self.jax, self.log_lik, self.with_rows = jax, log_lik, with_rows
+        self.programs: dict[tuple[int, int, int], Any] = {}
+
+    def call(self, block: list[int]) -> None:
+        """What a block asks for: (number, what, rows, fields, capacity, address of the numbers, address of the answers)."""
+        _, what, count, fields, capacity, numbers, answers = block[:7]
+        given = view(numbers, (fields, capacity), np.float64).copy()
+        with self.jax.enable_x64(True):
+            program, tile, kinds = self.programs.get((what, fields, capacity)) or self.compiled(what, given)
+            found = np.asarray(program(given, -(-count // tile)))
+        view(answers, (kinds, capacity), np.float64)[:, :count] = found[:, :count]
+
+    def compiled(self, what: int, given: np.ndarray) -> tuple[Any, int, int]:
+        """A program, the rows of its tiles and how many numbers it gives for a row; made when it is first asked for."""
+        tile = TILE
+        while True:
+            program = self.jax.jit(functools.partial(self.over_tiles, what, tile))
+            lowered = program.lower(given, 1)
+            cost = (lowered.cost_analysis() or {}).get("flops", 0.0)
+            if cost < CHEAP or tile == 1:
+                break
+            tile //= 2
+        if cost >= CHEAP:  # it goes to another thread in any case: long loops cost least
+            tile = LARGE_TILE
+            program = self.jax.jit(functools.partial(self.over_tiles, what, tile))
+        self.programs[what, *given.shape] = found = program, tile, kinds_of(what)
+        return found
+
+    def over_tiles(self, what: int, tile: int, given: Any, tiles: Any) -> Any:
+        """Answers (kinds, capacity) of the first rows, tile after tile."""
+        jax, lax, jnp = self.jax, self.jax.lax, self.jax.numpy
+
+        def turn(k: Any, found: Any) -> Any:
+            part = lax.dynamic_slice(given, (0, k * tile), (given.shape[0], tile))
+            answers = jnp.stack(jax.vmap(functools.partial(self.one, what), 1)(part))
+            return lax.dynamic_update_slice(found, answers, (0, k * tile))
+
+        return lax.fori_loop(0, tiles, turn, jnp.zeros((kinds_of(what), given.shape[1])))
+
+    def one(self, what: int, row: Any) -> tuple[Any, ...]:
+        """Answers for one row."""
+        jax, order = self.jax, what % 3
+
         def value(predictor: Any) -> Any:
-            return weight * log_lik(predictor, x, y, offset)
+            return self.log_lik(predictor, row[FIELDS:], row[RESPONSE], row[OFFSET])
 
-        both = jax.value_and_grad(value)
-        there, slope = both(base + shift)
+        both, base, shift = jax.value_and_grad(value), row[BASE], row[SHIFT]
+        if what < RESIDUALS:
+            if order < 2:
+                return (value(base),) if order == 0 else both(base)
+            (known, first), (_, second) = jax.jvp(both, (base,), (1.0,))
+            return known, first, second
+        slopes = what >= RESIDUAL_SLOPES
+        there, slope = both(base + shift) if slopes else (value(base + shift), 0.0)
         if order == 0:
-            return there - value(base), slope
-        (known, first), (_, second) = jax.jvp(both, (base,), (1.0,))
-        if order == 1:
-            return there - known - first * shift, slope - first
-        return there - known - first * shift - 0.5 * second * shift * shift, slope - first - second * shift
+            there, slope = there - value(base), slope
+        elif order == 1:
+            known, first = both(base)
+            there, slope = there - known - first * shift, slope - first
+        else:
+            (known, first), (_, second) = jax.jvp(both, (base,), (1.0,))
+            there, slope = there - known - first * shift - 0.5 * second * shift * shift, slope - first - second * shift
+        return (there, slope) if slopes else (there,)
 
-    return jax.vmap(one)(parts[0] @ reference, parts[0] @ (theta - reference), *parts)
+
+def kinds_of(what: int) -> int:
+    """How many numbers are answered for each row."""
+    return what + 1 if what < RESIDUALS else 2 if what >= RESIDUAL_SLOPES else 1
+
+
+@inlinable
+def capacity_of(count: int) -> int:
+    """The least capacity for some rows."""
+    for capacity in CAPACITIES:
+        if count <= capacity:
+            return capacity
+    return CAPACITIES[-1]
+
+
+@inlinable(options=SUMS)
+def describe_row(
+    x: np.ndarray, p: np.ndarray, here: np.ndarray, change: np.ndarray, u: np.ndarray, capacity: int, at: int
+) -> None:
+    """The numbers of a row, given to JAX in column `at`."""
+    d = int(p[COLUMNS])
+    a, b = 0.0, 0.0
+    for c in range(d):
+        a += x[c] * here[c]
+        b += x[c] * change[c]
+    u[BASE * capacity + at] = a
+    u[SHIFT * capacity + at] = b
+    u[RESPONSE * capacity + at] = x[d]
+    u[OFFSET * capacity + at] = x[d + 1]
+    if p[WITH_ROWS] != 0.0:
+        for c in range(d):
+            u[(FIELDS + c) * capacity + at] = x[c]
+
+
+@inlinable
+def row_at(index: np.ndarray, start: int, j: int) -> int:
+    """Row j of an index, or of the range that begins at `start` if there is no index."""
+    return index[j] if index.size > 0 else start + j
+
+
+@inlinable
+def ask(p: np.ndarray, what: int, count: int, fields: int, capacity: int, u: np.ndarray, found: np.ndarray) -> int:
+    """Call JAX; returns a status."""
+    for at in range(
+        count, -(-count // LARGE_TILE) * LARGE_TILE
+    ):  # the rest of a tile repeats a row: it has values, whatever the likelihood is
+        for k in range(fields):
+            u[k * capacity + at] = u[k * capacity]
+    block = np.empty(BLOCK, np.int64)
+    block[0], block[1], block[2], block[3], block[4] = int(p[NUMBER]), what, count, fields, capacity
+    block[5], block[6] = u.ctypes.data, found.ctypes.data
+    return call_python(int(p[ENTRANCE]), np.int64(block.ctypes.data))
+
+
+def predictor_verbs(  # type: ignore[no-untyped-def]
+    records, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
+):
+    """All verbs of rows whose likelihood is one of a linear predictor."""
+    d, rows = int(p[COLUMNS]), index.size if stop == start else stop - start
+    if verb == outside.ADD_SLOPES:
+        for j in range(rows):
+            slope, x = factors[j] * table[j, 0], records[index[j]]
+            for c in range(d):
+                out[c] += slope * x[c]
+        return 0
+    if rows == 0:
+        return 0
+    here, change, what = theta, np.zeros(theta.size), JETS
+    twice = 1
+    if verb == outside.ROW_VALUES or verb == outside.RANGE_VALUE:
+        what = JETS
+    elif verb == outside.RANGE_HESSIAN or verb == outside.ADD_CURVATURES:
+        what = JETS + 2
+    elif verb == outside.PROXY_VALUES:
+        what, here, change = JETS + order, reference, theta - reference
+    elif verb == outside.RESIDUAL_VALUES:
+        what, here, change = RESIDUALS + order, reference, theta - reference
+    elif verb == outside.RESIDUAL_DIFFERENCES:
+        what, here, change, twice = RESIDUALS + 2, reference, theta - reference, 2
+    elif verb == outside.RESIDUAL_SLOPES or verb == outside.CONTROL_GRADIENT:
+        what, here, change = RESIDUAL_SLOPES + order, reference, theta - reference
+    else:  # WEIGHTED_GRADIENT, RANGE_GRADIENT, RANGE_SCORES
+        what = JETS + 1
+    fields = FIELDS + (d if p[WITH_ROWS] != 0.0 else 0)
+    capacity = capacity_of(twice * rows)
+    u, found, most = np.empty(fields * capacity), np.empty(3 * capacity), capacity // twice
+    there = other - reference
+    for first in range(0, rows, most):
+        count = min(most, rows - first)
+        for j in range(count):
+            if first + j + AHEAD < rows:
+                prefetch_row(records, row_at(index, start, first + j + AHEAD))
+            x = records[row_at(index, start, first + j)]
+            describe_row(x, p, here, change, u, capacity, j)
+            if twice == 2:
+                describe_row(x, p, here, there, u, capacity, count + j)
+        status = ask(p, what, twice * count, fields, capacity, u, found)
+        if status != 0:
+            return status
+        for j in range(count):
+            x = records[row_at(index, start, first + j)]
+            w, at = x[d + 2], first + j
+            f, g, h = found[j], found[capacity + j], found[2 * capacity + j]
+            if verb == outside.ROW_VALUES or verb == outside.RESIDUAL_VALUES:
+                out[at] = w * f
+            elif verb == outside.RESIDUAL_DIFFERENCES:
+                out[at] = w * (found[count + j] - f)
+            elif verb == outside.PROXY_VALUES:
+                s = u[SHIFT * capacity + j]
+                if order == 1:
+                    f += g * s
+                elif order == 2:
+                    f += g * s + 0.5 * h * s * s
+                out[at] = w * f
+            elif verb == outside.RESIDUAL_SLOPES:
+                out[at], table[at, 0] = w * f, w * g
+            elif verb == outside.RANGE_SCORES:
+                for c in range(d):
+                    table[at, c] = w * g * x[c]
+            else:
+                if verb == outside.WEIGHTED_GRADIENT or verb == outside.CONTROL_GRADIENT or verb == outside.ADD_CURVATURES:
+                    w *= factors[at]
+                    if factors[at] == 0.0:
+                        continue
+                if verb != outside.CONTROL_GRADIENT and verb != outside.ADD_CURVATURES:
+                    total[0] += w * f
+                if verb != outside.RANGE_VALUE and verb != outside.ADD_CURVATURES:
+                    for c in range(d):
+                        out[c] += w * g * x[c]
+                if what == JETS + 2:
+                    for a in range(d):
+                        bend = w * h * x[a]
+                        for b in range(a + 1):
+                            table[a, b] += bend * x[b]
+    return 0
+
+
+@functools.cache
+def predictor_pointer(single: bool) -> int:
+    """The address of the verbs, for records of one precision or the other."""
+    name = f"jax predictor {'single' if single else 'double'}"
+    return pointer(predictor_verbs, outside.SINGLE if single else outside.DOUBLE, name, options=SUMS)

@@ -1,9 +1,11 @@
 """Rows whose log-likelihood is a function the user wrote in JAX: l_i(theta) = weight_i log_lik(theta, row_i).
 
-Verbs gather records in NumPy, pad them to one of a few sizes, so that the number of compiled programs does not depend on n or on
-the subsample, and run one jitted program for each verb and size. Everything is float64 by JAX's thread-local context; the global
-switch is left alone. Taylor terms of a row are derivatives along theta - reference by forward mode: no Hessian of a row is formed.
-Rows that stay the same along a trajectory are gathered once.
+Compiled code reaches them as any other likelihood outside: by the address of a function of all verbs, which calls Python. Those that see
+theta only through the linear predictor have verbs of their own (`jax_predictor`). For the others records are gathered in NumPy and padded
+to one of a few sizes, so that the number of compiled programs does not depend on n or on the subsample, and one jitted program runs
+for each verb and size. Everything is float64 by JAX's thread-local context; the global switch is left alone. Taylor terms of a row
+are derivatives along theta - reference by forward mode: no Hessian of a row is formed. Rows that stay the same along a trajectory are
+gathered once.
 """
 
 from __future__ import annotations
@@ -16,21 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.engine.gradients import control_gradient
-from tallbayes.engine.jax_predictor import of_predictor, residual_predictors
-from tallbayes.engine.residuals import add_curvatures, add_slopes, residual_slopes, residual_values, slope_count
-from tallbayes.engine.rounding import ALLOWANCE, rounding
-from tallbayes.engine.rows import (
-    proxy_values,
-    range_gradient,
-    range_hessian,
-    range_value,
-    residual_differences,
-    row_values,
-    weighted_gradient,
-)
-from tallbayes.engine.survey import range_norms
-from tallbayes.errors import ModelError, OptionError
+from tallbayes.compile import SUMS
+from tallbayes.engine import outside
+from tallbayes.engine.callbacks import BLOCK, call_python, numbered, view
+from tallbayes.engine.jax_predictor import ENTRANCE, NUMBER, PredictorPrograms, of_predictor, predictor_pointer
+from tallbayes.engine.rows import ALLOWANCE, Rows, outside_rows
+from tallbayes.errors import OptionError
+from tallbayes.pointers import pointer
 
 SIZES = (16, 128, 512, 1024, 1536, 2048, 4096, 8192)  # batches are padded to one of these; longer ones are cut
 FEW = 128  # rows that are cheaper to hand over again than to compare with those held
@@ -54,7 +48,6 @@ class Program:
 
         self.jax, self.columns, self.response, self.log_lik = jax, columns, response, log_lik
         self.scale = 1.0  # largest |l_i| seen at the reference, for the rounding of residuals
-        self.held = threading.local()  # blocks of this thread's last rows, by padded size
         batched = jax.vmap(self.one, (None, 0))
         d = len(columns)
 
@@ -136,10 +129,9 @@ class Program:
         self.taylor, self.residual = jax.jit(taylor, static_argnums=3), jax.jit(residual, static_argnums=3)
         self.residual_gradient = jax.jit(jax.value_and_grad(residual_sum), static_argnums=4)
         self.residual_rows, self.split = jax.jit(residual_rows, static_argnums=3), jax.jit(split)
-        self.of_predictor: dict[int, Any] = {}  # by the length of theta: the likelihood of a linear predictor, or None
-        along_predictors = functools.partial(residual_predictors, jax, lambda *row: self.of_predictor[d](*row))
-        self.residual_predictors = jax.jit(along_predictors, static_argnums=3)
+        self.of_predictor: dict[int, PredictorPrograms | None] = {}  # by the length of theta; None if it enters in another way
         self.row_gradients = jax.jit(jax.vmap(jax.grad(self.one), (None, 0)))
+        self.weighted_gradients = jax.jit(lambda theta, block: block[:, d + 2, None] * self.row_gradients(theta, block))
         self.curvature, self.third = jax.jit(curvature), jax.jit(third)
 
     def one(self, theta: Any, record: Any) -> Any:
@@ -155,15 +147,16 @@ class Program:
         """The same from its parts."""
         return {**{name: x[j] for j, name in enumerate(self.columns)}, self.response: y, "x": x, "y": y, "offset": offset}
 
-    def linear(self, dim: int) -> bool:
-        """Whether the likelihood sees theta only through x . theta."""
+    def linear(self, dim: int) -> PredictorPrograms | None:
+        """The programs of a likelihood that sees theta only through x . theta; None for others."""
         if dim not in self.of_predictor:
 
             def parted(theta: Any, x: Any, y: Any, offset: Any) -> Any:
                 return self.log_lik(theta, self.named(x, y, offset))
 
-            self.of_predictor[dim] = of_predictor(self.jax, parted, len(self.columns), dim)
-        return self.of_predictor[dim] is not None
+            found = of_predictor(self.jax, parted, len(self.columns), dim)
+            self.of_predictor[dim] = None if found is None else PredictorPrograms(self.jax, *found)
+        return self.of_predictor[dim]
 
     def call(self, name: str, *arguments: Any) -> Any:
         """A jitted function in double precision, its results as NumPy arrays."""
@@ -185,21 +178,11 @@ class Program:
     def programs(self) -> int:
         """How many programs have been compiled."""
         jitted = (v for v in vars(self).values() if hasattr(v, "_cache_size"))
-        return sum(v._cache_size() for v in jitted)
+        return sum(v._cache_size() for v in jitted) + sum(len(p.programs) for p in self.of_predictor.values() if p)
 
-
-class JaxRows(NamedTuple):
-    """Rows of a model written in JAX."""
-
-    program: Program
-    records: np.ndarray
-    columns: int
-    dim: int
-
-    @property
-    def interpreted(self) -> bool:
-        """Its verbs are Python functions: code that is given these runs interpreted."""
-        return True
+    def __reduce__(self) -> Any:
+        """Programs and what is held are those of a process."""
+        return Program, (self.log_lik, self.columns, self.response)
 
 
 def batches(count: int) -> list[tuple[int, int, int]]:
@@ -215,38 +198,108 @@ def batches(count: int) -> list[tuple[int, int, int]]:
     return found
 
 
-def gather(rows: JaxRows, index: np.ndarray, size: int) -> np.ndarray:
-    """Records of the index in float64, the last repeated up to the padded size."""
-    block = np.empty((size, rows.columns + 3))
-    block[: index.size] = rows.records[index, : rows.columns + 3]
-    block[index.size :] = block[index.size - 1]
-    return block
+class Asked(NamedTuple):
+    """A verb and its arguments, as in `outside`."""
+
+    records: np.ndarray
+    verb: int
+    index: np.ndarray
+    theta: np.ndarray
+    other: np.ndarray
+    reference: np.ndarray
+    order: int
+    factors: np.ndarray
+    total: np.ndarray
+    out: np.ndarray
+    table: np.ndarray
 
 
-def held_block(rows: JaxRows, index: np.ndarray, size: int) -> np.ndarray:
-    """`gather`, kept while the index stays what it is. The few rows of a renewed block are not kept."""
-    program = rows.program
-    if size <= FEW:
-        return gather(rows, index, size)
-    if not hasattr(program.held, "blocks"):
-        program.held.blocks, program.held.parts = {}, {}
-    found = program.held.blocks.get(size)
-    if found is None or found[0] is not rows.records or not np.array_equal(found[1], index):
-        found = program.held.blocks[size] = rows.records, index.copy(), gather(rows, index, size)
-        program.held.parts.pop(size, None)
-    return found[2]
+class Verbs:
+    """The verbs of a likelihood on blocks of packed records."""
 
+    def __init__(self, program: Program) -> None:
+        self.program, self.d = program, len(program.columns)
+        self.held = threading.local()  # of this thread's last rows, by padded size: which they were, the block, and its parts
 
-def held_parts(rows: JaxRows, index: np.ndarray, size: int) -> Any:
-    """Columns, response, offset and weight of the same, kept by JAX as long: a trajectory reads the same rows at every step."""
-    program, d = rows.program, rows.columns
-    block = held_block(rows, index, size)
-    if size <= FEW:
-        return block[:, :d], block[:, d], block[:, d + 1], block[:, d + 2]
-    if size not in program.held.parts:
-        with program.jax.enable_x64(True):
-            program.held.parts[size] = program.split(block)
-    return program.held.parts[size]
+    def call(self, block: list[int]) -> None:
+        """What a block of whole numbers asks for, as `verbs_in_python` writes it."""
+        _, verb, order, start, stop, size, dim = block[:7]
+        places = iter(block[7:])
+        n, width, bytes_ = next(places), next(places), next(places)
+        kind = np.float32 if bytes_ == 4 else np.float64
+        records = view(next(places), (n, width), kind)
+        indexed = view(next(places), (size,), np.int64).copy()
+        index = indexed if stop == start else np.arange(start, stop)
+        theta, other, reference = (view(next(places), (dim,), np.float64).copy() for _ in range(3))
+        factors = view(next(places), (next(places),), np.float64).copy()
+        total = view(next(places), (1,), np.float64)
+        out = view(next(places), (next(places),), np.float64)
+        table = view(next(places), (next(places), next(places)), np.float64)
+        self.answer(Asked(records, verb, index, theta, other, reference, order, factors, total, out, table))
+
+    def answer(self, asked: Asked) -> None:
+        """Fill what was asked for, a batch of rows after the other."""
+        verb, factors = asked.verb, asked.factors
+        for a, b, size in batches(asked.index.size):
+            index = asked.index[a:b]
+            if verb == outside.RESIDUAL_SLOPES:
+                value, slope = self.run(
+                    "residual_rows", asked.theta, asked.reference, self.parts(asked, index, size), asked.order
+                )
+                asked.out[a:b], asked.table[a:b] = value[: b - a], slope[: b - a]
+                continue
+            block = self.gather(asked, index, size)
+            if verb == outside.ROW_VALUES:
+                asked.out[a:b] = self.run("weighted", asked.theta, block)[: b - a]
+            elif verb == outside.RESIDUAL_VALUES:
+                asked.out[a:b] = self.run("residual", asked.theta, asked.reference, block, asked.order)[: b - a]
+            elif verb == outside.RESIDUAL_DIFFERENCES:
+                there = self.run("residual", asked.other, asked.reference, block, 2)
+                asked.out[a:b] = (there - self.run("residual", asked.theta, asked.reference, block, 2))[: b - a]
+            elif verb == outside.PROXY_VALUES:
+                asked.out[a:b] = self.run("taylor", asked.theta, asked.reference, block, asked.order)[: b - a]
+            elif verb == outside.RANGE_SCORES:
+                asked.table[a:b] = self.run("weighted_gradients", asked.theta, block)[: b - a]
+            elif verb == outside.RANGE_VALUE:
+                asked.total[0] += float(self.run("total", asked.theta, block, padded(np.ones(b - a), size)))
+            elif verb == outside.CONTROL_GRADIENT:
+                shares = padded(factors[a:b], size)
+                asked.out[:] += self.run("residual_gradient", asked.theta, asked.reference, block, shares, asked.order)[1]
+            else:
+                ranged = verb in (outside.RANGE_GRADIENT, outside.RANGE_HESSIAN)
+                shares = padded(np.ones(b - a) if ranged else factors[a:b], size)
+                bent = verb in (outside.RANGE_HESSIAN, outside.ADD_CURVATURES)
+                found = self.run("curvature" if bent else "gradient", asked.theta, block, shares)
+                if verb != outside.ADD_CURVATURES:
+                    asked.total[0] += float(found[0])
+                    asked.out[:] += found[1]
+                if bent:
+                    asked.table[:] += np.tril(found[2])
+
+    def run(self, name: str, *arguments: Any) -> Any:
+        """A program, its results as arrays."""
+        return self.program.call(name, *arguments)
+
+    def gather(self, asked: Asked, index: np.ndarray, size: int) -> np.ndarray:
+        """Records of the index in float64, the last repeated up to the padded size."""
+        block = np.empty((size, self.d + 3))
+        block[: index.size] = asked.records[index, : self.d + 3]
+        block[index.size :] = block[index.size - 1]
+        return block
+
+    def parts(self, asked: Asked, index: np.ndarray, size: int) -> Any:
+        """Columns, response, offset and weight of rows, kept by JAX while the index stays what it is: a trajectory reads the same rows at
+        every step. The few rows of a renewed block are not kept."""
+        d = self.d
+        if size <= FEW:
+            block = self.gather(asked, index, size)
+            return block[:, :d], block[:, d], block[:, d + 1], block[:, d + 2]
+        held = self.held.__dict__.setdefault("by_size", {})
+        which = asked.records.ctypes.data, index.tobytes()
+        if size not in held or held[size][0] != which:
+            with self.program.jax.enable_x64(True):
+                held[size] = which, self.program.split(self.gather(asked, index, size))
+        return held[size][1]
 
 
 def padded(values: np.ndarray, size: int) -> np.ndarray:
@@ -256,137 +309,38 @@ def padded(values: np.ndarray, size: int) -> np.ndarray:
     return out
 
 
-def _slice(rows: JaxRows, start: int, stop: int, size: int) -> np.ndarray:
-    return gather(rows, np.arange(start, stop), size)
+def verbs_in_python(  # type: ignore[no-untyped-def]
+    records, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
+):
+    """All verbs, by a call of Python; sums over gradients of rows that are known need none."""
+    if verb == outside.ADD_SLOPES:
+        for j in range(index.size):
+            for c in range(out.size):
+                out[c] += factors[j] * table[j, c]
+        return 0
+    block = np.empty(BLOCK, np.int64)
+    block[0], block[1], block[2], block[3], block[4] = int(p[NUMBER]), verb, order, start, stop
+    block[5], block[6] = index.size, theta.size
+    block[7], block[8], block[9], block[10] = records.shape[0], records.shape[1], records.itemsize, records.ctypes.data
+    block[11], block[12], block[13], block[14] = index.ctypes.data, theta.ctypes.data, other.ctypes.data, reference.ctypes.data
+    block[15], block[16], block[17] = factors.ctypes.data, factors.size, total.ctypes.data
+    block[18], block[19] = out.ctypes.data, out.size
+    block[20], block[21], block[22] = table.ctypes.data, table.shape[0], table.shape[1]
+    return call_python(int(p[ENTRANCE]), np.int64(block.ctypes.data))
 
 
-@row_values.register(JaxRows)
-def _row_values(rows: JaxRows, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
-    for a, b, size in batches(index.size):
-        out[a:b] = rows.program.call("weighted", theta, gather(rows, index[a:b], size))[: b - a]
+@functools.cache
+def python_pointer(single: bool) -> int:
+    """The address of the verbs, for records of one precision or the other."""
+    name = f"verbs in python {'single' if single else 'double'}"
+    return pointer(verbs_in_python, outside.SINGLE if single else outside.DOUBLE, name, options=SUMS)
 
 
-@weighted_gradient.register(JaxRows)
-def _weighted_gradient(rows: JaxRows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray) -> float:
-    total = 0.0
-    for a, b, size in batches(index.size):
-        value, slope = rows.program.call("gradient", theta, gather(rows, index[a:b], size), padded(factors[a:b], size))
-        total += float(value)
-        gradient += slope
-    return total
-
-
-@residual_differences.register(JaxRows)
-def _residual_differences(
-    rows: JaxRows, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
-) -> None:
-    for a, b, size in batches(index.size):
-        block = gather(rows, index[a:b], size)
-        there = rows.program.call("residual", other, reference, block, 2)
-        out[a:b] = (there - rows.program.call("residual", theta, reference, block, 2))[: b - a]
-
-
-@proxy_values.register(JaxRows)
-def _proxy_values(
-    rows: JaxRows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
-) -> None:
-    for a, b, size in batches(index.size):
-        out[a:b] = rows.program.call("taylor", theta, reference, gather(rows, index[a:b], size), order)[: b - a]
-
-
-@range_value.register(JaxRows)
-def _range_value(rows: JaxRows, start: int, stop: int, theta: np.ndarray) -> float:
-    total = 0.0
-    for a, b, size in batches(stop - start):
-        block = _slice(rows, start + a, start + b, size)
-        total += float(rows.program.call("total", theta, block, padded(np.ones(b - a), size)))
-    return total
-
-
-@range_gradient.register(JaxRows)
-def _range_gradient(rows: JaxRows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
-    total = 0.0
-    for a, b, size in batches(stop - start):
-        block = _slice(rows, start + a, start + b, size)
-        value, slope = rows.program.call("gradient", theta, block, padded(np.ones(b - a), size))
-        total += float(value)
-        gradient += slope
-    return total
-
-
-@range_hessian.register(JaxRows)
-def _range_hessian(rows: JaxRows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
-    total = 0.0
-    for a, b, size in batches(stop - start):
-        block = _slice(rows, start + a, start + b, size)
-        value, slope, second = rows.program.call("curvature", theta, block, padded(np.ones(b - a), size))
-        total += float(value)
-        gradient += slope
-        hessian += np.tril(second)
-    return total
-
-
-@rounding.register(JaxRows)
-def _rounding(rows: JaxRows) -> float:
-    return ALLOWANCE * rows.program.scale
-
-
-@range_norms.register(JaxRows)
-def _range_norms(rows: JaxRows, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
-    raise ModelError("a model written in JAX has no linear predictor by which to weight its rows; use rows='uniform'.")
-
-
-@slope_count.register(JaxRows)
-def _slope_count(rows: JaxRows) -> int:
-    return 1 if rows.program.linear(rows.dim) else rows.dim
-
-
-@residual_values.register(JaxRows)
-def _residual_values(
-    rows: JaxRows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
-) -> None:
-    for a, b, size in batches(index.size):
-        out[a:b] = rows.program.call("residual", theta, reference, gather(rows, index[a:b], size), order)[: b - a]
-
-
-@residual_slopes.register(JaxRows)
-def _residual_slopes(
-    rows: JaxRows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray, slopes: np.ndarray
-) -> None:
-    linear = rows.program.linear(rows.dim)
-    verb = "residual_predictors" if linear else "residual_rows"
-    for a, b, size in batches(index.size):
-        value, slope = rows.program.call(verb, theta, reference, held_parts(rows, index[a:b], size), order)
-        out[a:b] = value[: b - a]
-        slopes[a:b] = slope[: b - a, None] if linear else slope[: b - a]
-
-
-@add_slopes.register(JaxRows)
-def _add_slopes(rows: JaxRows, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
-    if not rows.program.linear(rows.dim):
-        gradient += factors @ slopes
-        return
-    for a, b, size in batches(index.size):
-        gradient += (factors[a:b] * slopes[a:b, 0]) @ held_block(rows, index[a:b], size)[: b - a, : rows.columns]
-
-
-@add_curvatures.register(JaxRows)
-def _add_curvatures(rows: JaxRows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, hessian: np.ndarray) -> None:
-    for a, b, size in batches(index.size):
-        block = gather(rows, index[a:b], size)
-        hessian += np.tril(rows.program.call("curvature", theta, block, padded(factors[a:b], size))[2])
-
-
-@control_gradient.register(JaxRows)
-def _control_gradient(
-    rows: JaxRows,
-    index: np.ndarray,
-    factors: np.ndarray,
-    theta: np.ndarray,
-    reference: np.ndarray,
-    order: int,
-    gradient: np.ndarray,
-) -> None:
-    for a, b, size in batches(index.size):
-        block = gather(rows, index[a:b], size)
-        gradient += rows.program.call("residual_gradient", theta, reference, block, padded(factors[a:b], size), order)[1]
+def jax_rows(program: Program, records: np.ndarray, columns: int, dim: int) -> Rows:
+    """Rows of a model written in JAX."""
+    single, linear = records.dtype == np.float32, program.linear(dim)
+    if linear is None:
+        p = numbered(Verbs(program).call, np.zeros(2))
+        return outside_rows(records, columns, p, python_pointer(single), dim, ALLOWANCE)
+    p = numbered(linear.call, np.array([0.0, 0.0, columns, linear.with_rows]))
+    return outside_rows(records, columns, p, predictor_pointer(single), 1, ALLOWANCE)

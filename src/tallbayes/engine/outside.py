@@ -7,8 +7,13 @@ another one marks the rows as failed, which ends the chunk.
 
 from __future__ import annotations
 
-from numba import types
+from typing import Any
 
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from tallbayes.compile import HELPER, STRICT
 from tallbayes.pointers import calls
 
 (
@@ -26,6 +31,7 @@ from tallbayes.pointers import calls
     CONTROL_GRADIENT,  # added to out
     RANGE_SCORES,  # table[i - start]
 ) = range(13)
+UNKNOWN = 1  # status of a verb that a likelihood does not have
 
 _numbers, _table, _index, _whole = (
     types.Array(types.float64, 1, "C"),
@@ -61,3 +67,15 @@ def signature(records: types.Type) -> types.Type:
 
 DOUBLE, SINGLE = signature(types.float64), signature(types.float32)
 call_outside = calls(DOUBLE, SINGLE)
+
+
+def row_numbers(index: np.ndarray) -> np.ndarray:
+    """An index as the function of all verbs takes it: permutations of rows are kept in fewer bytes."""
+    return np.ascontiguousarray(index, np.int64)
+
+
+@overload(row_numbers, jit_options={**STRICT, **HELPER}, strict=False)
+def _compiled_row_numbers(index: Any) -> Any:
+    if index.dtype == types.int64 and index.layout == "C":
+        return lambda index: index
+    return lambda index: index.astype(np.int64)

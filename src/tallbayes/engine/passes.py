@@ -20,6 +20,7 @@ import numpy as np
 
 from tallbayes.compile import SUMS, jit
 from tallbayes.deadline import present_deadline
+from tallbayes.engine.failures import raise_failure, with_own_answers
 from tallbayes.engine.ledger import record
 from tallbayes.engine.rows import (
     TILE,
@@ -31,8 +32,9 @@ from tallbayes.engine.rows import (
     row_values,
     weighted_gradient,
 )
-from tallbayes.engine.series import Series, lead_rows, range_scores
 from tallbayes.engine.survey import range_curvatures, range_norms, range_suprema, range_third_suprema
+from tallbayes.engine.windows import lead_rows, range_scores, undivided
+from tallbayes.errors import ModelError
 
 BLOCKS = 64
 
@@ -74,9 +76,9 @@ def over_blocks(n: int, work: Callable[[int, int], Any], cores: int | None = Non
 
 
 def _over_rows(rows: Any, work: Callable[[int, int], Any], cores: int | None = None) -> list[Any]:
-    """The same for rows of any kind: a series is one block, because each row needs those before it."""
+    """The same for rows of any kind: where each row needs those before it, all are one block."""
     n = row_count(rows)
-    if isinstance(rows, Series):
+    if undivided(rows):
         record(n)
         return [work(0, n)]
     return over_blocks(n, work, cores)
@@ -111,8 +113,10 @@ def total_value(rows: Any, theta: np.ndarray, cores: int | None = None) -> float
     """Log-likelihood of all rows."""
     if isinstance(rows, Elsewhere):
         return rows.total_value(theta)
-    theta = np.ascontiguousarray(theta, np.float64)
-    return float(sum(_over_rows(rows, lambda a, b: _value(rows, a, b, theta), cores)))
+    theta, rows = np.ascontiguousarray(theta, np.float64), with_own_answers(rows)
+    total = float(sum(_over_rows(rows, lambda a, b: _value(rows, a, b, theta), cores)))
+    raise_failure(rows)
+    return total
 
 
 def total_values(rows: Any, thetas: np.ndarray, cores: int | None = None) -> np.ndarray:
@@ -126,13 +130,14 @@ def total_gradient(rows: Any, theta: np.ndarray, cores: int | None = None) -> tu
     """Log-likelihood of all rows and its gradient."""
     if isinstance(rows, Elsewhere):
         return rows.total_gradient(theta)
-    theta = np.ascontiguousarray(theta, np.float64)
+    theta, rows = np.ascontiguousarray(theta, np.float64), with_own_answers(rows)
 
     def work(a: int, b: int) -> tuple[float, np.ndarray]:
         gradient = np.zeros(theta.size)
         return _gradient(rows, a, b, theta, gradient), gradient
 
     parts = _over_rows(rows, work, cores)
+    raise_failure(rows)
     return float(sum(p[0] for p in parts)), np.sum([p[1] for p in parts], axis=0)
 
 
@@ -142,7 +147,7 @@ def total_hessian(
     """Log-likelihood of all rows, its gradient and its Hessian; with `shift`, of rows whose columns are less by it."""
     if isinstance(rows, Elsewhere):
         return rows.total_hessian(theta)
-    theta = np.ascontiguousarray(theta, np.float64)
+    theta, rows = np.ascontiguousarray(theta, np.float64), with_own_answers(rows)
 
     def work(a: int, b: int) -> tuple[float, np.ndarray, np.ndarray]:
         gradient, hessian = np.zeros(theta.size), np.zeros((theta.size, theta.size))
@@ -153,6 +158,7 @@ def total_hessian(
         return _hessian(rows._replace(records=records), 0, b - a, theta, gradient, hessian), gradient, hessian
 
     parts = _over_rows(rows, work, cores)
+    raise_failure(rows)
     with np.errstate(over="ignore", invalid="ignore"):  # far out terms may be infinite: the caller looks at the sum
         lower = np.sum([p[2] for p in parts], axis=0)
         hessian = lower + np.tril(lower, -1).T
@@ -161,6 +167,7 @@ def total_hessian(
 
 def whitened_norms(rows: Any, factor: np.ndarray, cores: int | None = None) -> np.ndarray:
     """|factor' x_i| of every row."""
+    _require_indices(rows)
     factor = np.ascontiguousarray(factor, np.float64)
     out = np.empty(row_count(rows))
     over_blocks(out.size, lambda a, b: _norms(rows, a, b, factor, out[a:b]), cores)
@@ -169,14 +176,16 @@ def whitened_norms(rows: Any, factor: np.ndarray, cores: int | None = None) -> n
 
 def scores(rows: Any, theta: np.ndarray, cores: int | None = None) -> np.ndarray:
     """Gradient of the log-likelihood of every row at theta: (n, dim)."""
-    theta = np.ascontiguousarray(theta, np.float64)
+    theta, rows = np.ascontiguousarray(theta, np.float64), with_own_answers(rows)
     out = np.empty((row_count(rows), theta.size))
     _over_rows(rows, lambda a, b: _scores(rows, a, b, theta, out[a:b]), cores)
+    raise_failure(rows)
     return out
 
 
 def survey(rows: Any, start: int, stop: int, factor: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Whitened norm, |f''| at the reference and sup |f'''| of a range of rows, weights included: (3, rows)."""
+    _require_indices(rows)
     out = np.empty((3, stop - start))
     points = [np.ascontiguousarray(p, np.float64) for p in (factor, reference)]
     _survey(rows, start, stop, *points, out)
@@ -185,6 +194,7 @@ def survey(rows: Any, start: int, stop: int, factor: np.ndarray, reference: np.n
 
 def suprema(rows: Any, start: int, stop: int, factor: np.ndarray) -> np.ndarray:
     """Norm of factor' x, sup |f'| and sup |f''| of a range of rows of one linear predictor, weights included: (3, rows)."""
+    _require_indices(rows)
     out = np.empty((3, stop - start))
     _suprema(rows, start, stop, np.ascontiguousarray(factor, np.float64), out)
     return out
@@ -192,6 +202,7 @@ def suprema(rows: Any, start: int, stop: int, factor: np.ndarray) -> np.ndarray:
 
 def third_suprema(rows: Any, start: int, stop: int, reference: np.ndarray, reach: np.ndarray) -> np.ndarray:
     """Weighted sup |f'''| of a range of rows over etas within `reach` of those at the reference."""
+    _require_indices(rows)
     out = np.empty(stop - start)
     _third_suprema(rows, start, stop, *(np.ascontiguousarray(p, np.float64) for p in (reference, reach)), out)
     return out
@@ -200,15 +211,16 @@ def third_suprema(rows: Any, start: int, stop: int, reference: np.ndarray, reach
 def values_at(rows: Any, index: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Weighted log-likelihood of the indexed rows: one evaluation per row."""
     record(index.size)
-    out = np.empty(index.size)
+    rows, out = with_own_answers(rows), np.empty(index.size)
     _values(rows, np.ascontiguousarray(index, np.int64), np.ascontiguousarray(theta, np.float64), out)
+    raise_failure(rows)
     return out
 
 
 def gradient_at(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.ndarray) -> tuple[float, np.ndarray]:
     """Sum of factors times log-likelihoods of the indexed rows, and its gradient: one evaluation per row."""
     record(index.size)
-    gradient = np.zeros(theta.size)
+    rows, gradient = with_own_answers(rows), np.zeros(theta.size)
     total = _indexed_gradient(
         rows,
         np.ascontiguousarray(index, np.int64),
@@ -216,31 +228,42 @@ def gradient_at(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.nda
         np.ascontiguousarray(theta, np.float64),
         gradient,
     )
+    raise_failure(rows)
     return float(total), gradient
 
 
 def range_gradient_at(rows: Any, start: int, stop: int, theta: np.ndarray) -> tuple[float, np.ndarray]:
     """Log-likelihood of consecutive rows and its gradient; rows that start a recursion before them are counted too."""
     record(stop - start + lead_rows(rows, start))
-    gradient = np.zeros(theta.size)
-    return float(_gradient(rows, start, stop, np.ascontiguousarray(theta, np.float64), gradient)), gradient
+    rows, gradient = with_own_answers(rows), np.zeros(theta.size)
+    total = float(_gradient(rows, start, stop, np.ascontiguousarray(theta, np.float64), gradient))
+    raise_failure(rows)
+    return total, gradient
 
 
 def residuals_at(rows: Any, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Differences of Taylor residuals of the indexed rows: two evaluations per row."""
     record(2 * index.size)
-    out = np.empty(index.size)
+    rows, out = with_own_answers(rows), np.empty(index.size)
     points = [np.ascontiguousarray(p, np.float64) for p in (theta, other, reference)]
     _residuals(rows, np.ascontiguousarray(index, np.int64), *points, out)
+    raise_failure(rows)
     return out
 
 
 def proxies_at(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int) -> np.ndarray:
     """Taylor proxies of the indexed rows, from scalars at the reference, which do not count."""
-    out = np.empty(index.size)
+    rows, out = with_own_answers(rows), np.empty(index.size)
     points = [np.ascontiguousarray(p, np.float64) for p in (theta, reference)]
     _proxies(rows, np.ascontiguousarray(index, np.int64), *points, order, out)
+    raise_failure(rows)
     return out
+
+
+def _require_indices(rows: Any) -> None:
+    """Refuse a likelihood outside."""
+    if getattr(rows, "outside", 0):
+        raise ModelError("rows of this model have no linear predictor by which to weight them; use rows='uniform'.")
 
 
 def block(rows: Any, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, inlinable, jit
+from tallbayes.engine.failures import raise_failure, with_own_answers
 from tallbayes.engine.further import COUNT, FIELDS, START
 from tallbayes.engine.ledger import record
 from tallbayes.engine.outside import ADD_CURVATURES, ADD_SLOPES, RESIDUAL_SLOPES, RESIDUAL_VALUES
@@ -26,7 +27,8 @@ from tallbayes.engine.rows import (
     tile_rows,
     weigh,
 )
-from tallbayes.engine.tiles import CURVATURE, CURVATURE_ALONE, SLOPE_ALONE, call_jet, call_residual
+from tallbayes.engine.several_functions import CURVATURE, CURVATURE_ALONE, SLOPE_ALONE
+from tallbayes.engine.tiles import call_jet, call_residual
 
 
 @generic
@@ -189,7 +191,8 @@ def _values_at(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.nd
 def control_residuals(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int) -> np.ndarray:
     """l_i - q_i of the indexed rows, for set-up computations: one evaluation per row."""
     record(index.size)
-    out = np.empty(index.size)
+    rows, out = with_own_answers(rows), np.empty(index.size)
     points = [np.ascontiguousarray(p, np.float64) for p in (theta, reference)]
     _values_at(rows, np.ascontiguousarray(index, np.int64), *points, order, out)
+    raise_failure(rows)
     return out

@@ -34,16 +34,10 @@ from tallbayes.engine.outside import (
     ROW_VALUES,
     WEIGHTED_GRADIENT,
     call_outside,
+    row_numbers,
 )
-from tallbayes.engine.tiles import (
-    CURVATURE,
-    SLOPE,
-    VALUE,
-    Tiles,
-    call_jet,
-    call_residual,
-    tiles_of,
-)
+from tallbayes.engine.several_functions import CURVATURE, SLOPE, VALUE
+from tallbayes.engine.tiles import Tiles, call_jet, call_residual, tiles_of
 from tallbayes.pointers import kind_of, numbers_of
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
@@ -62,7 +56,9 @@ class Rows(NamedTuple):
     columns: int
     first: int  # columns of the first index, which begins with the first column and coordinate
     indices: int  # K
-    blocks: np.ndarray  # of each index: first column, columns, first coordinate, whether the offset is added; no columns: the coordinate
+    blocks: (
+        np.ndarray
+    )  # of each index: first column, columns, first coordinate, whether the offset is added; no columns: the coordinate
     p: np.ndarray  # numbers of the family
     tiles: Tiles
     further: Further
@@ -74,6 +70,8 @@ class Rows(NamedTuple):
     answers: np.ndarray  # FAILED, OPEN, and for rows elsewhere the thetas that are asked for and the sums that are known
     slopes: int  # numbers that describe the gradient of one row
     rounding: float  # how far rounding may take a residual difference beyond its bound
+    lead: int = -1  # rows that start the recursion of a window (`windows`); -1 where rows are independent given theta
+    conditioned: int = 0  # rows at the beginning without a likelihood: the others are conditioned on them
 
     def __reduce__(self) -> Any:
         """The address of an outside function is that of a process."""
@@ -116,7 +114,9 @@ def with_records(rows: Rows, records: np.ndarray) -> Rows:
     )
 
 
-def outside_rows(records: np.ndarray, columns: int, p: np.ndarray, address: int, slopes: int, rounding: float = ALLOWANCE) -> Rows:
+def outside_rows(
+    records: np.ndarray, columns: int, p: np.ndarray, address: int, slopes: int, rounding: float = ALLOWANCE
+) -> Rows:
     """Rows of a likelihood outside; `slopes` numbers describe the gradient of one row."""
     nothing = np.zeros(0, np.int64)
     return _here(records, columns, 0, 0, nothing, p, Tiles(0, 0, 0, 0), Further(0, 0), address, slopes, rounding)
@@ -136,7 +136,9 @@ def _here(
     rounding: float,
 ) -> Rows:
     n, nothing = records.shape[0], np.zeros(0, np.int64)
-    return Rows(records, columns, first, indices, blocks, p, tiles, further, outside, n, n, HERE, nothing, np.zeros(2), slopes, rounding)
+    return Rows(
+        records, columns, first, indices, blocks, p, tiles, further, outside, n, n, HERE, nothing, np.zeros(2), slopes, rounding
+    )
 
 
 @inlinable
@@ -159,7 +161,7 @@ def run_outside(
         rows.records,
         rows.p,
         verb,
-        index,
+        row_numbers(index),
         start,
         stop,
         points[0],
@@ -245,7 +247,12 @@ def range_hessian(rows: Any, start: int, stop: int, theta: np.ndarray, gradient:
 @generic
 def rows_at_once(rows: Any) -> int:
     """Rows of a full pass between two looks at whether it is to be given up: some hundredths of a second."""
-    if rows.place != HERE:
+    return max(1, (1 << 24) // (rows.records.shape[1] * TILE)) * TILE
+
+
+@rows_at_once.register(Rows)
+def _rows_at_once(rows: Rows) -> int:
+    if rows.place != HERE or rows.lead >= 0:
         return rows.n
     return max(1, (1 << 24) // (rows.records.shape[1] * TILE)) * TILE
 
@@ -315,9 +322,7 @@ def gather_indices(
 
 
 @inlinable(options=SUMS)
-def scan_indices(
-    rows: Any, start: int, size: int, theta: np.ndarray, u: np.ndarray, y: np.ndarray, weight: np.ndarray
-) -> None:
+def scan_indices(rows: Any, start: int, size: int, theta: np.ndarray, u: np.ndarray, y: np.ndarray, weight: np.ndarray) -> None:
     """Indices, responses and weights of `size` consecutive rows."""
     records, d, first = rows.records, rows.columns, rows.first
     for j in range(size):
@@ -391,7 +396,9 @@ def weigh(values: np.ndarray, weight: np.ndarray, count: int, size: int) -> None
 
 
 @inlinable(options=SUMS)
-def expand(g: np.ndarray, h: np.ndarray, shift: np.ndarray, k: int, size: int, order: int, lowest: int, out: np.ndarray) -> None:
+def expand(
+    g: np.ndarray, h: np.ndarray, shift: np.ndarray, k: int, size: int, order: int, lowest: int, out: np.ndarray
+) -> None:
     """Add to `out` the terms of a Taylor expansion from order `lowest` to `order` of the rows of a tile, from derivatives in their indices."""
     for a in range(k):
         step = shift[a * size : a * size + size]
@@ -438,14 +445,19 @@ def _row_values(rows: Rows, index: np.ndarray, theta: np.ndarray, out: np.ndarra
 
 
 @weighted_gradient.register(Rows)
-def _weighted_gradient(
-    rows: Rows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray
-) -> float:
+def _weighted_gradient(rows: Rows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray) -> float:
     if rows.outside != 0:
         return on_index(rows, WEIGHTED_GRADIENT, index, theta, factors, gradient)
     k = rows.indices
     most = min(tile_rows(k, k), index.size)
-    u, y, weight, f, g, none = np.empty(most * k), np.empty(most), np.empty(most), np.empty(most), np.empty(most * k), np.empty(0)
+    u, y, weight, f, g, none = (
+        np.empty(most * k),
+        np.empty(most),
+        np.empty(most),
+        np.empty(most),
+        np.empty(most * k),
+        np.empty(0),
+    )
     total = 0.0
     for start in range(0, index.size, max(most, 1)):
         size = min(most, index.size - start)
@@ -508,9 +520,7 @@ def further_shifts(rows: Any, at: np.ndarray, size: int, here: np.ndarray, there
 
 
 @proxy_values.register(Rows)
-def _proxy_values(
-    rows: Rows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
-) -> None:
+def _proxy_values(rows: Rows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray) -> None:
     if rows.outside != 0:
         run_outside(rows, PROXY_VALUES, index, 0, 0, (theta, theta, reference), order, np.empty(0), out, np.empty((0, 0)))
         return
@@ -594,7 +604,14 @@ def _range_gradient(rows: Rows, start: int, stop: int, theta: np.ndarray, gradie
         return on_range(rows, RANGE_GRADIENT, start, stop, theta, gradient, np.empty((0, 0)))
     k, records, d = rows.indices, rows.records, rows.first
     most = min(tile_rows(k, k), stop - start)
-    u, y, weight, f, g, none = np.empty(most * k), np.empty(most), np.empty(most), np.empty(most), np.empty(most * k), np.empty(0)
+    u, y, weight, f, g, none = (
+        np.empty(most * k),
+        np.empty(most),
+        np.empty(most),
+        np.empty(most),
+        np.empty(most * k),
+        np.empty(0),
+    )
     total = 0.0
     for first in range(start, stop, max(most, 1)):
         size = min(most, stop - first)

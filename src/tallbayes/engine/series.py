@@ -5,24 +5,26 @@ e_t = y_t - c - sum_i a_i y_{t-i} - sum_j b_j e_{t-j}, and a row adds log N(e_t;
 
 A range [start, stop) is a window: its recursion starts `lead` rows before it with e = 0, and those rows add nothing. From row
 0 on this is the conditional likelihood of the whole series. Outside the stationary and invertible region the value is -inf.
-Derivatives of e obey the same recursion, and are carried along.
+Derivatives of e obey the same recursion, and are carried along. Compiled code reaches all of it by one address (`outside`).
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import SUMS, generic, inlinable
-from tallbayes.engine.rows import range_gradient, range_hessian, range_value, rows_at_once
+from tallbayes.compile import STRICT, SUMS, inlinable
+from tallbayes.engine import outside
+from tallbayes.engine.rows import Rows, outside_rows
+from tallbayes.pointers import Kind, kind_of, member_maker, member_pointer, numbers_of
 
 
 class Series(NamedTuple):
-    """Contiguous observations, one per row."""
+    """What identifies a process, and where its observations are."""
 
-    records: np.ndarray  # (n, width)
     column: int  # of the observation in a record
     p: int
     q: int
@@ -30,29 +32,10 @@ class Series(NamedTuple):
     lead: int  # rows before a window on which its recursion is started
 
 
-@generic
-def lead_rows(rows: Any, start: int) -> int:
-    """Rows read before a window that begins at `start`."""
-    return 0
-
-
-@lead_rows.register(Series)
-def _lead_rows(rows: Series, start: int) -> int:
-    return max(0, min(rows.lead, start - rows.p))
-
-
-@rows_at_once.register(Series)
-def _rows_at_once(rows: Series) -> int:
-    """All: every row needs those before it."""
-    return rows.records.shape[0]
-
-
-@generic
-def range_scores(rows: Any, start: int, stop: int, theta: np.ndarray, out: np.ndarray) -> None:
-    """out[i - start] = gradient of the log-likelihood of row i."""
-    out[:] = 0.0
-    for i in range(start, stop):
-        range_gradient(rows, i, i + 1, theta, out[i - start])
+@inlinable
+def _first_row(series: Series, first: int) -> int:
+    """Where the recursion of a window begins."""
+    return first - max(0, min(series.lead, first - series.p))
 
 
 @inlinable
@@ -78,32 +61,34 @@ def admissible(p: int, q: int, theta: np.ndarray) -> bool:
 
 
 @inlinable
-def _precision(rows: Series, theta: np.ndarray) -> tuple[float, float]:
+def _precision(series: Series, theta: np.ndarray) -> tuple[float, float]:
     """Log sigma (zero if sigma is known) and 1 / sigma^2."""
-    if rows.sigma > 0.0:
-        return 0.0, 1.0 / (rows.sigma * rows.sigma)
-    tau = theta[rows.p + rows.q + 1]
+    if series.sigma > 0.0:
+        return 0.0, 1.0 / (series.sigma * series.sigma)
+    tau = theta[series.p + series.q + 1]
     return tau, math.exp(-2.0 * tau)
 
 
 @inlinable(options=SUMS)
-def _innovation(rows: Series, t: int, theta: np.ndarray, past: np.ndarray) -> float:
+def _innovation(series: Series, records: np.ndarray, t: int, theta: np.ndarray, past: np.ndarray) -> float:
     """e_t given the last q of them."""
-    p, q = rows.p, rows.q
-    e = rows.records[t, rows.column] - theta[p + q]
+    p, q = series.p, series.q
+    e = records[t, series.column] - theta[p + q]
     for i in range(p):
-        e -= theta[i] * rows.records[t - 1 - i, rows.column]
+        e -= theta[i] * records[t - 1 - i, series.column]
     for j in range(q):
         e -= theta[p + j] * past[j]
     return e
 
 
 @inlinable(options=SUMS)
-def _slopes(rows: Series, t: int, theta: np.ndarray, past: np.ndarray, slopes: np.ndarray, now: np.ndarray) -> None:
+def _slopes(
+    series: Series, records: np.ndarray, t: int, theta: np.ndarray, past: np.ndarray, slopes: np.ndarray, now: np.ndarray
+) -> None:
     """Derivatives of e_t in (a, b, c), given those of the last q."""
-    p, q = rows.p, rows.q
+    p, q = series.p, series.q
     for i in range(p):
-        now[i] = -rows.records[t - 1 - i, rows.column]
+        now[i] = -records[t - 1 - i, series.column]
     for j in range(q):
         now[p + j] = -past[j]
     now[p + q] = -1.0
@@ -132,33 +117,37 @@ def _push_row(past: np.ndarray, values: np.ndarray) -> None:
             past[0, c] = values[c]
 
 
-@range_value.register(Series)
-def _range_value(rows: Series, start: int, stop: int, theta: np.ndarray) -> float:
-    if not admissible(rows.p, rows.q, theta):
+@inlinable(options=SUMS)
+def window_value(series: Series, records: np.ndarray, start: int, stop: int, theta: np.ndarray) -> float:
+    """Log-likelihood of a window."""
+    if not admissible(series.p, series.q, theta):
         return -np.inf
-    tau, precision = _precision(rows, theta)
-    past, squares = np.zeros(rows.q), 0.0
-    first = max(start, rows.p)
-    for t in range(first - lead_rows(rows, first), first):
-        _push(past, _innovation(rows, t, theta, past))
+    tau, precision = _precision(series, theta)
+    past, squares = np.zeros(series.q), 0.0
+    first = max(start, series.p)
+    for t in range(_first_row(series, first), first):
+        _push(past, _innovation(series, records, t, theta, past))
     for t in range(first, stop):
-        e = _innovation(rows, t, theta, past)
+        e = _innovation(series, records, t, theta, past)
         squares += e * e
         _push(past, e)
     return -(stop - first) * tau - 0.5 * precision * squares
 
 
-@range_gradient.register(Series)
-def _range_gradient(rows: Series, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
-    if not admissible(rows.p, rows.q, theta):
+@inlinable(options=SUMS)
+def window_gradient(
+    series: Series, records: np.ndarray, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray
+) -> float:
+    """The same, its gradient added to `gradient`."""
+    if not admissible(series.p, series.q, theta):
         return -np.inf
-    tau, precision = _precision(rows, theta)
-    k = rows.p + rows.q + 1
-    past, slopes, now, total = np.zeros(rows.q), np.zeros((rows.q, k)), np.empty(k), np.zeros(k)
-    squares, first = 0.0, max(start, rows.p)
-    for t in range(first - lead_rows(rows, first), stop):
-        e = _innovation(rows, t, theta, past)
-        _slopes(rows, t, theta, past, slopes, now)
+    tau, precision = _precision(series, theta)
+    k = series.p + series.q + 1
+    past, slopes, now, total = np.zeros(series.q), np.zeros((series.q, k)), np.empty(k), np.zeros(k)
+    squares, first = 0.0, max(start, series.p)
+    for t in range(_first_row(series, first), stop):
+        e = _innovation(series, records, t, theta, past)
+        _slopes(series, records, t, theta, past, slopes, now)
         if t >= first:
             squares += e * e
             for c in range(k):
@@ -167,24 +156,27 @@ def _range_gradient(rows: Series, start: int, stop: int, theta: np.ndarray, grad
         _push_row(slopes, now)
     for c in range(k):
         gradient[c] -= precision * total[c]
-    if rows.sigma <= 0.0:
+    if series.sigma <= 0.0:
         gradient[k] += precision * squares - (stop - first)
     return -(stop - first) * tau - 0.5 * precision * squares
 
 
-@range_hessian.register(Series)
-def _range_hessian(rows: Series, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
-    if not admissible(rows.p, rows.q, theta):
+@inlinable(options=SUMS)
+def window_hessian(
+    series: Series, records: np.ndarray, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray
+) -> float:
+    """The same, with the lower triangle of the Hessian."""
+    if not admissible(series.p, series.q, theta):
         return -np.inf
-    tau, precision = _precision(rows, theta)
-    p, q = rows.p, rows.q
+    tau, precision = _precision(series, theta)
+    p, q = series.p, series.q
     k = p + q + 1
     past, slopes, now, total = np.zeros(q), np.zeros((q, k)), np.empty(k), np.zeros(k)
     seconds, bend = np.zeros((q, k * k)), np.zeros(k * k)  # second derivatives; those that vanish stay zero
     squares, first = 0.0, max(start, p)
-    for t in range(first - lead_rows(rows, first), stop):
-        e = _innovation(rows, t, theta, past)
-        _slopes(rows, t, theta, past, slopes, now)
+    for t in range(_first_row(series, first), stop):
+        e = _innovation(series, records, t, theta, past)
+        _slopes(series, records, t, theta, past, slopes, now)
         for a in range(k):
             for b in range(k):
                 value = 0.0
@@ -206,7 +198,7 @@ def _range_hessian(rows: Series, start: int, stop: int, theta: np.ndarray, gradi
         _push_row(seconds, bend)
     for c in range(k):
         gradient[c] -= precision * total[c]
-    if rows.sigma <= 0.0:
+    if series.sigma <= 0.0:
         gradient[k] += precision * squares - (stop - first)
         for c in range(k):
             hessian[k, c] += 2.0 * precision * total[c]
@@ -214,21 +206,53 @@ def _range_hessian(rows: Series, start: int, stop: int, theta: np.ndarray, gradi
     return -(stop - first) * tau - 0.5 * precision * squares
 
 
-@range_scores.register(Series)
-def _range_scores(rows: Series, start: int, stop: int, theta: np.ndarray, out: np.ndarray) -> None:
+@inlinable
+def window_scores(series: Series, records: np.ndarray, start: int, stop: int, theta: np.ndarray, out: np.ndarray) -> None:
     """One sweep; the recursion of the range starts `lead` rows before it."""
-    k = rows.p + rows.q + 1
-    precision = _precision(rows, theta)[1]
-    past, slopes, now = np.zeros(rows.q), np.zeros((rows.q, k)), np.empty(k)
+    k = series.p + series.q + 1
+    precision = _precision(series, theta)[1]
+    past, slopes, now = np.zeros(series.q), np.zeros((series.q, k)), np.empty(k)
     out[:] = 0.0
-    first = max(start, rows.p)
-    for t in range(first - lead_rows(rows, first), stop):
-        e = _innovation(rows, t, theta, past)
-        _slopes(rows, t, theta, past, slopes, now)
+    first = max(start, series.p)
+    for t in range(_first_row(series, first), stop):
+        e = _innovation(series, records, t, theta, past)
+        _slopes(series, records, t, theta, past, slopes, now)
         if t >= first:
             for c in range(k):
                 out[t - start, c] = -precision * e * now[c]
-            if rows.sigma <= 0.0:
+            if series.sigma <= 0.0:
                 out[t - start, k] = precision * e * e - 1.0
         _push(past, e)
         _push_row(slopes, now)
+
+
+@functools.cache
+def series_pointer(kind: Kind, single: bool) -> int:
+    """The address of the verbs, for records of one precision or the other."""
+    member = member_maker(kind)
+
+    def verbs(  # type: ignore[no-untyped-def]
+        records, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
+    ):
+        series = member(p)
+        if verb == outside.RANGE_VALUE:
+            total[0] = window_value(series, records, start, stop, theta)
+        elif verb == outside.RANGE_GRADIENT:
+            total[0] = window_gradient(series, records, start, stop, theta, out)
+        elif verb == outside.RANGE_HESSIAN:
+            total[0] = window_hessian(series, records, start, stop, theta, out, table)
+        elif verb == outside.RANGE_SCORES:
+            window_scores(series, records, start, stop, theta, table)
+        else:
+            return outside.UNKNOWN
+        return 0
+
+    precision = "single" if single else "double"
+    return member_pointer(verbs, f"series {precision}", kind, outside.SINGLE if single else outside.DOUBLE, options=STRICT)
+
+
+def series_rows(series: Series, records: np.ndarray) -> Rows:
+    """Contiguous observations, one per row."""
+    address = series_pointer(kind_of(series), records.dtype == np.float32)
+    rows = outside_rows(records, series.column, numbers_of(series), address, 0)
+    return rows._replace(lead=series.lead, conditioned=series.p)

@@ -12,7 +12,8 @@ import numpy as np
 from tallbayes.compile import SUMS, declared, generic, inlinable
 from tallbayes.engine.further import COUNT, FIELDS, START
 from tallbayes.engine.rows import STRIDE, TILE, Rows, dot, scan_indices, transpose_tile
-from tallbayes.engine.tiles import CURVATURE, call_jet, call_reach
+from tallbayes.engine.several_functions import CURVATURE
+from tallbayes.engine.tiles import call_jet, call_reach
 
 
 @generic(options=SUMS)
@@ -135,9 +136,7 @@ def _range_lowest(rows: Rows, start: int, stop: int, theta: np.ndarray) -> float
 
 
 @range_third_suprema.register(Rows)
-def _range_third_suprema(
-    rows: Rows, start: int, stop: int, reference: np.ndarray, reach: np.ndarray, out: np.ndarray
-) -> None:
+def _range_third_suprema(rows: Rows, start: int, stop: int, reference: np.ndarray, reach: np.ndarray, out: np.ndarray) -> None:
     eta, y, weight, width, supremum = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
     for first in range(start, stop, TILE):
         size = min(TILE, stop - first)

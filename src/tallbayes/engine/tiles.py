@@ -31,7 +31,6 @@ from tallbayes.engine.family_functions import (
 )
 from tallbayes.engine.several_functions import (
     CURVATURE,
-    CURVATURE_ALONE,
     SLOPE,
     SLOPE_ALONE,
     VALUE,
@@ -43,7 +42,6 @@ from tallbayes.engine.several_functions import (
 )
 from tallbayes.pointers import Kind, calls, member_maker, member_pointer
 
-
 _numbers, _whole = types.Array(types.float64, 1, "C"), types.int64
 JET = _whole(_numbers, _numbers, _numbers, _whole, _whole, _whole, _numbers, _numbers, _numbers)
 RESIDUAL = _whole(_numbers, _numbers, _numbers, _numbers, _whole, _whole, _numbers)
@@ -51,7 +49,9 @@ THIRD = _whole(_numbers, _numbers, _numbers, _whole, _whole, _numbers)
 REACH = _whole(_numbers, _numbers, _numbers, _numbers, _whole, _whole, _whole, _numbers)
 
 call_jet = calls(JET)  # (address, u, y, p, K, size, order, f, g, h)
-call_residual = calls(RESIDUAL)  # (address, base, shift, y, p, K, size, out): f(base + shift) less its expansion to second order
+call_residual = calls(
+    RESIDUAL
+)  # (address, base, shift, y, p, K, size, out): f(base + shift) less its expansion to second order
 call_third = calls(THIRD)  # (address, u, y, p, K, size, out): third derivatives of one index
 call_reach = calls(REACH)  # (address, base, box, y, p, K, size, order, out): suprema of |derivatives| within `box` of `base`
 
@@ -167,7 +167,7 @@ def _several_tiles(kind: Kind) -> dict[str, Callable[..., Any]]:
         if order == VALUE:
             for j in range(size):
                 f[j] = vector_value(family, u[j : k * size : size], y[j])
-        elif order == SLOPE or order == SLOPE_ALONE:
+        elif order in (SLOPE, SLOPE_ALONE):
             for j in range(size):
                 f[j] = vector_gradient(family, u[j : k * size : size], y[j], g[j : k * size : size])
         else:

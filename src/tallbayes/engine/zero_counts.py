@@ -21,8 +21,8 @@ import numpy as np
 
 from tallbayes.compile import SCALAR, declared, generic, inlinable
 from tallbayes.engine.arithmetic import exp, log1p_unit
-from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_value
 from tallbayes.engine.neighbourhood import SLACK, Neighbourhood, largest_on, third_bounds
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_value
 
 Jet = tuple[float, float, float, float, float, float]
 _LEAST = 1e-280  # of l, where 1 / l still has a square

@@ -14,7 +14,8 @@ import numpy as np
 
 from tallbayes.data.dataset import CHUNK, Dataset
 from tallbayes.data.moments import Moments, check_finite
-from tallbayes.engine.series import Series, admissible
+from tallbayes.engine.rows import Rows
+from tallbayes.engine.series import Series, admissible, series_rows
 from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.model import Family, Model
 from tallbayes.named_priors import PriorLike
@@ -59,9 +60,9 @@ class SeriesModel(Model):
         return len(self.names)
 
     @cached_property
-    def rows(self) -> Series:
+    def rows(self) -> Rows:
         """The series as compiled code sees it."""
-        return Series(self.data.records, self.data.d, *self.member)
+        return series_rows(Series(self.data.d, *self.member), self.data.records)
 
     @cached_property
     def prior_terms(self) -> PriorTerms:

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tallbayes.data.dataset import Dataset
-from tallbayes.engine.class_rows import ClassRows
+from tallbayes.engine.class_rows import Classes, class_rows
+from tallbayes.engine.rows import Rows
 from tallbayes.errors import OptionError
 from tallbayes.model import Family, Model
 from tallbayes.named_priors import PriorLike
@@ -30,19 +31,21 @@ class ClassModel(Model):
     @property
     def names(self) -> tuple[str, ...]:
         """Coordinates of the first class, of the second and so on, then the log sigmas."""
-        d = self.rows.mapping.shape[1]
+        mapping, _, classes, _ = self.member
+        d = mapping.shape[1]
         own = self.data.columns if self.options["mapping"] is None else tuple(f"t{c}" for c in range(d))
-        return tuple(f"{c}[{k}]" for k in range(self.rows.classes) for c in own) + self.nuisances
+        return tuple(f"{c}[{k}]" for k in range(classes) for c in own) + self.nuisances
 
     @property
     def dim(self) -> int:
         """Number of parameters."""
-        return self.rows.classes * self.rows.mapping.shape[1] + len(self.nuisances)
+        mapping, _, classes, _ = self.member
+        return int(classes * mapping.shape[1]) + len(self.nuisances)
 
     @cached_property
-    def rows(self) -> ClassRows:
+    def rows(self) -> Rows:
         """The rows as compiled code sees them."""
-        return ClassRows(self.data.records, self.data.d, *self.member)
+        return class_rows(Classes(*self.member, self.data.d), self.data.records)
 
     @cached_property
     def prior_terms(self) -> PriorTerms:

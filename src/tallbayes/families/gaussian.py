@@ -24,8 +24,8 @@ from tallbayes.engine.family_functions import (
     third_supremum_on,
     value,
 )
-from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.engine.neighbourhood import Neighbourhood, cubic_form, third_bounds
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.model import Family, Model, start_scales
 from tallbayes.named_priors import PriorLike
 from tallbayes.validation import positive_number

@@ -14,8 +14,8 @@ import numpy as np
 
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp, exp_remainder
-from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.engine.neighbourhood import Neighbourhood, cubic_form, third_bounds
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.model import Family, Model
 from tallbayes.named_priors import PriorLike
 

@@ -35,8 +35,8 @@ from tallbayes.engine.family_functions import (
     value,
 )
 from tallbayes.engine.gamma_functions import rising
-from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.engine.neighbourhood import Neighbourhood, cubic_form, largest_on, third_bounds
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.families.logistic import bernoulli_residual
 from tallbayes.families.poisson import poisson_counts
 from tallbayes.model import Family, Model

@@ -21,8 +21,8 @@ from scipy.special import ndtr
 from tallbayes.compile import SCALAR, inlinable
 from tallbayes.data.dataset import Dataset
 from tallbayes.engine.arithmetic import exp, exp_remainder, log1p_remainder, log1p_unit
-from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.engine.neighbourhood import SLACK, Neighbourhood, largest_on, third_bounds
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.errors import DataError, OptionError, unknown
 from tallbayes.families.logistic import bernoulli_residual
 from tallbayes.model import Family, Model, no_terms

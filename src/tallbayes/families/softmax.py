@@ -114,7 +114,7 @@ def _tile_jet(
         part = g[a * size : a * size + size]
         for j in range(size):
             part[j] /= total[j]
-    if order == CURVATURE or order == CURVATURE_ALONE:
+    if order in (CURVATURE, CURVATURE_ALONE):
         for a in range(k):
             for b in range(k):
                 part, other, out = g[a * size : a * size + size], g[b * size : b * size + size], h[(a * k + b) * size :]

@@ -35,8 +35,8 @@ from tallbayes.engine.family_functions import (
     value,
 )
 from tallbayes.engine.lower_gaps import lower_gap, lower_jet, lower_slope
-from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.engine.neighbourhood import Neighbourhood, cubic_form, largest_on, third_bounds
+from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_residual, vector_value
 from tallbayes.engine.student_density import (
     INNER,
     OUTER,

@@ -91,13 +91,7 @@ class Frame(NamedTuple):
 def centring_of(model: Model) -> Centring | None:
     """The change of coordinates that a model needs; None for most."""
     data = model.data
-    if (
-        not model.linear
-        or model.row_limitation
-        or data.intercept is None
-        or not isinstance(model.rows, Rows)
-        or model.second
-    ):
+    if not model.linear or model.row_limitation or data.intercept is None or not isinstance(model.rows, Rows) or model.second:
         return None
     mean, sd, low, high = (part[: data.d] for part in (data.moments.mean, data.moments.sd, data.moments.low, data.moments.high))
     far = (np.abs(mean) > _FAR * sd) & (low < high)

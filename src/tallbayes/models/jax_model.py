@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.data.dataset import Dataset
-from tallbayes.engine.jax_rows import JaxRows, Program, import_jax
+from tallbayes.engine.jax_rows import Program, import_jax, jax_rows
+from tallbayes.engine.rows import ALLOWANCE, Rows
 from tallbayes.errors import DataError, ModelError, OptionError
 from tallbayes.model import Family, Model
 from tallbayes.models.transforms import Parameters, parameters
@@ -127,11 +128,16 @@ class UserModel(Model):
         """Number of coordinates."""
         return self.dimension
 
-    @cached_property
-    def rows(self) -> JaxRows:
-        """The rows, for the interpreted verbs."""
+    @property
+    def rows(self) -> Rows:
+        """The rows as compiled code sees them."""
         assert self.program is not None
-        return JaxRows(self.program, self.data.records, self.data.d, self.dimension)
+        return self._rows._replace(rounding=ALLOWANCE * self.program.scale)
+
+    @cached_property
+    def _rows(self) -> Rows:
+        assert self.program is not None
+        return jax_rows(self.program, self.data.records, self.data.d, self.dimension)
 
     @cached_property
     def prior_terms(self) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from tallbayes.compile import declared, generic, inlinable
 from tallbayes.engine.random_rows import contains, draw_number, draw_subset
 from tallbayes.engine.rows import range_gradient, range_value, weighted_gradient
-from tallbayes.engine.series import lead_rows
+from tallbayes.engine.windows import lead_rows
 from tallbayes.moves.linear import dot
 from tallbayes.moves.move import log_density, log_density_gradient
 from tallbayes.target import Target, count, log_prior, log_prior_gradient, stopped, subsample_values
