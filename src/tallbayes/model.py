@@ -12,7 +12,7 @@ import numpy as np
 
 from tallbayes.data.dataset import CHUNK, Dataset
 from tallbayes.engine import passes
-from tallbayes.engine.rows import rows_of
+from tallbayes.engine.rows import Rows, rows_of
 from tallbayes.errors import DataError, ModelError, shown
 from tallbayes.named_priors import resolve
 from tallbayes.priors import Prior, PriorTerms, prior_gradient, prior_precision, prior_value
@@ -287,6 +287,10 @@ class Model:
         """The rows as compiled code sees them; of rows in partitions, their sums."""
         elsewhere = self.data.elsewhere
         return self.rows_over(self.data.records) if elsewhere is None else elsewhere
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the rows as compiled code sees them: their addresses are those of a process, and another one makes its own."""
+        return {name: value for name, value in self.__dict__.items() if not isinstance(value, Rows)}
 
     def rows_over(self, records: np.ndarray) -> Any:
         """Records of any rows of this model as compiled code sees them."""

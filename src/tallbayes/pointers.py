@@ -175,11 +175,13 @@ def kind_of(member: Any) -> Kind:
 _HOLDING: dict[int, Any] = {}  # what arrays of numbers keep alive, by their identity
 
 
-def numbers_of(member: Any) -> np.ndarray:
+def numbers_of(member: Any, room: int = 0) -> np.ndarray:
     """The numbers of a member in the order of its fields; of an array its address and its shape. Keeps the arrays alive.
 
-    >>> numbers_of((1.0, (True, 3)))
-    array([1., 1., 3.])
+    `room` zeros come after them.
+
+    >>> numbers_of((1.0, (True, 3)), 1)
+    array([1., 1., 3., 0.])
     """
     found: list[float] = []
     arrays: list[np.ndarray] = []
@@ -197,7 +199,7 @@ def numbers_of(member: Any) -> np.ndarray:
                 found.append(float(value))
 
     collect(member)
-    numbers = np.array(found, np.float64)
+    numbers = np.array([*found, *[0.0] * room], np.float64)
     if arrays:
         name = id(numbers)
         _HOLDING[name] = member

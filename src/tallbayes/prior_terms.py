@@ -2,6 +2,8 @@
 
 Kinds of a coordinate theta_j: 0 flat, 1 normal, 2 Laplace, 3 Student-t. From 4 on theta_j is the logarithm of a positive parameter with one
 of the densities of `scale_priors`, kind - 4; the Jacobian e^theta_j is included.
+
+Samplers see any prior as a `LogPrior`: two addresses and one array of numbers.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 
-from tallbayes.compile import declared, generic, inlinable
+from tallbayes.compile import STRICT, declared, generic, inlinable
+from tallbayes.pointers import Kind, calls, kind_of, member_maker, member_pointer, numbers_of
 from tallbayes.scale_priors import scale_density, scale_derivative, scale_precision
 
 FLAT, NORMAL, LAPLACE, STUDENT, POSITIVE = 0, 1, 2, 3, 4
@@ -114,6 +118,67 @@ def _prior_gradient(prior: PriorTerms, theta: np.ndarray, gradient: np.ndarray) 
         total -= 0.5 * inner * (theta[j] - prior.location[j])
         gradient[j] -= inner
     return total
+
+
+_numbers = types.Array(types.float64, 1, "C")
+VALUE, GRADIENT = types.float64(_numbers, _numbers), types.float64(_numbers, _numbers, _numbers)
+_call_value, _call_gradient = calls(VALUE), calls(GRADIENT)  # (address, p, theta), (address, p, theta, gradient)
+
+
+class LogPrior(NamedTuple):
+    """Any log prior density as samplers see it."""
+
+    value: int  # addresses
+    gradient: int
+    p: np.ndarray  # numbers; the last is 0, or the status with which a call has failed
+
+    def __reduce__(self) -> Any:
+        """Addresses are those of a process."""
+        raise TypeError("a compiled prior cannot be pickled: send the model, and make its target there.")
+
+
+@prior_value.register(LogPrior)
+def _value_by_address(prior: LogPrior, theta: np.ndarray) -> float:
+    return _call_value(prior.value, prior.p, theta)
+
+
+@prior_gradient.register(LogPrior)
+def _gradient_by_address(prior: LogPrior, theta: np.ndarray, gradient: np.ndarray) -> float:
+    return _call_gradient(prior.gradient, prior.p, theta, gradient)
+
+
+@generic
+def prior_status(prior: Any) -> float:
+    """The status with which a prior that is not compiled has failed; 0 as long as it has not."""
+    return 0.0
+
+
+@prior_status.register(LogPrior)
+def _status(prior: LogPrior) -> float:
+    return prior.p[prior.p.size - 1]
+
+
+@functools.singledispatch
+def log_prior_of(terms: Any) -> LogPrior:
+    """A prior for a chain."""
+    whole = type(terms)(*(np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v for v in terms))
+    return LogPrior(*_addresses(kind_of(whole)), numbers_of(whole, 1))
+
+
+@functools.cache
+def _addresses(kind: Kind) -> tuple[int, int]:
+    member = member_maker(kind)
+
+    def value(p, theta):  # type: ignore[no-untyped-def]
+        return prior_value(member(p), theta)
+
+    def gradient(p, theta, slope):  # type: ignore[no-untyped-def]
+        return prior_gradient(member(p), theta, slope)
+
+    return (
+        member_pointer(value, "prior", kind, VALUE, options=STRICT),
+        member_pointer(gradient, "prior gradient", kind, GRADIENT, options=STRICT),
+    )
 
 
 @functools.singledispatch

@@ -18,9 +18,12 @@ from tallbayes.prior_terms import FLAT as FLAT
 from tallbayes.prior_terms import LAPLACE as LAPLACE
 from tallbayes.prior_terms import NORMAL as NORMAL
 from tallbayes.prior_terms import STUDENT as STUDENT
+from tallbayes.prior_terms import LogPrior as LogPrior
 from tallbayes.prior_terms import PriorTerms as PriorTerms
+from tallbayes.prior_terms import log_prior_of as log_prior_of
 from tallbayes.prior_terms import prior_gradient as prior_gradient
 from tallbayes.prior_terms import prior_precision as prior_precision
+from tallbayes.prior_terms import prior_status as prior_status
 from tallbayes.prior_terms import prior_value as prior_value
 from tallbayes.scale_priors import ScalePrior
 from tallbayes.scale_priors import exponential as exponential

@@ -22,8 +22,9 @@ from tallbayes.engine.failures import raise_failure, verb_failed, with_own_answe
 from tallbayes.engine.ledger import record
 from tallbayes.engine.random_rows import Scheme, draw_rows, scheme_of
 from tallbayes.engine.rows import proxy_values, range_gradient, range_value, residual_differences, row_values, rows_at_once
+from tallbayes.engine.callbacks import raise_kept
 from tallbayes.engine.rows_elsewhere import row_number
-from tallbayes.priors import PriorTerms, prior_gradient, prior_value
+from tallbayes.priors import log_prior_of, prior_gradient, prior_status, prior_value
 from tallbayes.proxies.capabilities import HasBound, HasProxy
 from tallbayes.proxies.taylor import proxy_value, reference_of
 
@@ -60,7 +61,7 @@ class Target(NamedTuple, Generic[Proxy]):
     """Rows, prior and proxy of one chain, with its counters. `Target[HasBound]` is one whose proxy has a bound."""
 
     rows: Any
-    prior: PriorTerms
+    prior: Any  # LogPrior; of group engines, its terms
     proxy: Proxy
     counters: np.ndarray
 
@@ -80,7 +81,7 @@ def compilable(proxy: Any, asked: tuple[str, ...] = (TOTAL, DRAW)) -> Any:
 
 def target_of(model: Any, proxy: Any, asked: tuple[str, ...] = (TOTAL, DRAW)) -> Target[Any]:
     """A target over the rows of a model, with counters of its own."""
-    return Target(with_own_answers(model.rows), model.prior_terms, compilable(proxy, asked), counters())
+    return Target(with_own_answers(model.rows), log_prior_of(model.prior_terms), compilable(proxy, asked), counters())
 
 
 def counters() -> np.ndarray:
@@ -103,12 +104,13 @@ def stop_run(target: Target, status: int, row: int) -> None:
 @inlinable
 def failed(target: Target) -> bool:
     """Whether a function of the model that is not compiled has raised an exception: what is computed from then on is void."""
-    return verb_failed(target.rows)
+    return verb_failed(target.rows) or prior_status(target.prior) != 0.0
 
 
 def raise_failures(target: Target) -> None:
     """Raise the exception of a function of the model, if there is one: whoever has run compiled code on a target calls this."""
     raise_failure(target.rows)
+    raise_kept(prior_status(target.prior))
 
 
 @inlinable

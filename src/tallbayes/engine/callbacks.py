@@ -48,10 +48,11 @@ def _run(place: int) -> int:
 
 
 def _forget_views(error: BaseException) -> None:
-    """Empty our own frames of a traceback: views of memory that is gone soon are not to be looked at by who shows local variables."""
+    """Empty our own frames of a traceback and those of JAX: views of memory that is gone soon are not to be looked at by who shows local
+    variables."""
     trace = error.__traceback__
     while trace is not None:
-        if str(trace.tb_frame.f_globals.get("__name__")).startswith("tallbayes."):
+        if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] in ("tallbayes", "jax", "jaxlib"):
             with suppress(RuntimeError):  # `_run` itself is still running
                 trace.tb_frame.clear()
         trace = trace.tb_next

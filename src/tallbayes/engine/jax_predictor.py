@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.compile import SUMS, inlinable
+from tallbayes.compile import INLINED, SUMS, inlinable
 from tallbayes.engine import outside
 from tallbayes.engine.callbacks import BLOCK, call_python, view
 from tallbayes.engine.rows import AHEAD, prefetch_row
@@ -25,7 +25,7 @@ from tallbayes.pointers import pointer
 ENTRANCE, NUMBER, COLUMNS, WITH_ROWS = 0, 1, 2, 3  # in the numbers of the rows
 JETS, RESIDUALS, RESIDUAL_SLOPES = 0, 3, 6  # what JAX is asked for: each of order 0, 1 and 2
 BASE, SHIFT, RESPONSE, OFFSET, FIELDS = 0, 1, 2, 3, 4  # numbers of a row; its columns follow where the likelihood sees them
-CAPACITIES = (128, 1024, 8192)  # rows of a call at most; a multiple of LARGE_TILE
+CAPACITIES = (16, 128, 1024, 8192)  # rows of a call at most
 TILE = 16
 LARGE_TILE = 128  # of programs that are not cheap even so
 CHEAP = 900  # operations of a program up to which XLA runs it in the thread that calls
@@ -59,11 +59,21 @@ def of_predictor(jax: Any, log_lik: Callable[..., Any], columns: int, dim: int) 
         return None
     if not (any(v is x for v in product.invars) and product.outvars[0].aval.dtype == np.float64):
         return None
-    rest = [equation for k, equation in enumerate(program.eqns) if k != uses[0]]
+    rest = needed([equation for k, equation in enumerate(program.eqns) if k != uses[0]], program.outvars)
     reduced = program.replace(invars=[product.outvars[0], *program.invars[1:]], eqns=rest)
     run = core.jaxpr_as_fun(core.ClosedJaxpr(reduced, traced.consts))
     with_rows = any(v is x for equation in rest for v in equation.invars)
     return lambda predictor, x, y, offset: run(predictor, x, y, offset)[0], with_rows
+
+
+def needed(equations: list[Any], results: list[Any]) -> list[Any]:
+    """The equations of a program on which its results depend: columns are looked up by their names whether they are used or not."""
+    wanted, kept = {id(v) for v in results}, []
+    for equation in reversed(equations):
+        if equation.effects or any(id(v) in wanted for v in equation.outvars):
+            kept.append(equation)
+            wanted.update(id(v) for v in equation.invars)
+    return kept[::-1]
 
 
 class PredictorPrograms:
@@ -71,36 +81,42 @@ class PredictorPrograms:
 
     def __init__(self, jax: Any, log_lik: Callable[..., Any], with_rows: bool) -> None:
         self.jax, self.log_lik, self.with_rows = jax, log_lik, with_rows
-        self.programs: dict[tuple[int, int, int], Any] = {}
+        self.programs: dict[tuple[int, int, int], tuple[Any, int, int, list[Any]]] = {}
 
     def call(self, block: list[int]) -> None:
         """What a block asks for: (number, what, rows, fields, capacity, address of the numbers, address of the answers)."""
         _, what, count, fields, capacity, numbers, answers = block[:7]
-        given = view(numbers, (fields, capacity), np.float64).copy()
+        given = view(numbers, (fields, capacity), np.float64)
         with self.jax.enable_x64(True):
-            program, tile, kinds = self.programs.get((what, fields, capacity)) or self.compiled(what, given)
-            found = np.asarray(program(given, -(-count // tile)))
-        view(answers, (kinds, capacity), np.float64)[:, :count] = found[:, :count]
+            made = self.programs.get((what, fields, capacity))
+            program, tile, kinds, turns = made or self.compiled(what, given.copy())
+            found = np.asarray(program(given, turns[-(-count // tile)]))
+        view(answers, (kinds, capacity), np.float64)[...] = found
 
-    def compiled(self, what: int, given: np.ndarray) -> tuple[Any, int, int]:
-        """A program, the rows of its tiles and how many numbers it gives for a row; made when it is first asked for."""
-        tile = TILE
-        while True:
-            program = self.jax.jit(functools.partial(self.over_tiles, what, tile))
-            lowered = program.lower(given, 1)
-            cost = (lowered.cost_analysis() or {}).get("flops", 0.0)
+    def compiled(self, what: int, given: np.ndarray) -> tuple[Any, int, int, list[Any]]:
+        """A program, the rows of its tiles, how many numbers it gives for a row, and numbers of tiles as JAX has them."""
+        program, tile = None, min(TILE, given.shape[1])
+        while program is None:
+            trial = self.jax.jit(functools.partial(self.over_tiles, what, tile))
+            cost = (trial.lower(given, np.int64(1)).compile().cost_analysis() or {}).get("flops", 0.0)
             if cost < CHEAP or tile == 1:
-                break
-            tile //= 2
+                program = trial
+            else:  # in large steps: each of them compiles
+                tile = max(1, int(0.9 * tile * CHEAP / cost) // 2 * 2)
+                while given.shape[1] % tile:
+                    tile -= 1
         if cost >= CHEAP:  # it goes to another thread in any case: long loops cost least
-            tile = LARGE_TILE
+            tile = min(LARGE_TILE, given.shape[1])
             program = self.jax.jit(functools.partial(self.over_tiles, what, tile))
-        self.programs[what, *given.shape] = found = program, tile, kinds_of(what)
+        turns = [self.jax.device_put(np.int64(k)) for k in range(given.shape[1] // tile + 1)]
+        self.programs[what, *given.shape] = found = program, tile, kinds_of(what), turns
         return found
 
     def over_tiles(self, what: int, tile: int, given: Any, tiles: Any) -> Any:
         """Answers (kinds, capacity) of the first rows, tile after tile."""
         jax, lax, jnp = self.jax, self.jax.lax, self.jax.numpy
+        if tile == given.shape[1]:
+            return jnp.stack(jax.vmap(functools.partial(self.one, what), 1)(given))
 
         def turn(k: Any, found: Any) -> Any:
             part = lax.dynamic_slice(given, (0, k * tile), (given.shape[0], tile))
@@ -149,37 +165,45 @@ def capacity_of(count: int) -> int:
     return CAPACITIES[-1]
 
 
-@inlinable(options=SUMS)
-def describe_row(
-    x: np.ndarray, p: np.ndarray, here: np.ndarray, change: np.ndarray, u: np.ndarray, capacity: int, at: int
+@inlinable(options={**SUMS, **INLINED})
+def describe_rows(
+    records: np.ndarray,
+    d: int,
+    index: np.ndarray,
+    start: int,
+    count: int,
+    here: np.ndarray,
+    change: np.ndarray,
+    u: np.ndarray,
+    capacity: int,
+    at: int,
+    with_rows: bool,
 ) -> None:
-    """The numbers of a row, given to JAX in column `at`."""
-    d = int(p[COLUMNS])
-    a, b = 0.0, 0.0
-    for c in range(d):
-        a += x[c] * here[c]
-        b += x[c] * change[c]
-    u[BASE * capacity + at] = a
-    u[SHIFT * capacity + at] = b
-    u[RESPONSE * capacity + at] = x[d]
-    u[OFFSET * capacity + at] = x[d + 1]
-    if p[WITH_ROWS] != 0.0:
+    """The numbers of rows, of an index or of a range if there is none, given to JAX from column `at` on."""
+    base, shift = u[BASE * capacity + at :], u[SHIFT * capacity + at :]
+    y, offset = u[RESPONSE * capacity + at :], u[OFFSET * capacity + at :]
+    for j in range(count):
+        row = start + j
+        if index.size > 0:
+            if row + AHEAD < index.size:
+                prefetch_row(records, index[row + AHEAD])
+            row = index[row]
+        x = records[row]
+        a, b = 0.0, 0.0
         for c in range(d):
-            u[(FIELDS + c) * capacity + at] = x[c]
-
-
-@inlinable
-def row_at(index: np.ndarray, start: int, j: int) -> int:
-    """Row j of an index, or of the range that begins at `start` if there is no index."""
-    return index[j] if index.size > 0 else start + j
+            a += x[c] * here[c]
+            b += x[c] * change[c]
+        base[j], shift[j], y[j], offset[j] = a, b, x[d], x[d + 1]
+        if with_rows:
+            for c in range(d):
+                u[(FIELDS + c) * capacity + at + j] = x[c]
 
 
 @inlinable
 def ask(p: np.ndarray, what: int, count: int, fields: int, capacity: int, u: np.ndarray, found: np.ndarray) -> int:
     """Call JAX; returns a status."""
-    for at in range(
-        count, -(-count // LARGE_TILE) * LARGE_TILE
-    ):  # the rest of a tile repeats a row: it has values, whatever the likelihood is
+    for at in range(count, min(capacity, -(-count // LARGE_TILE) * LARGE_TILE)):
+        # the rest of a tile repeats a row: it has values, whatever the likelihood is
         for k in range(fields):
             u[k * capacity + at] = u[k * capacity]
     block = np.empty(BLOCK, np.int64)
@@ -217,24 +241,22 @@ def predictor_verbs(  # type: ignore[no-untyped-def]
         what, here, change = RESIDUAL_SLOPES + order, reference, theta - reference
     else:  # WEIGHTED_GRADIENT, RANGE_GRADIENT, RANGE_SCORES
         what = JETS + 1
-    fields = FIELDS + (d if p[WITH_ROWS] != 0.0 else 0)
+    with_rows = p[WITH_ROWS] != 0.0
+    fields = FIELDS + (d if with_rows else 0)
     capacity = capacity_of(twice * rows)
     u, found, most = np.empty(fields * capacity), np.empty(3 * capacity), capacity // twice
     there = other - reference
     for first in range(0, rows, most):
         count = min(most, rows - first)
-        for j in range(count):
-            if first + j + AHEAD < rows:
-                prefetch_row(records, row_at(index, start, first + j + AHEAD))
-            x = records[row_at(index, start, first + j)]
-            describe_row(x, p, here, change, u, capacity, j)
-            if twice == 2:
-                describe_row(x, p, here, there, u, capacity, count + j)
+        begin = start + first if index.size == 0 else first
+        describe_rows(records, d, index, begin, count, here, change, u, capacity, 0, with_rows)
+        if twice == 2:
+            describe_rows(records, d, index, begin, count, here, there, u, capacity, count, with_rows)
         status = ask(p, what, twice * count, fields, capacity, u, found)
         if status != 0:
             return status
         for j in range(count):
-            x = records[row_at(index, start, first + j)]
+            x = records[begin + j if index.size == 0 else index[begin + j]]
             w, at = x[d + 2], first + j
             f, g, h = found[j], found[capacity + j], found[2 * capacity + j]
             if verb == outside.ROW_VALUES or verb == outside.RESIDUAL_VALUES:

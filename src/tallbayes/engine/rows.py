@@ -38,7 +38,7 @@ from tallbayes.engine.outside import (
 )
 from tallbayes.engine.several_functions import CURVATURE, SLOPE, VALUE
 from tallbayes.engine.tiles import Tiles, call_jet, call_residual, tiles_of
-from tallbayes.pointers import kind_of, numbers_of
+from tallbayes.pointers import held_by, kind_of, numbers_of
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache
@@ -74,14 +74,15 @@ class Rows(NamedTuple):
     conditioned: int = 0  # rows at the beginning without a likelihood: the others are conditioned on them
 
     def __reduce__(self) -> Any:
-        """The address of an outside function is that of a process."""
+        """Addresses are those of a process: another one makes its own."""
         if self.outside:
             raise TypeError("rows of a likelihood outside cannot be pickled: send the model, and make its rows there.")
-        return _rows_again, tuple(self)
+        return _rows_again, (held_by(self.p), *self)
 
 
-def _rows_again(*parts: Any) -> Rows:
-    return Rows(*parts)
+def _rows_again(member: Any, *parts: Any) -> Rows:
+    rows = Rows(*parts)
+    return rows if member is None else rows._replace(p=numbers_of(member))
 
 
 def rows_of(member: Any, records: np.ndarray, columns: int, blocks: list[tuple[int, int, int, bool]]) -> Rows:

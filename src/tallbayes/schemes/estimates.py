@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import generic, inlinable, leaf
+from tallbayes.compile import inlinable, leaf
 from tallbayes.contract import positions
 from tallbayes.engine.residuals import add_curvatures, add_slopes, residual_slopes, residual_values, slope_count
 from tallbayes.moves.move import log_density_gradient
-from tallbayes.priors import PriorTerms, prior_gradient, prior_value
+from tallbayes.priors import prior_gradient, prior_value
 from tallbayes.proxies.capabilities import HasDifference, HasWall
 from tallbayes.proxies.difference import combine, fresh_rows, proxy_sum, proxy_sum_gradient, refreshed_rows
 from tallbayes.proxies.taylor import Whitening, reference_of, whiten
@@ -98,18 +98,7 @@ def assemble(
     factors = np.empty(rows.values.size)
     log_likelihood = _estimate(target.proxy, estimator, rows, theta, gradient, factors, marks)
     add_control_gradient(target, rows.indices, rows.slopes, factors, gradient)
-    return log_likelihood + _add_prior(target.prior, theta, gradient)
-
-
-@generic(leaf=True)
-def _add_prior(prior: Any, theta: np.ndarray, gradient: np.ndarray) -> float:
-    """`prior_gradient`, compiled for interpreted callers where it can be: set-up calls it too rarely to pay for that."""
-    return prior_gradient(prior, theta, gradient)
-
-
-@_add_prior.register(PriorTerms)
-def _add_terms(prior: PriorTerms, theta: np.ndarray, gradient: np.ndarray) -> float:
-    return prior_gradient(prior, theta, gradient)
+    return log_likelihood + prior_gradient(target.prior, theta, gradient)
 
 
 @leaf

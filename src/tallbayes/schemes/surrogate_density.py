@@ -8,7 +8,7 @@ import numpy as np
 
 from tallbayes.moves.linear import upper_times
 from tallbayes.moves.move import log_density, log_density_gradient
-from tallbayes.priors import PriorTerms, prior_gradient, prior_value
+from tallbayes.priors import LogPrior, prior_gradient, prior_value
 from tallbayes.proxies.taylor import Whitening, factor_of, unwhiten
 from tallbayes.proxies.third_order import whole_gradient, whole_value
 
@@ -18,7 +18,7 @@ class Surrogate(NamedTuple):
 
     proxy: Any
     whitening: Whitening
-    prior: PriorTerms
+    prior: LogPrior
 
 
 @log_density.register(Surrogate)
