@@ -90,7 +90,9 @@ def calls(*signatures: Any) -> Callable[..., Any]:
 
             return kind(types.int64), make
 
-        inputs = ", ".join(f"a{k}" for k in range(len(kind.signature.args)))  # said one by one: a tuple of arrays costs counting
+        inputs = ", ".join(
+            f"a{k}" for k in range(len(kind.signature.args))
+        )  # said one by one: a tuple of arrays costs counting
         names = {"function_at": function_at}
         exec(f"def run(address, {inputs}):\n    return function_at(address)({inputs})\n", names)
         return names["run"]
