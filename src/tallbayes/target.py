@@ -71,9 +71,9 @@ def compilable(proxy: Any, asked: tuple[str, ...] = (TOTAL, DRAW)) -> Any:
     kind = type(proxy)
     if not isinstance(proxy, tuple) or kind in (Bound, Scheme, Oracle):
         return proxy
-    if kind in draw_rows.registry:  # type: ignore[attr-defined]
+    if kind in draw_rows.registry:
         return scheme_of(proxy)
-    if kind in total_rate.registry or kind in gap_range.registry:  # type: ignore[attr-defined]
+    if kind in total_rate.registry or kind in gap_range.registry:
         return bound_of(proxy, asked)
     parts = (compilable(part, asked) for part in proxy)
     return tuple(parts) if kind is tuple else kind(*parts)

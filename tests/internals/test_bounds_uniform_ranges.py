@@ -68,7 +68,9 @@ def test_ranges_hold_for_every_row(family, order, bound):
         for _ in range(10):
             white, other_white = spread * rng.standard_normal((2, model.dim))
             theta, other = mode.reference + mode.factor @ white, mode.reference + mode.factor @ other_white
-            low, high = uniform_ranges.gap_range(proxy.bound, proxy.whitening.reference, order, theta, other, white, other_white)
+            low, high = uniform_ranges.gap_range(
+                proxy.bound, proxy.whitening.reference, order, theta, other, white, other_white
+            )
             gaps = gaps_of_all_rows(model, mode.reference, order, theta, other)
             assert low - 1e-11 <= gaps.min() and gaps.max() <= high + 1e-11
             ratios.append(np.abs(gaps).max() / max(-low, high))

@@ -14,6 +14,7 @@ from support import logistic_arrays
 
 import tallbayes as tb
 from tallbayes.bounds import pair_functions, tables
+from tallbayes.bounds.bound import certificate_of
 from tallbayes.bounds.catalogue import certify
 from tallbayes.bounds.tables import rate_count, row_rate, row_rates, total_rate
 from tallbayes.compile import jit
@@ -529,11 +530,12 @@ def test_reference_and_tables_are_frozen(small):
     sampler = ExactMinibatch(bound="T9")
     setup = sampler.setup(small.model, small.mode, 0, False)
     np.testing.assert_array_equal(reference_of(setup.proxy.whitening), small.mode.reference)
-    before = {name: value.copy() for name, value in flatten(setup.proxy).items()}
     target, options = setup.target(), setup.policy.options(setup.policy.begin(), True)
+    assert certificate_of(target.proxy.bound) is setup.proxy.bound  # what compiled code reads
+    before = {name: value.copy() for name, value in flatten((setup.proxy, target.proxy)).items()}
     theta, info = np.empty((5000, 2)), np.zeros((5000, len(sampler.columns)))
     advance(np.random.default_rng(1), target, options, setup.policy.blank(small.mode.reference), True, theta, info, 1)
-    for name, value in flatten(target.proxy).items():
+    for name, value in flatten((setup.proxy, target.proxy)).items():
         np.testing.assert_array_equal(value, before[name])
 
 

@@ -48,7 +48,7 @@ class Bound(NamedTuple):
     slope: int
     range: int
     lowest: int  # which of the numbers depends on the reference; -1 if none
-    count: int  # numbers that `total_rate` leaves for `draw_row`
+    rates: int  # how many numbers `total_rate` leaves for `draw_row`
     numbers: np.ndarray
 
     def __reduce__(self) -> Any:
@@ -66,13 +66,13 @@ def bound_of(certificate: Any, asked: tuple[str, ...] = (TOTAL, DRAW)) -> Bound:
 
     >>> from tallbayes.bounds.tables import NoBound
     >>> bound = bound_of(NoBound())
-    >>> total_rate(bound, np.zeros(2), np.ones(2), np.zeros(bound.count))
+    >>> total_rate(bound, np.zeros(2), np.ones(2), np.zeros(bound.rates))
     inf
     """
     kind = kind_of(certificate)
     addresses = {verb: _address(kind, verb) if verb in asked else 0 for verb in SIGNATURES}
     lowest = LOWEST if isinstance(certificate, PublishedGamma) else -1
-    return Bound(**addresses, lowest=lowest, count=int(rate_count(certificate)), numbers=numbers_of(certificate))
+    return Bound(**addresses, lowest=lowest, rates=int(rate_count(certificate)), numbers=numbers_of(certificate))
 
 
 def certificate_of(bound: Any) -> Any:
@@ -95,28 +95,39 @@ def _address(kind: Kind, verb: str) -> int:
 
 
 def _total(member: Callable[..., Any]) -> Callable[..., Any]:
-    def total(p, white, other, rates):  # type: ignore[no-untyped-def]
+    def total(p: np.ndarray, white: np.ndarray, other: np.ndarray, rates: np.ndarray) -> float:
         return total_rate(member(p), white, other, rates)
 
     return total
 
 
 def _draw(member: Callable[..., Any]) -> Callable[..., Any]:
-    def draw(p, rng, rates, total, index, limits):  # type: ignore[no-untyped-def]
+    def draw(
+        p: np.ndarray, rng: np.random.Generator, rates: np.ndarray, total: float, index: np.ndarray, limits: np.ndarray
+    ) -> int:
         return draw_candidates(rng, member(p), rates, total, index, limits)
 
     return draw
 
 
 def _slope(member: Callable[..., Any]) -> Callable[..., Any]:
-    def slope(p, reach, rates):  # type: ignore[no-untyped-def]
+    def slope(p: np.ndarray, reach: float, rates: np.ndarray) -> float:
         return slope_rate(member(p), reach, rates)
 
     return slope
 
 
 def _range(member: Callable[..., Any]) -> Callable[..., Any]:
-    def limits(p, reference, order, theta, other, white, other_white, out):  # type: ignore[no-untyped-def]
+    def limits(
+        p: np.ndarray,
+        reference: np.ndarray,
+        order: int,
+        theta: np.ndarray,
+        other: np.ndarray,
+        white: np.ndarray,
+        other_white: np.ndarray,
+        out: np.ndarray,
+    ) -> int:
         out[0], out[1] = gap_range(member(p), reference, order, theta, other, white, other_white)
         return 0
 
@@ -128,7 +139,7 @@ _MAKERS = {TOTAL: _total, DRAW: _draw, SLOPE: _slope, RANGE: _range}
 
 @rate_count.register(Bound)
 def _bound_count(bound: Bound) -> int:
-    return bound.count
+    return bound.rates
 
 
 @total_rate.register(Bound)
@@ -179,7 +190,7 @@ def _bound_moved(bound: Bound, scale: float) -> Bound:
     if bound.lowest >= 0:
         numbers = numbers.copy()  # its arrays are held by those of the target
         numbers[bound.lowest] = scale
-    return Bound(bound.total, bound.draw, bound.slope, bound.range, bound.lowest, bound.count, numbers)
+    return Bound(bound.total, bound.draw, bound.slope, bound.range, bound.lowest, bound.rates, numbers)
 
 
 @reference_passes.register(Bound)

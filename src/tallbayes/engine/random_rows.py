@@ -162,14 +162,14 @@ _KINDS: dict[int, Kind] = {}  # of schemes, by the address of `draw_rows`
 def _addresses(kind: Kind) -> tuple[int, int]:
     member = member_maker(kind)
 
-    def draw(p, rng, size, index, factors):  # type: ignore[no-untyped-def]
+    def draw(p: np.ndarray, rng: np.random.Generator, size: int, index: np.ndarray, factors: np.ndarray) -> int:
         draw_rows(rng, member(p), size, index, factors)
         return 0
 
-    def scale(p, row):  # type: ignore[no-untyped-def]
-        return row_scale(member(p), row)
+    def scale(p: np.ndarray, row: int) -> float:
+        return float(row_scale(member(p), row))
 
-    known = kind.type in row_scale.registry  # type: ignore[attr-defined]
+    known = kind.type in row_scale.registry
     address = member_pointer(draw, "draw rows", kind, _DRAW, options=STRICT)
     _KINDS[address] = kind
     return address, member_pointer(scale, "row scale", kind, _SCALE, options=STRICT) if known else 0
