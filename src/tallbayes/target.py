@@ -18,11 +18,11 @@ from tallbayes.bounds.tables import total_rate
 from tallbayes.bounds.uniform_ranges import Oracle, gap_range
 from tallbayes.compile import inlinable
 from tallbayes.deadline import present_deadline
+from tallbayes.engine.callbacks import raise_kept
 from tallbayes.engine.failures import raise_failure, verb_failed, with_own_answers
 from tallbayes.engine.ledger import record
 from tallbayes.engine.random_rows import Scheme, draw_rows, scheme_of
 from tallbayes.engine.rows import proxy_values, range_gradient, range_value, residual_differences, row_values, rows_at_once
-from tallbayes.engine.callbacks import raise_kept
 from tallbayes.engine.rows_elsewhere import row_number
 from tallbayes.priors import log_prior_of, prior_gradient, prior_status, prior_value
 from tallbayes.proxies.capabilities import HasBound, HasProxy

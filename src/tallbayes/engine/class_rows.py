@@ -16,7 +16,8 @@ import numpy as np
 
 from tallbayes.compile import SUMS, inlinable
 from tallbayes.engine import outside
-from tallbayes.engine.rows import AHEAD, Rows, outside_rows, prefetch_row
+from tallbayes.engine.index_verbs import AHEAD, prefetch_row
+from tallbayes.engine.rows import Rows, outside_rows
 from tallbayes.pointers import Kind, kind_of, member_maker, member_pointer, numbers_of
 
 
@@ -134,7 +135,7 @@ def class_pointer(kind: Kind, single: bool) -> int:
     member = member_maker(kind)
 
     def verbs(  # type: ignore[no-untyped-def]
-        records, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
+        records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
     ):
         law = member(p)
         means, indexed = _means(law, theta), start == stop

@@ -13,8 +13,9 @@ import numpy as np
 
 from tallbayes.compile import SUMS, inlinable, jit, leaf
 from tallbayes.engine import passes
+from tallbayes.engine.index_verbs import indexed, three_dots, tiles_at
 from tallbayes.engine.random_rows import CHUNK
-from tallbayes.engine.rows import Rows, three_dots
+from tallbayes.engine.rows import Rows
 from tallbayes.engine.tiles import call_third
 
 
@@ -65,7 +66,8 @@ def subtract_third(
     rows: Rows, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
 ) -> None:
     """Take the third-order terms, those at `other` less those at `theta`, from second-order residuals of the indexed rows."""
-    records, d, m = rows.records, rows.columns, index.size
+    of = indexed(rows.records, rows.layout, rows.p)
+    records, d, m = of.records, of.columns, index.size
     here, there = theta[:d] - reference[:d], other[:d] - reference[:d]
     base, y, size, change = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
     for j in range(m):
@@ -73,7 +75,7 @@ def subtract_third(
         at, first, second = three_dots(x, reference, here, there, d)
         base[j], y[j] = at + x[d + 1], x[d]
         change[j] = x[d + 2] / 6.0 * ((second - first) * (second * second + second * first + first * first))
-    call_third(rows.tiles.third, base, y, rows.p, 1, m, size)
+    call_third(of.tiles.third, base, y, of.p, 1, m, size)
     for j in range(m):
         out[j] -= size[j] * change[j]
 
@@ -103,7 +105,7 @@ def _thirds(address: int, eta: np.ndarray, y: np.ndarray, p: np.ndarray, out: np
 def thirds_of(rows: Rows, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Third derivatives of some rows of one index, of weight one."""
     out = np.empty(eta.size)
-    _thirds(rows.tiles.third, np.ascontiguousarray(eta), np.ascontiguousarray(y), rows.p, out)
+    _thirds(int(tiles_at(rows.layout).third), np.ascontiguousarray(eta), np.ascontiguousarray(y), rows.p, out)
     return out
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from tallbayes.compile import INLINED, SUMS, inlinable
 from tallbayes.engine import outside
 from tallbayes.engine.callbacks import BLOCK, call_python, view
-from tallbayes.engine.rows import AHEAD, prefetch_row
+from tallbayes.engine.index_verbs import AHEAD, prefetch_row
 from tallbayes.pointers import pointer
 
 ENTRANCE, NUMBER, COLUMNS, WITH_ROWS = 0, 1, 2, 3  # in the numbers of the rows
@@ -213,7 +213,7 @@ def ask(p: np.ndarray, what: int, count: int, fields: int, capacity: int, u: np.
 
 
 def predictor_verbs(  # type: ignore[no-untyped-def]
-    records, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
+    records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
 ):
     """All verbs of rows whose likelihood is one of a linear predictor."""
     d, rows = int(p[COLUMNS]), index.size if stop == start else stop - start

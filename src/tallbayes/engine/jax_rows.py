@@ -310,7 +310,7 @@ def padded(values: np.ndarray, size: int) -> np.ndarray:
 
 
 def verbs_in_python(  # type: ignore[no-untyped-def]
-    records, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
+    records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
 ):
     """All verbs, by a call of Python; sums over gradients of rows that are known need none."""
     if verb == outside.ADD_SLOPES:

@@ -16,18 +16,10 @@ import numpy as np
 from tallbayes.compile import SCALAR, SUMS, declared, generic, inlinable
 from tallbayes.engine.family_functions import jet1, jet2, value
 from tallbayes.engine.further import call_indices
-from tallbayes.engine.rows import (
-    AHEAD,
-    Rows,
-    add_gradients,
-    dot,
-    prefetch_row,
-    scan_indices,
-    shift_indices,
-    tile_rows,
-)
+from tallbayes.engine.index_verbs import AHEAD, add_gradients, dot, indexed, prefetch_row, scan_indices, shift_indices, tile_rows
+from tallbayes.engine.rows import Rows, with_family
 from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_value
-from tallbayes.engine.tiles import RESIDUAL, tile_pointer, tiles_of
+from tallbayes.engine.tiles import RESIDUAL, tile_pointer
 from tallbayes.pointers import Kind, calls, kind_of, member_maker, numbers_of
 
 
@@ -173,18 +165,19 @@ def floor_of(kind: Any, member: Any, several: bool) -> Floor:
 def lower_rows(rows: Rows, kind: Any, member: Any) -> Rows:
     """The rows with a bound in place of their family."""
     lower = Lower(kind, member)
-    return rows._replace(p=numbers_of(lower), tiles=tiles_of(kind_of(lower), rows.indices > 1))
+    return with_family(rows, lower)
 
 
 @inlinable(options=SUMS)
 def reference_predictors(rows: Rows, reference: np.ndarray, start: int, out: np.ndarray) -> None:
     """Indices at the reference of the rows from `start` on, as `known` has them."""
-    n, k = out.shape[0], rows.indices
+    of = indexed(rows.records, rows.layout, rows.p)
+    n, k = out.shape[0], of.indices
     most = min(tile_rows(k, k), n)
     u, y, weight = np.empty(most * k), np.empty(most), np.empty(most)
     for first in range(0, n, max(most, 1)):
         size = min(most, n - first)
-        scan_indices(rows, start + first, size, reference, u, y, weight)
+        scan_indices(of, start + first, size, reference, u, y, weight)
         for a in range(k):
             for j in range(size):
                 out[first + j, a] = u[a * size + j]
@@ -245,15 +238,16 @@ def add_gaps(
     rows: Rows, floor: Floor, reference: np.ndarray, known: np.ndarray, index: np.ndarray, theta: np.ndarray, out: np.ndarray
 ) -> None:
     """Add the weighted gaps of the indexed rows to `out`; a row of zero weight has none, whatever was there."""
-    k = rows.indices
+    of = indexed(rows.records, rows.layout, rows.p)
+    k = of.indices
     most = min(tile_rows(k, k), index.size)
     base, shift, y, weight, gap = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most), np.empty(most)
     change = theta - reference
     for j in range(min(AHEAD, index.size)):
-        prefetch_row(rows.records, index[j])
+        prefetch_row(of.records, index[j])
     for start in range(0, index.size, max(most, 1)):
         size = min(most, index.size - start)
-        gap_indices(rows, index, start, size, reference, change, known, base, shift, y, weight)
+        gap_indices(of, index, start, size, reference, change, known, base, shift, y, weight)
         call_floor(floor.gap, base, shift, y, floor.p, k, size, gap)
         part = out[start : start + size]
         for j in range(size):
@@ -274,13 +268,14 @@ def add_log_odds_gradient(
     gradient: np.ndarray,
 ) -> None:
     """The same; and add sign[j] out[j]' / (1 - e^(-out[j])), the gradient of log(e^out[j] - 1), to `gradient`."""
-    k = rows.indices
+    of = indexed(rows.records, rows.layout, rows.p)
+    k = of.indices
     most = min(tile_rows(k, k), index.size)
     base, shift, y, weight, gap = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most), np.empty(most)
     slope, change = np.empty(most * k), theta - reference
     for start in range(0, index.size, max(most, 1)):
         size = min(most, index.size - start)
-        gap_indices(rows, index, start, size, reference, change, known, base, shift, y, weight)
+        gap_indices(of, index, start, size, reference, change, known, base, shift, y, weight)
         call_floor(floor.gap, base, shift, y, floor.p, k, size, gap)
         call_floor(floor.slope, base, shift, y, floor.p, k, size, slope)
         for j in range(size):
@@ -295,4 +290,4 @@ def add_log_odds_gradient(
             for j in range(size):
                 at = a * size + j
                 slope[at] = slope[at] * weight[j] if weight[j] != 0.0 else 0.0
-        add_gradients(rows, index[start : start + size], size, slope, gradient)
+        add_gradients(of, index[start : start + size], size, slope, gradient)

@@ -44,11 +44,12 @@ _numbers, _table, _index, _whole = (
 def signature(records: types.Type) -> types.Type:
     """Of the function of all verbs, for records of a type of numbers.
 
-    (records, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table) -> status
+    (records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table) -> status
     """
     rows = types.Array(records, 2, "C")
     return _whole(
         rows,
+        _index,
         _numbers,
         _whole,
         _index,

@@ -10,25 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.compile import SUMS, declared, generic, inlinable, jit
+from tallbayes.compile import SUMS, declared, generic, jit
 from tallbayes.engine.failures import raise_failure, with_own_answers
-from tallbayes.engine.further import COUNT, FIELDS, START
 from tallbayes.engine.ledger import record
 from tallbayes.engine.outside import ADD_CURVATURES, ADD_SLOPES, RESIDUAL_SLOPES, RESIDUAL_VALUES
-from tallbayes.engine.rows import (
-    Rows,
-    add_gradients,
-    expand,
-    expand_slopes,
-    gather_indices,
-    record_numbers,
-    run_outside,
-    shift_indices,
-    tile_rows,
-    weigh,
-)
-from tallbayes.engine.several_functions import CURVATURE, CURVATURE_ALONE, SLOPE_ALONE
-from tallbayes.engine.tiles import call_jet, call_residual
+from tallbayes.engine.rows import Rows, record_numbers, run_verb
 
 
 @generic
@@ -75,25 +61,8 @@ def _slope_count(rows: Rows) -> int:
 def _residual_values(
     rows: Rows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
 ) -> None:
-    index = record_numbers(rows, index)
-    if rows.outside != 0:
-        run_outside(rows, RESIDUAL_VALUES, index, 0, 0, (theta, theta, reference), order, np.empty(0), out, np.empty((0, 0)))
-        return
-    k = rows.indices
-    each = 2 * k if order == 2 else k * k
-    most = min(tile_rows(k, each), index.size)
-    base, shift, y, weight = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most)
-    f, change = np.empty(most), theta - reference
-    g, h = np.empty(most * k if order < 2 else 0), np.empty(most * k * k if order < 2 else 0)
-    for start in range(0, index.size, max(most, 1)):
-        size = min(most, index.size - start)
-        shift_indices(rows, index, start, size, reference, change, base, shift, y, weight)
-        part = out[start : start + size]
-        call_residual(rows.tiles.residual, base, shift, y, rows.p, k, size, part)
-        if order < 2:
-            call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE_ALONE, f, g, h)
-            expand(g, h, shift, k, size, 2, order + 1, part)
-        weigh(part, weight, 1, size)
+    at = record_numbers(rows, index)
+    run_verb(rows, RESIDUAL_VALUES, at, 0, 0, (theta, theta, reference), order, theta, out, np.empty((0, 0)))
 
 
 @residual_slopes.register(Rows)
@@ -106,81 +75,18 @@ def _residual_slopes(
     out: np.ndarray,
     slopes: np.ndarray,
 ) -> None:
-    index = record_numbers(rows, index)
-    if rows.outside != 0:
-        run_outside(rows, RESIDUAL_SLOPES, index, 0, 0, (theta, theta, reference), order, np.empty(0), out, slopes)
-        return
-    k = rows.indices
-    most = min(tile_rows(k, k * k), index.size)
-    base, shift, y, weight = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most)
-    f, g, h, there, change = np.empty(most), np.empty(most * k), np.empty(most * k * k), np.empty(most * k), theta - reference
-    none = np.empty(0)
-    for start in range(0, index.size, max(most, 1)):
-        size = min(most, index.size - start)
-        shift_indices(rows, index, start, size, reference, change, base, shift, y, weight)
-        part = out[start : start + size]
-        call_residual(rows.tiles.residual, base, shift, y, rows.p, k, size, part)
-        call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE_ALONE, f, g, h)
-        if order < 2:
-            expand(g, h, shift, k, size, 2, order + 1, part)
-        expand_slopes(g, h, shift, k, size, order)
-        for j in range(k * size):
-            shift[j] += base[j]
-        call_jet(rows.tiles.jet, shift, y, rows.p, k, size, SLOPE_ALONE, f, there, none)
-        weigh(part, weight, 1, size)
-        for a in range(k):
-            for j in range(size):
-                slopes[start + j, a] = weight[j] * (there[a * size + j] - g[a * size + j])
+    at = record_numbers(rows, index)
+    run_verb(rows, RESIDUAL_SLOPES, at, 0, 0, (theta, theta, reference), order, theta, out, slopes)
 
 
 @add_slopes.register(Rows)
 def _add_slopes(rows: Rows, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
-    index = record_numbers(rows, index)
-    if rows.outside != 0:
-        run_outside(rows, ADD_SLOPES, index, 0, 0, (factors, factors, factors), 0, factors, gradient, slopes)
-        return
-    k = rows.indices
-    most = min(tile_rows(k, k), index.size)
-    g = np.empty(most * k)
-    for start in range(0, index.size, max(most, 1)):
-        size = min(most, index.size - start)
-        for a in range(k):
-            for j in range(size):
-                g[a * size + j] = factors[start + j] * slopes[start + j, a]
-        add_gradients(rows, index[start : start + size], size, g, gradient)
+    run_verb(rows, ADD_SLOPES, record_numbers(rows, index), 0, 0, (factors, factors, factors), 0, factors, gradient, slopes)
 
 
 @add_curvatures.register(Rows)
 def _add_curvatures(rows: Rows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, hessian: np.ndarray) -> None:
-    index = record_numbers(rows, index)
-    if rows.outside != 0:
-        run_outside(rows, ADD_CURVATURES, index, 0, 0, (theta, theta, theta), 0, factors, np.empty(0), hessian)
-        return
-    k = rows.indices
-    most = min(tile_rows(k, k * k), index.size)
-    u, y, weight = np.empty(most * k), np.empty(most), np.empty(most)
-    f, g, h = np.empty(most), np.empty(most * k), np.empty(most * k * k)
-    for start in range(0, index.size, max(most, 1)):
-        size = min(most, index.size - start)
-        gather_indices(rows, index, start, size, theta, u, y, weight)
-        call_jet(rows.tiles.jet, u, y, rows.p, k, size, CURVATURE, f, g, h)
-        for j in range(size):
-            add_curvature(rows, rows.records[index[start + j]], factors[start + j] * weight[j], h, j, size, hessian)
-
-
-@inlinable(options=SUMS)
-def add_curvature(rows: Any, x: np.ndarray, factor: float, h: np.ndarray, j: int, size: int, hessian: np.ndarray) -> None:
-    """Add the lower triangle of the Hessian in theta of row j of a tile, from the one in its indices."""
-    q = rows.indices
-    for k in range(q):
-        column, count, start = rows.blocks[FIELDS * k], rows.blocks[FIELDS * k + COUNT], rows.blocks[FIELDS * k + START]
-        for l in range(k + 1):
-            left, width, first = rows.blocks[FIELDS * l], rows.blocks[FIELDS * l + COUNT], rows.blocks[FIELDS * l + START]
-            s = factor * h[(k * q + l) * size + j]
-            for a in range(max(count, 1)):
-                t = s * x[column + a] if count > 0 else s
-                for b in range(a + 1 if k == l else max(width, 1)):
-                    hessian[start + a, first + b] += t * x[left + b] if width > 0 else t
+    run_verb(rows, ADD_CURVATURES, record_numbers(rows, index), 0, 0, (theta, theta, theta), 0, factors, theta, hessian)
 
 
 @jit(options=SUMS)

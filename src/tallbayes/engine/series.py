@@ -232,7 +232,7 @@ def series_pointer(kind: Kind, single: bool) -> int:
     member = member_maker(kind)
 
     def verbs(  # type: ignore[no-untyped-def]
-        records, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
+        records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
     ):
         series = member(p)
         if verb == outside.RANGE_VALUE:

@@ -11,7 +11,8 @@ import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, inlinable
 from tallbayes.engine.further import COUNT, FIELDS, START
-from tallbayes.engine.rows import STRIDE, TILE, Rows, dot, scan_indices, transpose_tile
+from tallbayes.engine.index_verbs import STRIDE, TILE, dot, indexed, scan_indices, transpose_tile
+from tallbayes.engine.rows import Rows
 from tallbayes.engine.several_functions import CURVATURE
 from tallbayes.engine.tiles import call_jet, call_reach
 
@@ -52,10 +53,11 @@ def range_third_suprema(rows: Any, start: int, stop: int, reference: np.ndarray,
 @range_norms.register(Rows)
 def _range_norms(rows: Rows, start: int, stop: int, factor: np.ndarray, out: np.ndarray) -> None:
     """Of several indices an upper bound of the largest singular value: the Frobenius norm of the Jacobian of u times the factor."""
-    if rows.indices > 1:
-        several_norms(rows, start, stop, factor, out)
+    of = indexed(rows.records, rows.layout, rows.p)
+    if of.indices > 1:
+        several_norms(of, start, stop, factor, out)
     else:
-        one_norms(rows, start, stop, factor, out)
+        one_norms(of, start, stop, factor, out)
 
 
 @inlinable(options=SUMS)
@@ -88,7 +90,8 @@ def several_norms(rows: Any, start: int, stop: int, factor: np.ndarray, out: np.
         total = 0.0
         for k in range(factor.shape[1]):
             for l in range(rows.indices):
-                column, count, first = rows.blocks[FIELDS * l], rows.blocks[FIELDS * l + COUNT], rows.blocks[FIELDS * l + START]
+                at = FIELDS * l
+                column, count, first = rows.blocks[at], rows.blocks[at + COUNT], rows.blocks[at + START]
                 projection = factor[first, k] if count == 0 else 0.0
                 for c in range(count):
                     projection += factor[first + c, k] * x[column + c]
@@ -100,13 +103,14 @@ def several_norms(rows: Any, start: int, stop: int, factor: np.ndarray, out: np.
 def _range_curvatures(
     rows: Rows, start: int, stop: int, reference: np.ndarray, curvature: np.ndarray, supremum: np.ndarray
 ) -> None:
+    of = indexed(rows.records, rows.layout, rows.p)
     eta, y, weight = np.empty(TILE), np.empty(TILE), np.empty(TILE)
     f, g, h, everywhere = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.full(TILE, np.inf)
     for first in range(start, stop, TILE):
         size = min(TILE, stop - first)
-        scan_indices(rows, first, size, reference, eta, y, weight)
-        call_jet(rows.tiles.jet, eta, y, rows.p, 1, size, CURVATURE, f, g, h)
-        call_reach(rows.tiles.reach, eta, everywhere, y, rows.p, 1, size, 3, f)
+        scan_indices(of, first, size, reference, eta, y, weight)
+        call_jet(of.tiles.jet, eta, y, of.p, 1, size, CURVATURE, f, g, h)
+        call_reach(of.tiles.reach, eta, everywhere, y, of.p, 1, size, 3, f)
         for j in range(size):
             curvature[first - start + j] = weight[j] * abs(h[j])
             supremum[first - start + j] = weight[j] * f[j] if weight[j] > 0.0 else 0.0
@@ -114,35 +118,38 @@ def _range_curvatures(
 
 @range_suprema.register(Rows)
 def _range_suprema(rows: Rows, start: int, stop: int, slope: np.ndarray, curvature: np.ndarray) -> None:
+    of = indexed(rows.records, rows.layout, rows.p)
     y, first, second, everywhere = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.full(TILE, np.inf)
     for begin in range(start, stop, TILE):
         size = min(TILE, stop - begin)
         for j in range(size):
-            y[j] = rows.records[begin + j, rows.columns]
-        call_reach(rows.tiles.reach, everywhere, everywhere, y, rows.p, 1, size, 1, first)
-        call_reach(rows.tiles.reach, everywhere, everywhere, y, rows.p, 1, size, 2, second)
+            y[j] = of.records[begin + j, of.columns]
+        call_reach(of.tiles.reach, everywhere, everywhere, y, of.p, 1, size, 1, first)
+        call_reach(of.tiles.reach, everywhere, everywhere, y, of.p, 1, size, 2, second)
         for j in range(size):
-            weight = rows.records[begin + j, rows.columns + 2]
+            weight = of.records[begin + j, of.columns + 2]
             slope[begin - start + j] = weight * first[j] if weight > 0.0 else 0.0
             curvature[begin - start + j] = weight * second[j] if weight > 0.0 else 0.0
 
 
 @range_lowest.register(Rows)
 def _range_lowest(rows: Rows, start: int, stop: int, theta: np.ndarray) -> float:
+    of = indexed(rows.records, rows.layout, rows.p)
     lowest = np.inf
     for i in range(start, stop):
-        lowest = min(lowest, dot(rows.records[i], theta, rows.columns) + rows.records[i, rows.columns + 1])
+        lowest = min(lowest, dot(of.records[i], theta, of.columns) + of.records[i, of.columns + 1])
     return lowest
 
 
 @range_third_suprema.register(Rows)
 def _range_third_suprema(rows: Rows, start: int, stop: int, reference: np.ndarray, reach: np.ndarray, out: np.ndarray) -> None:
+    of = indexed(rows.records, rows.layout, rows.p)
     eta, y, weight, width, supremum = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
     for first in range(start, stop, TILE):
         size = min(TILE, stop - first)
-        scan_indices(rows, first, size, reference, eta, y, weight)
+        scan_indices(of, first, size, reference, eta, y, weight)
         for j in range(size):  # roundings of eta and of shifts
             width[j] = reach[first - start + j] * (1.0 + 1e-9) + 1e-9 * (1.0 + abs(eta[j]))
-        call_reach(rows.tiles.reach, eta, width, y, rows.p, 1, size, 3, supremum)
+        call_reach(of.tiles.reach, eta, width, y, of.p, 1, size, 3, supremum)
         for j in range(size):
             out[first - start + j] = weight[j] * supremum[j] if weight[j] > 0.0 else 0.0

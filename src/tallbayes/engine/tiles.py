@@ -66,7 +66,7 @@ class Tiles(NamedTuple):
 
     def __reduce__(self) -> Any:
         """Addresses are those of a process: another one makes its own."""
-        return tiles_of, _KINDS[self.jet]
+        return tiles_of, _KINDS[int(self.jet)]
 
 
 _KINDS: dict[int, tuple[Any, bool]] = {}  # what each table was made of, by the address of its jet

@@ -47,9 +47,4 @@ def range_scores(rows: Any, start: int, stop: int, theta: np.ndarray, out: np.nd
 
 @range_scores.register(Rows)
 def _range_scores(rows: Rows, start: int, stop: int, theta: np.ndarray, out: np.ndarray) -> None:
-    if rows.outside != 0:
-        on_range(rows, RANGE_SCORES, start, stop, theta, np.empty(0), out)
-        return
-    out[:] = 0.0
-    for i in range(start, stop):
-        range_gradient(rows, i, i + 1, theta, out[i - start])
+    on_range(rows, RANGE_SCORES, start, stop, theta, theta, out)

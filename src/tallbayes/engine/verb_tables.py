@@ -1,0 +1,95 @@
+"""Addresses of verbs, in tables that compiled code reads: those of likelihoods of indices are compiled when they are first called."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+import threading
+import traceback
+from _thread import interrupt_main
+
+import numpy as np
+from numba import types
+
+from tallbayes.compile import SUMS, inlinable
+from tallbayes.engine.index_verbs import VERBS
+from tallbayes.engine.outside import DOUBLE, SINGLE, UNKNOWN
+from tallbayes.pointers import PLAIN, array_at, calls, pointer
+
+SLOTS = len(VERBS) + 1  # the last has the address of `_resolve`
+_TABLES: dict[str, np.ndarray] = {}
+_OUTSIDE: dict[int, np.ndarray] = {}
+_guard = threading.RLock()
+call_resolver = calls(types.int64(types.int64))  # (address of the function, address of a slot) -> address of the verb
+
+
+def _failed(*arguments: object) -> int:
+    return UNKNOWN
+
+
+@functools.cache
+def verb_pointer(verb: int, kind: str) -> int:
+    """The address of a verb for records of a type of numbers."""
+    signature = SINGLE if kind == "float32" else DOUBLE
+    return pointer(VERBS[verb], signature, f"{VERBS[verb].__name__} {kind}", options=SUMS)
+
+
+def _fill(place: int) -> int:
+    for kind, table in _TABLES.items():
+        slot = (place - table.ctypes.data) // 8
+        if 0 <= slot < len(VERBS):
+            with _guard:
+                table[slot] = verb_pointer(slot, kind)
+            return int(table[slot])
+    raise LookupError(f"{place} is not the address of a verb")
+
+
+def _resolve(place: int) -> int:
+    """Compile what a slot is for. Compiled code calls this, and nothing may be raised: an interrupt is sent again when it is done."""
+    interrupted = False
+    while True:
+        try:
+            found = _fill(place)
+        except KeyboardInterrupt:
+            interrupted = True
+            continue
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            raise
+        if interrupted:
+            interrupt_main()
+        return found
+
+
+_C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(_resolve)  # of this process, and kept as long as it
+_RESOLVER: int = ctypes.cast(_C_FUNCTION, ctypes.c_void_p).value or 0
+PLAIN[_RESOLVER] = _resolve
+
+
+def index_table(kind: str) -> int:
+    """Where the addresses of verbs are, for rows of indices with records of a type of numbers."""
+    with _guard:
+        if kind not in _TABLES:
+            table = np.zeros(SLOTS, np.int64)
+            table[-1] = _RESOLVER
+            _TABLES[kind] = table
+    return int(_TABLES[kind].ctypes.data)
+
+
+def outside_table(address: int) -> int:
+    """The same for a likelihood outside, one function for all verbs."""
+    with _guard:
+        if address not in _OUTSIDE:
+            _OUTSIDE[address] = np.full(SLOTS, address, np.int64)
+    return int(_OUTSIDE[address].ctypes.data)
+
+
+@inlinable
+def verb_address(table: int, verb: int) -> int:
+    """The address of a verb; compiles it if nobody has called it in this process."""
+    slots = array_at(float(table), (SLOTS,), np.int64)
+    if slots[verb] == 0:
+        return call_resolver(slots[SLOTS - 1], table + 8 * verb)
+    return slots[verb]
