@@ -36,6 +36,7 @@ from tallbayes.machine import available_cores, idle_cores
 from tallbayes.mode.search import mode_at, start
 from tallbayes.model import Model
 from tallbayes.moves import nuts
+from tallbayes.pointers import rehearse
 from tallbayes.run.chain import Chain
 from tallbayes.samplers import ExactMinibatch, FullData, SurrogateTransition
 from tallbayes.streams import Stream, sequence
@@ -214,6 +215,7 @@ def _end_with_parent() -> None:
 def _rehearsed(request: dict[str, Any]) -> Chain:
     """A chain of the sampler that is likely, prepared on the sample of the rows without compiling anything."""
     described = request["model"]
+    rehearse()
     with interpreted(), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         prior = models.recorded_prior(described, request["default_prior"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -32,6 +33,14 @@ GENERATOR: Any = typeof(np.random.default_rng(0))
 """The type of random generators in signatures."""
 
 _POINTERS: list[Any] = []  # kept: their code is used by address
+_imagined = itertools.count(1)
+_rehearsing = False
+
+
+def rehearse() -> None:
+    """From now on pointers of this process are numbers that name no code: for a process that only needs the types of what it makes."""
+    global _rehearsing
+    _rehearsing = True
 
 
 class _PointerCache(StampedCache):
@@ -57,6 +66,10 @@ def pointer(function: Callable[..., Any], signature: Any, name: str | None, *, o
     `name` stands for the function and all it closes over: code is cached under it and the stamp of the sources. Without a name, as for
     types from outside the package, it is compiled in every process.
     """
+    if _rehearsing:
+        address = next(_imagined)
+        PLAIN[address] = function
+        return address
     compiled = CFunc(function, normalized(signature), {}, {k: v for k, v in options.items() if k != "no_cfunc_wrapper"})
     if name is not None and CACHED:
         try:

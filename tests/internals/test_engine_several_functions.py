@@ -1,4 +1,4 @@
-"""Internals of `tallbayes.engine.multi_index`."""
+"""Internals of `tallbayes.engine.several_functions`."""
 
 import mpmath
 import numpy as np
