@@ -15,11 +15,11 @@ import numpy as np
 
 from tallbayes.compile import inlinable
 from tallbayes.deadline import present_deadline
+from tallbayes.engine.callbacks import raise_kept
 from tallbayes.engine.failures import raise_failure, verb_failed, with_own_answers
 from tallbayes.engine.ledger import record
 from tallbayes.engine.rows import proxy_values, range_gradient, range_value, residual_differences, row_values, rows_at_once
 from tallbayes.engine.streamed_rows import row_number
-from tallbayes.engine.callbacks import raise_kept
 from tallbayes.priors import log_prior_of, prior_gradient, prior_status, prior_value
 from tallbayes.proxies.capabilities import HasBound, HasProxy
 from tallbayes.proxies.taylor import proxy_value

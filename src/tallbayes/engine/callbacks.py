@@ -64,7 +64,10 @@ PLAIN[ENTRANCE] = _run
 
 
 def view(address: int, shape: tuple[int, ...], kind: Any) -> np.ndarray:
-    """The array at an address, of use during the present call alone: others get a copy of it. Views are kept: compiled code asks for the same places again."""
+    """The array at an address, of use during the present call alone: others get a copy of it.
+
+    Views are kept, because compiled code asks for the same places again.
+    """
     known = _views.__dict__.setdefault("known", {})
     found = known.get((address, shape, kind))
     if found is None:

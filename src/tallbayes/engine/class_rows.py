@@ -108,7 +108,9 @@ def _row_value(law: Classes, x: np.ndarray, theta: np.ndarray, means: np.ndarray
 
 
 @inlinable
-def _bend(law: Classes, theta: np.ndarray, weights: np.ndarray, sums: np.ndarray, squares: np.ndarray, hessian: np.ndarray) -> None:
+def _bend(
+    law: Classes, theta: np.ndarray, weights: np.ndarray, sums: np.ndarray, squares: np.ndarray, hessian: np.ndarray
+) -> None:
     """Add the lower triangle of the Hessian from the sums of the classes."""
     d = law.mapping.shape[1]
     for a in range(d):

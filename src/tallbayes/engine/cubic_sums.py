@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.compile import SUMS, inlinable, jit, leaf
+from tallbayes.compile import SUMS, inlinable, jit
 from tallbayes.engine import passes
 from tallbayes.engine.random_rows import CHUNK
 from tallbayes.engine.rows import Rows, three_dots
 from tallbayes.engine.tiles import call_third
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def tensor_value(entries: np.ndarray, white: np.ndarray) -> float:
     """The cubic form of the entries at a point."""
     d, place, pairs, total = white.size, 0, 0, 0.0
@@ -35,7 +35,7 @@ def tensor_value(entries: np.ndarray, white: np.ndarray) -> float:
     return total
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def add_tensor_gradient(entries: np.ndarray, white: np.ndarray, gradient: np.ndarray) -> float:
     """The cubic form of the entries at a point, its gradient added to `gradient`."""
     d, place, pairs, total = white.size, 0, 0, 0.0

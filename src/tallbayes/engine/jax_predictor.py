@@ -202,7 +202,7 @@ def describe_rows(
 @inlinable
 def ask(p: np.ndarray, what: int, count: int, fields: int, capacity: int, u: np.ndarray, found: np.ndarray) -> int:
     """Call JAX; returns a status."""
-    for at in range(count, min(capacity, -(-count // LARGE_TILE) * LARGE_TILE)):  # the rest of a tile repeats a row: it has values, whatever the likelihood is
+    for at in range(count, min(capacity, -(-count // LARGE_TILE) * LARGE_TILE)):  # repeated, so that it has values
         for k in range(fields):
             u[k * capacity + at] = u[k * capacity]
     block = np.empty(BLOCK, np.int64)

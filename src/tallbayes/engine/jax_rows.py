@@ -243,7 +243,9 @@ class Verbs:
         for a, b, size in batches(asked.index.size):
             index = asked.index[a:b]
             if verb == outside.RESIDUAL_SLOPES:
-                value, slope = self.run("residual_rows", asked.theta, asked.reference, self.parts(asked, index, size), asked.order)
+                value, slope = self.run(
+                    "residual_rows", asked.theta, asked.reference, self.parts(asked, index, size), asked.order
+                )
                 asked.out[a:b], asked.table[a:b] = value[: b - a], slope[: b - a]
                 continue
             block = self.gather(asked, index, size)

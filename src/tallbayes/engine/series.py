@@ -135,7 +135,9 @@ def window_value(series: Series, records: np.ndarray, start: int, stop: int, the
 
 
 @inlinable(options=SUMS)
-def window_gradient(series: Series, records: np.ndarray, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
+def window_gradient(
+    series: Series, records: np.ndarray, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray
+) -> float:
     """The same, its gradient added to `gradient`."""
     if not admissible(series.p, series.q, theta):
         return -np.inf
@@ -160,7 +162,9 @@ def window_gradient(series: Series, records: np.ndarray, start: int, stop: int, 
 
 
 @inlinable(options=SUMS)
-def window_hessian(series: Series, records: np.ndarray, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
+def window_hessian(
+    series: Series, records: np.ndarray, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray
+) -> float:
     """The same, with the lower triangle of the Hessian."""
     if not admissible(series.p, series.q, theta):
         return -np.inf

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.data.dataset import Dataset
 from tallbayes.compile import inlinable
+from tallbayes.data.dataset import Dataset
 from tallbayes.engine.callbacks import BLOCK, call_python, numbered, view
 from tallbayes.engine.jax_rows import Program, import_jax, jax_rows
 from tallbayes.engine.rows import ALLOWANCE, Rows

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import SUMS, declared, generic, leaf
+from tallbayes.compile import SUMS, declared, generic, inlinable, jit
 from tallbayes.mode.laplace import Mode
 
 
@@ -29,7 +29,7 @@ class Taylor(NamedTuple):
     order: int
 
 
-@generic(leaf=True)
+@generic
 @declared
 def proxy_value(proxy: Any, white: np.ndarray) -> float:
     """Sum of the proxies of all rows, less its value at the reference: reads no row."""
@@ -52,7 +52,7 @@ def _taylor_value(proxy: Taylor, white: np.ndarray) -> float:
     return linear + 0.5 * quadratic
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def unwhiten(whitening: Whitening, white: np.ndarray, theta: np.ndarray) -> None:
     """theta = reference + factor w, in place of `theta`."""
     for j in range(white.size):
@@ -62,7 +62,7 @@ def unwhiten(whitening: Whitening, white: np.ndarray, theta: np.ndarray) -> None
         theta[j] = whitening.reference[j] + total
 
 
-@leaf
+@inlinable
 def whiten(whitening: Whitening, theta: np.ndarray) -> np.ndarray:
     """w with reference + factor w = theta."""
     white = theta - whitening.reference
@@ -71,6 +71,26 @@ def whiten(whitening: Whitening, theta: np.ndarray) -> np.ndarray:
             white[j] -= whitening.factor[j, k] * white[k]
         white[j] /= whitening.factor[j, j]
     return white
+
+
+@jit
+def proxy_value_at(proxy: Any, white: np.ndarray) -> float:
+    """`proxy_value`, for Python."""
+    return proxy_value(proxy, white)
+
+
+@jit
+def whitened(whitening: Whitening, theta: np.ndarray) -> np.ndarray:
+    """`whiten`, for Python."""
+    return whiten(whitening, theta)
+
+
+@jit
+def unwhitened(whitening: Whitening, white: np.ndarray) -> np.ndarray:
+    """`unwhiten`, for Python: theta."""
+    theta = np.empty(white.size)
+    unwhiten(whitening, white, theta)
+    return theta
 
 
 def whitening_of(mode: Mode) -> Whitening:

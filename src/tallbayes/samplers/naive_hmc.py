@@ -38,8 +38,8 @@ from tallbayes.streams import Stream, generator
 from tallbayes.target import (
     DIVERGED,
     Target,
-    new_target,
     log_prior,
+    new_target,
     stop_run,
     stopped,
     subsample_values,

@@ -21,7 +21,7 @@ from tallbayes.model import Model
 from tallbayes.moves import tuning as windows
 from tallbayes.schemes.minibatch_gradient import Noise, make_controls, measure_noise, minibatch_gradients, noise_rows
 from tallbayes.streams import Stream, generator
-from tallbayes.target import Target, new_target
+from tallbayes.target import new_target
 
 POINTS = 20  # pilot points at which noise is measured
 REMOVED = 0.25  # predicted inflation that corrected noise may take away: the rest of the noise stays well above zero
