@@ -211,9 +211,7 @@ def ask(p: np.ndarray, what: int, count: int, fields: int, capacity: int, u: np.
     return call_python(int(p[ENTRANCE]), np.int64(block.ctypes.data))
 
 
-def predictor_verbs(  # type: ignore[no-untyped-def]
-    records, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
-):
+def predictor_verbs(records, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):
     """All verbs of rows whose likelihood is one of a linear predictor."""
     d, rows = int(p[COLUMNS]), index.size if stop == start else stop - start
     if verb == outside.ADD_SLOPES:
