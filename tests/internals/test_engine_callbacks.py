@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 
 import tallbayes as tb
+from tallbayes.compile import SUMS, jit
 from tallbayes.engine import callbacks, passes
+from tallbayes.engine.gradients import control_gradient
+from tallbayes.engine.residuals import add_slopes, residual_slopes, slope_count
 from tallbayes.engine.rows import FAILED, outside_rows
 from tallbayes.priors import log_prior_of, prior_gradient, prior_value
 from tallbayes.run.chain import Chain
@@ -284,6 +287,32 @@ def test_a_forked_process_goes_on_with_its_addresses(kind, tmp_path):
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("function", [along_predictor, spelled_out], ids=lambda f: f.__name__)
+def test_ten_thousand_coordinates_are_no_trouble(function):
+    rng, n, d = np.random.default_rng(0), 30, 10_000
+    X = rng.standard_normal((n, d)) / np.sqrt(d)
+    model = tb.models.from_jax(function, tb.Dataset.from_arrays(X, np.arange(n) % 2.0), tb.priors.normal(1.0), dim=d)
+    theta, reference, index = rng.standard_normal(d), np.zeros(d), np.arange(0, n, 2)
+    eta = X @ theta
+    rest = np.arange(n) % 2.0 - 1.0 / (1.0 + np.exp(-eta))
+    np.testing.assert_allclose(model.gradient(theta)[1], X.T @ rest - theta, atol=1e-9)
+    first, second = np.zeros(d), np.zeros(d)
+    values, slopes = np.empty(index.size), np.empty((index.size, int(slope_count(model.rows))))
+    _control(model.rows, index, theta, reference, values, slopes, first, second)
+    np.testing.assert_allclose(first, second, atol=1e-10)
+    eta = eta[index]
+    expected = -np.logaddexp(0.0, eta) + np.log(2.0) + eta / 2 + eta**2 / 8
+    np.testing.assert_allclose(values, expected, atol=1e-10)
+
+
+@jit(options=SUMS)
+def _control(rows, index, theta, reference, values, slopes, first, second):
+    factors = np.ones(index.size)
+    residual_slopes(rows, index, theta, reference, 2, values, slopes)
+    add_slopes(rows, index, slopes, factors, first)
+    control_gradient(rows, index, factors, theta, reference, 2, second)
 
 
 def test_functions_are_forgotten_with_their_numbers():
