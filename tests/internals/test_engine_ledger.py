@@ -11,7 +11,7 @@ from support import logistic_arrays
 import tallbayes as tb
 from tallbayes import compile as compiling
 from tallbayes import target as targets
-from tallbayes.engine import gradients, ledger, passes, residuals, rows, series, survey
+from tallbayes.engine import gradients, ledger, passes, residuals, rows, survey, windows
 from tallbayes.engine import lower_gaps as engine_gaps
 from tallbayes.proxies import lower_bounds
 from tallbayes.samplers import SAMPLERS, SGHMC, SGLD, Confidence, ExactMinibatch, MHSubLhd
@@ -68,7 +68,7 @@ READERS = [
     (lower_bounds.log_odds_gradient, lambda rows, bound, index, *rest: index.size),
     (engine_gaps.reference_predictors, lambda rows, reference, start, out: out.shape[0]),
     (survey.range_norms, _range),  # every pass of preparation that is not of a likelihood begins with norms
-    (series.range_scores, _range),
+    (windows.range_scores, _range),
 ]
 AGAIN = [  # what is documented not to count twice: a pair of row and theta that was read before, and is computed once more
     (lights.known_gaps, lambda *rest: 0),
