@@ -1,6 +1,6 @@
 """The one compile layer: every compiled entry point of the package goes through `jit`.
 
-Four kinds of function exist.
+Three kinds of function exist.
 
 * `jit`: an entry point called from Python. Compiled by Numba without the GIL and cached on disk. Numba stamps a cached
   function with the time of its *own* file only, so an edited helper elsewhere would be ignored; our stamp is a hash of all
@@ -8,17 +8,14 @@ Four kinds of function exist.
   cover their source, and an index that names them could not be read where they cannot be imported. A type made from an
   expression names the hash of its source in `cache_tag`; its code has index files of its own.
 * `inlinable`: a helper. It stays plain Python, so the same source runs interpreted, and compiles into whatever calls it.
-* `leaf`: a helper whose arguments are numbers and arrays, or NamedTuples of them, and no Generator. It compiles into whatever
-  calls it, as an `inlinable`, and it is compiled on its own too, for callers that run interpreted.
 * `generic`: a function dispatched on the type of one argument, in Python and in compiled code alike. Families, moves
-  and samplers are NamedTuples that register their implementation. With `leaf=True` the implementations are leaves.
+  and samplers are NamedTuples that register their implementation.
 
 Compiling is most of what a first run waits for, so no code is made that nothing calls: neither wrappers for calls from C,
 nor machine code of helpers, which live on in their callers.
 
-A NamedTuple class with an attribute `interpreted` cannot be compiled: its verbs call Python (models written by users
-in JAX). An entry point that is given one, at any depth of its arguments, runs its own body interpreted; the leaves that it
-calls are still compiled, so that loops over rows and matrices do not run in Python.
+What cannot be compiled, such as models written by users in JAX, is called by address (`pointers`), so that samplers are compiled whatever
+they run on.
 
 Two things subclass private parts of Numba, to save time alone: the cache on disk, and helpers without machine code. A version of
 Numba that lacks one of these parts costs time, never a result: `CACHED` and `HELPER` say what it has.
@@ -96,7 +93,7 @@ _plain = False
 
 @contextmanager
 def interpreted() -> Iterator[None]:
-    """Run the bodies of entry points and leaves interpreted, in this process, to see the types of what they make."""
+    """Run the bodies of entry points interpreted, in this process, to see the types of what they make."""
     global _plain
     _plain = True
     try:
@@ -289,50 +286,20 @@ def inlinable(function: Function | None = None, *, options: Any = STRICT) -> Any
     return register_jitable(**options, **HELPER)(function)
 
 
-def _alone(function: Callable[..., Any], options: Any) -> Callable[..., Any]:
-    """The function compiled by itself, when Python first calls it."""
-    made: list[Any] = []
-
-    @functools.wraps(function)
-    def call(*args: Any) -> Any:
-        if _plain:
-            return function(*args)
-        if not made:
-            made.append(jit(function, options=options).dispatcher)
-        return made[0](*args)
-
-    call.py_func = function  # type: ignore[attr-defined]
-    return call
-
-
-def leaf(function: Function | None = None, *, options: Any = STRICT) -> Any:
-    """Mark a helper of numbers and arrays: compiled into its caller, or by itself if the caller runs interpreted.
-
-    The uncompiled function stays at `.py_func`.
-    """
-    if function is None:
-        return functools.partial(leaf, options=options)
-    call = _alone(function, options)
-    overload(call, jit_options={**options, **HELPER}, strict=False)(lambda *args: function)
-    return call
-
-
-def generic(declaration: Function | None = None, *, options: Any = STRICT, argument: int = 0, leaf: bool = False) -> Any:
+def generic(declaration: Function | None = None, *, options: Any = STRICT, argument: int = 0) -> Any:
     """Turn a declaration into a function dispatched on the type of one argument, the first unless `argument` says else.
 
     Implementations are added with `.register(Type)`, Type a NamedTuple class, and must be compilable. The body of the
-    declaration is the default, unless it is marked `declared`: then a missing implementation is a TypeError. With `leaf` the
-    implementations run compiled when Python calls them too, except those of a type marked `interpreted`.
+    declaration is the default, unless it is marked `declared`: then a missing implementation is a TypeError.
     """
     if declaration is None:
-        return functools.partial(generic, options=options, argument=argument, leaf=leaf)
+        return functools.partial(generic, options=options, argument=argument)
     registry: dict[type, Callable[..., Any]] = {}
-    called: dict[type, Callable[..., Any]] = {}
     compilable_default = None if getattr(declaration, "__isabstract__", False) else declaration
 
     @functools.wraps(declaration)
     def dispatch(*args: Any) -> Any:
-        return called.get(type(args[argument]), declaration)(*args)
+        return registry.get(type(args[argument]), declaration)(*args)
 
     def implementation(*args: Any) -> Any:
         return registry.get(getattr(args[argument], "instance_class", None), compilable_default)  # type: ignore[arg-type]
@@ -340,7 +307,6 @@ def generic(declaration: Function | None = None, *, options: Any = STRICT, argum
     def register(kind: type) -> Callable[[Function], Function]:
         def add(function: Function) -> Function:
             registry[kind] = function
-            called[kind] = _alone(function, options) if leaf and not hasattr(kind, "interpreted") else function
             return function
 
         return add

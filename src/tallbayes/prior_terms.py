@@ -169,10 +169,10 @@ def log_prior_of(terms: Any) -> LogPrior:
 def _addresses(kind: Kind) -> tuple[int, int]:
     member = member_maker(kind)
 
-    def value(p, theta):  # type: ignore[no-untyped-def]
+    def value(p, theta):
         return prior_value(member(p), theta)
 
-    def gradient(p, theta, slope):  # type: ignore[no-untyped-def]
+    def gradient(p, theta, slope):
         return prior_gradient(member(p), theta, slope)
 
     return (

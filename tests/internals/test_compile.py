@@ -18,7 +18,7 @@ from numba.core.caching import IndexDataCacheFile
 from numba.extending import overload
 
 import tallbayes
-from tallbayes.compile import RARELY, SUMS, _Index, declared, generic, inlinable, jit, leaf, source_stamp
+from tallbayes.compile import RARELY, SUMS, StampedIndex, declared, generic, inlinable, interpreted, jit, source_stamp
 from tallbayes.data import Dataset, read
 from tallbayes.models import logistic
 
@@ -194,53 +194,20 @@ def test_a_missing_implementation_names_the_types():
         compiled_both(Point())
 
 
-@leaf
+@jit
 def reciprocal(x):
     """1 / x: infinite at 0 in compiled code, an error in Python."""
     return 1.0 / x
 
 
-@jit
-def compiled_reciprocal(x):
-    return reciprocal(x)
-
-
-class ByHand(NamedTuple):
-    value: float
-
-    @property
-    def interpreted(self):
-        return True
-
-
-@generic(leaf=True)
-@declared
-def inverse_of(shape):
-    """1 / size."""
-
-
-@inverse_of.register(Square)
-def _inverse_square(shape):
-    return 1.0 / shape.side
-
-
-@inverse_of.register(ByHand)
-def _inverse_by_hand(shape):
-    return 1.0 / shape.value
-
-
-def test_a_leaf_is_compiled_whoever_calls_it():
-    assert reciprocal(4.0) == compiled_reciprocal(4.0) == reciprocal.py_func(4.0) == 0.25
-    assert reciprocal(0.0) == compiled_reciprocal(0.0) == np.inf
+def test_entry_points_run_interpreted_where_that_is_asked_for():
+    assert (reciprocal(4.0), reciprocal(0.0)) == (0.25, np.inf)
+    with interpreted(), pytest.raises(ZeroDivisionError):
+        reciprocal(0.0)
     with pytest.raises(ZeroDivisionError):
         reciprocal.py_func(0.0)
+    assert reciprocal(0.0) == np.inf
     assert (reciprocal.__name__, reciprocal.__doc__[:5]) == ("reciprocal", "1 / x")
-
-
-def test_leaves_of_a_generic_are_compiled_unless_their_type_cannot_be():
-    assert inverse_of(Square(0.0)) == np.inf
-    with pytest.raises(ZeroDivisionError):
-        inverse_of(ByHand(0.0))
 
 
 def test_reordered_sums_keep_the_meaning_of_nan_and_infinity():
@@ -345,7 +312,7 @@ def test_rows_of_a_store_have_the_type_of_rows_in_memory(dtype, tmp_path):
 
 
 def test_an_index_that_names_a_class_that_is_gone_is_ignored(tmp_path):
-    index = _Index(cache_path=str(tmp_path), filename_base="it", source_stamp="new")
+    index = StampedIndex(cache_path=str(tmp_path), filename_base="it", source_stamp="new")
     gone = pickle.dumps(("old", {"signature": Gone})).replace(b"Gone", b"Lost")  # as after a class was renamed
     with open(index._index_path, "wb") as file:
         pickle.dump(index._version, file, protocol=-1)
@@ -411,7 +378,7 @@ print(json.dumps(seen))
 FUNCTIONS = """
 from typing import NamedTuple
 
-from tallbayes.compile import generic, inlinable, jit, leaf
+from tallbayes.compile import generic, inlinable, jit
 
 class Square(NamedTuple):
     side: float
@@ -428,7 +395,7 @@ def _area(shape):
 def helper(x):
     return area(Square(x)) + 1.0
 
-@leaf
+@inlinable
 def half(x):
     return 0.5 * x
 

@@ -32,7 +32,7 @@ def model_of(monkeypatch):
 
     def build(n=ROWS):
         model = _model(n)
-        monkeypatch.setattr(compiling, "_interpreted", lambda value: True)
+        monkeypatch.setattr(compiling, "_plain", True)
         return model
 
     return build
@@ -99,7 +99,7 @@ def _truth(monkeypatch):
         return count
 
     with monkeypatch.context() as patch:
-        patch.setattr(compiling, "_interpreted", lambda value: True)
+        patch.setattr(compiling, "_plain", True)
         for original, size in READERS + AGAIN:
             wrapper = counting(original, size)
             for name, module in list(sys.modules.items()):

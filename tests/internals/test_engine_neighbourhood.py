@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 import tallbayes as tb
-from tallbayes.engine.several_functions import vector_hessian
 from tallbayes.engine.neighbourhood import Neighbourhood, has_third_bounds, third_bounds
+from tallbayes.engine.several_functions import vector_hessian
 from tallbayes.families.beta import Beta
 from tallbayes.families.gamma import GammaShape
 from tallbayes.families.inverse_gaussian import InverseGaussian

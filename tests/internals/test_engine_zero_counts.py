@@ -8,8 +8,8 @@ from scipy import stats
 
 import tallbayes as tb
 import tallbayes.engine.zero_counts as zero_counts
-from tallbayes.engine.several_functions import vector_hessian, vector_value
 from tallbayes.engine.neighbourhood import Neighbourhood, has_third_bounds, third_bounds
+from tallbayes.engine.several_functions import vector_hessian, vector_value
 from tallbayes.families.gaussian import PredictedScale
 from tallbayes.families.hurdle_negbin import HurdleNegbin
 from tallbayes.families.hurdle_poisson import HurdlePoisson

@@ -19,7 +19,7 @@ from tallbayes.model import Model
 from tallbayes.moves import Move, tuning
 from tallbayes.moves.proposals import propose
 from tallbayes.proxies.capabilities import HasProxy
-from tallbayes.proxies.taylor import unwhiten
+from tallbayes.proxies.taylor import unwhitened
 from tallbayes.schemes.acceptance import as_tuned_proposal, proxy_at
 from tallbayes.streams import Stream, generator
 from tallbayes.target import EVALS, Cache, Target, charge, subsample_gaps, subsample_values, target_of
@@ -82,9 +82,7 @@ def pilot(model: Model, mode: Mode, order: int, move: Move, seed: int, pairs: in
     for out in gaps:
         white, other_white = rng.standard_normal(model.dim), np.empty(model.dim)
         propose(rng, kernel, white, other_white)
-        theta, other = np.empty(model.dim), np.empty(model.dim)
-        unwhiten(proxy.whitening, white, theta)
-        unwhiten(proxy.whitening, other_white, other)
+        theta, other = unwhitened(proxy.whitening, white), unwhitened(proxy.whitening, other_white)
         _gaps(target, index, theta, other, out)
     charge(target)
     return PairPilot(gaps, int(target.counters[EVALS]))

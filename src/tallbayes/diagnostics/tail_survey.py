@@ -19,7 +19,7 @@ from tallbayes.bounds.tables import draw_row, rate_count, total_rate
 from tallbayes.compile import jit
 from tallbayes.contract import Setup
 from tallbayes.engine import passes
-from tallbayes.proxies.taylor import factor_of, proxy_value, reference_of, unwhiten
+from tallbayes.proxies.taylor import factor_of, proxy_value_at, reference_of, unwhitened
 from tallbayes.target import Target, charge, log_prior, residual_gaps, row_total
 
 FIRST = 4.5  # standard deviations from the mode at which every line is looked at
@@ -80,10 +80,10 @@ def _log_ratios(setup: Setup, white: np.ndarray, rng: np.random.Generator) -> np
     reference, k = reference_of(certified.whitening), white.shape[0]
     thetas, known, proxies = np.empty_like(white), np.empty(k), np.empty(k)
     for j in range(k):
-        unwhiten(certified.whitening, white[j], thetas[j])
-        proxies[j] = proxy_value(certified.proxy, white[j])
+        thetas[j] = unwhitened(certified.whitening, white[j])
+        proxies[j] = proxy_value_at(certified.proxy, white[j])
         known[j] = log_prior(target, thetas[j]) - log_prior(target, reference) + 0.5 * float(white[j] @ white[j])
-    proxies -= proxy_value(certified.proxy, np.zeros(white.shape[1]))
+    proxies -= proxy_value_at(certified.proxy, np.zeros(white.shape[1]))
     rates, origin = np.zeros(rate_count(certified.bound)), np.zeros(white.shape[1])
     distance = math.sqrt(float(white[0] @ white[0]))
     total = max(total_rate(certified.bound, origin, point, rates) for point in white[:: max(1, k // 8)])

@@ -64,17 +64,24 @@ PLAIN[ENTRANCE] = _run
 
 
 def view(address: int, shape: tuple[int, ...], kind: Any) -> np.ndarray:
-    """The array at an address, of use during the present call alone: others get a copy of it. Views are kept: compiled code asks for the same places again."""
-    known = _views.__dict__.setdefault("known", {})
+    """The array at an address, of use during the present call alone: others get a copy of it.
+
+    Views are kept, because compiled code asks for the same places again.
+    """
+    try:
+        known = _views.known
+    except AttributeError:
+        known = _views.known = {}
     found = known.get((address, shape, kind))
-    if found is None:
-        size = int(np.prod(shape)) * np.dtype(kind).itemsize
-        if size == 0:
-            return np.empty(shape, kind)
-        if len(known) >= _MOST_VIEWS:
-            known.clear()
-        found = np.frombuffer((ctypes.c_byte * size).from_address(address), kind).reshape(shape)
-        known[address, shape, kind] = found
+    if found is not None:
+        return found
+    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    if size == 0:
+        return np.empty(shape, kind)
+    if len(known) >= _MOST_VIEWS:
+        known.clear()
+    found = np.frombuffer((ctypes.c_byte * size).from_address(address), kind).reshape(shape)
+    known[address, shape, kind] = found
     return found
 
 

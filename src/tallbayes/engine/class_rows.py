@@ -134,9 +134,7 @@ def class_pointer(kind: Kind, single: bool) -> int:
     """The address of the verbs, for records of one precision or the other."""
     member = member_maker(kind)
 
-    def verbs(  # type: ignore[no-untyped-def]
-        records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
-    ):
+    def verbs(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):
         law = member(p)
         means, indexed = _means(law, theta), start == stop
         size = index.size if indexed else stop - start

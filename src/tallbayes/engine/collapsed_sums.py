@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import jit, leaf
+from tallbayes.compile import inlinable, jit
 from tallbayes.engine.grouped_rows import FactorRows, level_sums
 
 
@@ -49,7 +49,7 @@ def linear_sums(rows: FactorRows, levels: int, cores: int | None = None) -> Line
     return LinearSums(centre, products, np.ascontiguousarray(totals), weights, kinds, counts.astype(float), squares)
 
 
-@leaf
+@inlinable
 def collapsed(
     sums: Any,
     precision: np.ndarray,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.compile import SUMS, inlinable, jit, leaf
+from tallbayes.compile import SUMS, inlinable, jit
 from tallbayes.engine import passes
 from tallbayes.engine.index_verbs import indexed, three_dots, tiles_at
 from tallbayes.engine.random_rows import CHUNK
@@ -19,7 +19,7 @@ from tallbayes.engine.rows import Rows
 from tallbayes.engine.tiles import call_third
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def tensor_value(entries: np.ndarray, white: np.ndarray) -> float:
     """The cubic form of the entries at a point."""
     d, place, pairs, total = white.size, 0, 0, 0.0
@@ -36,7 +36,7 @@ def tensor_value(entries: np.ndarray, white: np.ndarray) -> float:
     return total
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def add_tensor_gradient(entries: np.ndarray, white: np.ndarray, gradient: np.ndarray) -> float:
     """The cubic form of the entries at a point, its gradient added to `gradient`."""
     d, place, pairs, total = white.size, 0, 0, 0.0

@@ -202,8 +202,7 @@ def describe_rows(
 @inlinable
 def ask(p: np.ndarray, what: int, count: int, fields: int, capacity: int, u: np.ndarray, found: np.ndarray) -> int:
     """Call JAX; returns a status."""
-    for at in range(count, min(capacity, -(-count // LARGE_TILE) * LARGE_TILE)):
-        # the rest of a tile repeats a row: it has values, whatever the likelihood is
+    for at in range(count, min(capacity, -(-count // LARGE_TILE) * LARGE_TILE)):  # repeated, so that it has values
         for k in range(fields):
             u[k * capacity + at] = u[k * capacity]
     block = np.empty(BLOCK, np.int64)
@@ -212,9 +211,7 @@ def ask(p: np.ndarray, what: int, count: int, fields: int, capacity: int, u: np.
     return call_python(int(p[ENTRANCE]), np.int64(block.ctypes.data))
 
 
-def predictor_verbs(  # type: ignore[no-untyped-def]
-    records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
-):
+def predictor_verbs(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):
     """All verbs of rows whose likelihood is one of a linear predictor."""
     d, rows = int(p[COLUMNS]), index.size if stop == start else stop - start
     if verb == outside.ADD_SLOPES:

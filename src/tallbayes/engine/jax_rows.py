@@ -203,7 +203,7 @@ class Asked(NamedTuple):
 
     records: np.ndarray
     verb: int
-    index: np.ndarray
+    numbers: np.ndarray
     theta: np.ndarray
     other: np.ndarray
     reference: np.ndarray
@@ -240,8 +240,8 @@ class Verbs:
     def answer(self, asked: Asked) -> None:
         """Fill what was asked for, a batch of rows after the other."""
         verb, factors = asked.verb, asked.factors
-        for a, b, size in batches(asked.index.size):
-            index = asked.index[a:b]
+        for a, b, size in batches(asked.numbers.size):
+            index = asked.numbers[a:b]
             if verb == outside.RESIDUAL_SLOPES:
                 value, slope = self.run(
                     "residual_rows", asked.theta, asked.reference, self.parts(asked, index, size), asked.order
@@ -309,9 +309,7 @@ def padded(values: np.ndarray, size: int) -> np.ndarray:
     return out
 
 
-def verbs_in_python(  # type: ignore[no-untyped-def]
-    records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
-):
+def verbs_in_python(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):
     """All verbs, by a call of Python; sums over gradients of rows that are known need none."""
     if verb == outside.ADD_SLOPES:
         for j in range(index.size):

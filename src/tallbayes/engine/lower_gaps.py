@@ -16,7 +16,16 @@ import numpy as np
 from tallbayes.compile import SCALAR, SUMS, declared, generic, inlinable
 from tallbayes.engine.family_functions import jet1, jet2, value
 from tallbayes.engine.further import call_indices
-from tallbayes.engine.index_verbs import AHEAD, add_gradients, dot, indexed, prefetch_row, scan_indices, shift_indices, tile_rows
+from tallbayes.engine.index_verbs import (
+    AHEAD,
+    add_gradients,
+    dot,
+    indexed,
+    prefetch_row,
+    scan_indices,
+    shift_indices,
+    tile_rows,
+)
 from tallbayes.engine.rows import Rows, with_family
 from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_value
 from tallbayes.engine.tiles import RESIDUAL, tile_pointer

@@ -41,7 +41,7 @@ _numbers, _table, _index, _whole = (
 )
 
 
-def signature(records: types.Type) -> types.Type:
+def signature(records: types.Type) -> Any:
     """Of the function of all verbs, for records of a type of numbers.
 
     (records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table) -> status

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import SUMS, inlinable, jit, leaf
+from tallbayes.compile import SUMS, inlinable, jit
 
 TRADE = 6.0  # of the logarithm of the factor of a trade, over sqrt(2 + coefficients): 2.4 / sqrt(the expected curvature)
 SPREAD = 6.0  # of the logarithm of a squared scale in a collapsed move, over sqrt(1 + coefficients), times a log-normal number
@@ -157,7 +157,7 @@ def _shared_density(blocks: Blocks, scales: Scales, b: int, shared: float) -> fl
     return total
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def quadratic_value(quadratic: Quadratic, beta: np.ndarray, scratch: np.ndarray) -> float:
     """Log of the surrogate likelihood and fixed prior."""
     total = 0.0
@@ -169,7 +169,7 @@ def quadratic_value(quadratic: Quadratic, beta: np.ndarray, scratch: np.ndarray)
     return total
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def factorise(matrix: np.ndarray) -> None:
     """Cholesky factor of a positive definite matrix, in place of its lower triangle."""
     d = matrix.shape[0]

@@ -231,9 +231,7 @@ def series_pointer(kind: Kind, single: bool) -> int:
     """The address of the verbs, for records of one precision or the other."""
     member = member_maker(kind)
 
-    def verbs(  # type: ignore[no-untyped-def]
-        records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
-    ):
+    def verbs(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):
         series = member(p)
         if verb == outside.RANGE_VALUE:
             total[0] = window_value(series, records, start, stop, theta)

@@ -45,7 +45,8 @@ class ClassModel(Model):
     @cached_property
     def rows(self) -> Rows:
         """The rows as compiled code sees them."""
-        return class_rows(Classes(*self.member, self.data.d), self.data.records)
+        mapping, variances, classes, sigma = self.member
+        return class_rows(Classes(mapping, variances, classes, sigma, self.data.d), self.data.records)
 
     @cached_property
     def prior_terms(self) -> PriorTerms:

@@ -114,11 +114,11 @@ def _asked(p: np.ndarray, theta: np.ndarray, value: np.ndarray, gradient: int) -
     return value[0]
 
 
-def _asked_value(p, theta):  # type: ignore[no-untyped-def]
+def _asked_value(p, theta):
     return _asked(p, theta, np.empty(1), 0)
 
 
-def _asked_gradient(p, theta, gradient):  # type: ignore[no-untyped-def]
+def _asked_gradient(p, theta, gradient):
     return _asked(p, theta, np.empty(1), np.int64(gradient.ctypes.data))
 
 
@@ -196,6 +196,7 @@ class UserModel(Model):
     def prior_terms(self) -> Any:
         """The prior on the flat vector."""
         if isinstance(self.prior, UserPrior):
+            assert self.prior.function is not None
             return JaxPrior(self.prior.function, self.parameters, self.dimension)
         assert self.prior is not None
         return self.prior.coordinates(self.dimension)

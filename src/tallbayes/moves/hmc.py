@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import declared, generic, inlinable, leaf
+from tallbayes.compile import declared, generic, inlinable
 from tallbayes.errors import OptionError, unknown
 from tallbayes.moves.linear import dot, lower_times, normal_vector, upper_times
 from tallbayes.moves.move import MOVED, Move, Point, log_density_gradient, move, start
@@ -41,7 +41,7 @@ def _hamiltonian(kernel: Hamiltonian, factor: np.ndarray) -> Hamiltonian:
     return Hamiltonian(factor, kernel.step, kernel.time)
 
 
-@leaf
+@inlinable
 def kick(factor: np.ndarray, step: float, gradient: np.ndarray, momentum: np.ndarray, scratch: np.ndarray) -> None:
     """Half a step of the momentum."""
     upper_times(factor, gradient, scratch)
@@ -49,7 +49,7 @@ def kick(factor: np.ndarray, step: float, gradient: np.ndarray, momentum: np.nda
         momentum[j] += 0.5 * step * scratch[j]
 
 
-@leaf
+@inlinable
 def drift(factor: np.ndarray, step: float, momentum: np.ndarray, theta: np.ndarray, scratch: np.ndarray) -> None:
     """A step of the position."""
     lower_times(factor, momentum, scratch)

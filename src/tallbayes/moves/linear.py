@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallbayes.compile import SUMS, inlinable, leaf
+from tallbayes.compile import SUMS, inlinable
 
 
 @inlinable
@@ -15,7 +15,7 @@ def fill(out: np.ndarray, values: np.ndarray) -> None:
         out[j] = values[j]
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def dot(a: np.ndarray, b: np.ndarray) -> float:
     """Sum of products."""
     total = 0.0
@@ -24,7 +24,7 @@ def dot(a: np.ndarray, b: np.ndarray) -> float:
     return total
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def lower_times(factor: np.ndarray, vector: np.ndarray, out: np.ndarray) -> None:
     """out = factor vector, for a lower triangular factor."""
     for j in range(out.size):
@@ -34,7 +34,7 @@ def lower_times(factor: np.ndarray, vector: np.ndarray, out: np.ndarray) -> None
         out[j] = total
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def upper_times(factor: np.ndarray, vector: np.ndarray, out: np.ndarray) -> None:
     """out = factor' vector, for a lower triangular factor."""
     out[:] = 0.0
@@ -44,7 +44,7 @@ def upper_times(factor: np.ndarray, vector: np.ndarray, out: np.ndarray) -> None
             out[k] += factor[j, k] * v
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def symmetric_times(matrix: np.ndarray, vector: np.ndarray, out: np.ndarray) -> None:
     """out = matrix vector, for a whole symmetric matrix."""
     for j in range(out.size):
@@ -63,7 +63,7 @@ def normal_vector(rng: np.random.Generator, size: int) -> np.ndarray:
     return out
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def inverse_factor(precision: np.ndarray) -> np.ndarray:
     """Lower triangular L with L L' = inverse of a symmetric positive definite matrix given by its lower triangle.
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import SUMS, declared, generic, inlinable, leaf
+from tallbayes.compile import SUMS, declared, generic, inlinable
 from tallbayes.engine.random_rows import draw_number, draw_rows, row_scale
 from tallbayes.mode.laplace import Mode
 from tallbayes.priors import prior_gradient, prior_value
@@ -57,7 +57,7 @@ class BlockPoisson(NamedTuple):
     shift: float
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def proxy_sum(proxy: Difference, theta: np.ndarray) -> float:
     """Sum of the proxies of all rows at theta."""
     reference, sums, d = reference_of(proxy.whitening), proxy.sums, theta.size
@@ -70,7 +70,7 @@ def proxy_sum(proxy: Difference, theta: np.ndarray) -> float:
     return proxy.level + total
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def proxy_sum_gradient(proxy: Difference, theta: np.ndarray, gradient: np.ndarray) -> float:
     """The same, its gradient written to `gradient`."""
     reference, sums, d = reference_of(proxy.whitening), proxy.sums, theta.size
@@ -84,7 +84,7 @@ def proxy_sum_gradient(proxy: Difference, theta: np.ndarray, gradient: np.ndarra
     return proxy.level + total
 
 
-@generic(leaf=True)
+@generic
 @declared
 def combine(estimator: Any, counts: np.ndarray, z: np.ndarray, factors: np.ndarray) -> tuple[float, float, float]:
     """log |L-hat| less the proxies, its sign, and an estimate of its variance given theta; derivatives in z are written to `factors`."""
@@ -226,7 +226,7 @@ def _refreshed_poisson(
     return new_index, new_scale, new_counts, origin
 
 
-@leaf
+@inlinable
 def _kept_rows(
     estimator: BlockPoisson,
     index: np.ndarray,

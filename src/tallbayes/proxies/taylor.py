@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from tallbayes.compile import SUMS, inlinable, leaf
+from tallbayes.compile import SUMS, inlinable, jit
 from tallbayes.mode.laplace import Mode
 from tallbayes.pointers import calls, pointer
 
@@ -147,7 +147,7 @@ def add_expansion_gradient(proxy: ProxyTotal, white: np.ndarray, gradient: np.nd
             gradient[j] += total
 
 
-@leaf(options=SUMS)
+@inlinable(options=SUMS)
 def unwhiten(whitening: Whitening, white: np.ndarray, theta: np.ndarray) -> None:
     """theta = reference + factor w, in place of `theta`."""
     rows = whitening.rows
@@ -158,7 +158,7 @@ def unwhiten(whitening: Whitening, white: np.ndarray, theta: np.ndarray) -> None
         theta[j] = rows[0, j] + total
 
 
-@leaf
+@inlinable
 def whiten(whitening: Whitening, theta: np.ndarray) -> np.ndarray:
     """w with reference + factor w = theta."""
     return whiten_from(whitening.rows[0], whitening.rows[1:], theta)
@@ -173,6 +173,26 @@ def whiten_from(reference: np.ndarray, factor: np.ndarray, theta: np.ndarray) ->
             white[j] -= factor[j, k] * white[k]
         white[j] /= factor[j, j]
     return white
+
+
+@jit
+def proxy_value_at(proxy: Any, white: np.ndarray) -> float:
+    """`proxy_value`, for Python."""
+    return proxy_value(proxy, white)
+
+
+@jit
+def whitened(whitening: Whitening, theta: np.ndarray) -> np.ndarray:
+    """`whiten`, for Python."""
+    return whiten(whitening, theta)
+
+
+@jit
+def unwhitened(whitening: Whitening, white: np.ndarray) -> np.ndarray:
+    """`unwhiten`, for Python: theta."""
+    theta = np.empty(white.size)
+    unwhiten(whitening, white, theta)
+    return theta
 
 
 def whitening_of(mode: Mode) -> Whitening:

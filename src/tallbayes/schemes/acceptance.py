@@ -27,7 +27,7 @@ from tallbayes.mode.search import mode_at
 from tallbayes.model import Model
 from tallbayes.moves import Move, as_proposal, random_walk
 from tallbayes.moves.proposals import ProposalMove, propose
-from tallbayes.proxies.taylor import proxy_value, taylor, unwhiten, whiten, whitening_of
+from tallbayes.proxies.taylor import proxy_value, proxy_value_at, taylor, unwhiten, unwhitened, whiten, whitened, whitening_of
 from tallbayes.schemes.proposal_policy import ProposalPolicy
 from tallbayes.target import PAPER, Cache, Certified, NoProxy, Target, log_prior, row_total, stopped, subsample_gaps
 
@@ -319,10 +319,10 @@ def replayed_decisions(
     flips, excess = 0, []
     for _ in range(pairs):
         theta = np.ascontiguousarray(fit.theta[rng.integers(fit.theta.shape[0]), rng.integers(fit.theta.shape[1])])
-        white, other_white, other = whiten(whitening, theta), np.empty(model.dim), np.empty(model.dim)
+        white, other_white = whitened(whitening, theta), np.empty(model.dim)
         ratio, _ = propose(rng, options.kernel, white, other_white)
-        unwhiten(whitening, other_white, other)
-        proxies = proxy_value(target.proxy.proxy, other_white) - proxy_value(target.proxy.proxy, white)
+        other = unwhitened(whitening, other_white)
+        proxies = proxy_value_at(target.proxy.proxy, other_white) - proxy_value_at(target.proxy.proxy, white)
         known = ratio + proxies + model.log_prior(other) - model.log_prior(theta)
         exact = ratio + model.log_posterior(other) - model.log_posterior(theta)
         levels, accepted = np.log1p(-rng.random(repeats)), np.empty(repeats, np.bool_)

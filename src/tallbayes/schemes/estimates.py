@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallbayes.compile import inlinable, leaf
+from tallbayes.compile import inlinable
 from tallbayes.contract import positions
 from tallbayes.engine.residuals import add_curvatures, add_slopes, residual_slopes, residual_values, slope_count
 from tallbayes.moves.move import log_density_gradient
@@ -101,7 +101,7 @@ def assemble(
     return log_likelihood + prior_gradient(target.prior, theta, gradient)
 
 
-@leaf
+@inlinable
 def _estimate(
     proxy: Any, estimator: Any, rows: Rows, theta: np.ndarray, gradient: np.ndarray, factors: np.ndarray, marks: np.ndarray
 ) -> float:
@@ -120,7 +120,7 @@ def inside(target: Target[HasWall], theta: np.ndarray) -> bool:
     return within(target.proxy.whitening, target.proxy.radius, theta)
 
 
-@leaf
+@inlinable
 def within(whitening: Whitening, radius: float, theta: np.ndarray) -> bool:
     """Whether theta is at most `radius` from the reference, in whitened coordinates."""
     white = whiten(whitening, theta)
@@ -161,7 +161,7 @@ def _log_density_gradient(density: EstimatedPosterior, theta: np.ndarray, gradie
     return value
 
 
-@leaf
+@inlinable
 def same(first: np.ndarray, second: np.ndarray) -> bool:
     """Whether two points are equal to the bit."""
     different = 0
@@ -193,7 +193,7 @@ def renewed_rows(
     return Rows(index, scale, counts, values, slopes)
 
 
-@leaf
+@inlinable
 def _kept(rows: Rows, origin: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Values and slopes of the rows that stay, each moved from its old place, and the places of the others."""
     width = rows.slopes.shape[1]
@@ -211,7 +211,7 @@ def _kept(rows: Rows, origin: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
     return values, slopes, place[:new]
 
 
-@leaf
+@inlinable
 def _put(values: np.ndarray, slopes: np.ndarray, place: np.ndarray, fresh_values: np.ndarray, fresh_slopes: np.ndarray) -> None:
     for r in range(place.size):
         values[place[r]] = fresh_values[r]

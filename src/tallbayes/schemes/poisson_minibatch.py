@@ -19,7 +19,7 @@ from tallbayes.contract import Setup, positions
 from tallbayes.engine import passes
 from tallbayes.engine.rounding import rounding
 from tallbayes.engine.rows_elsewhere import awaiting, most_candidates
-from tallbayes.proxies.taylor import proxy_value, reference_of, unwhiten
+from tallbayes.proxies.taylor import proxy_value, proxy_value_at, reference_of, unwhiten, unwhitened
 from tallbayes.proxies.third_order import pair_value, subtract_pair_terms
 from tallbayes.target import (
     BOUND_EXCEEDED,
@@ -211,9 +211,8 @@ class _ExcessParts(NamedTuple):
 
 def _excess_parts(setup: Setup, white: np.ndarray) -> _ExcessParts:
     target, certified = setup.target(), setup.proxy
-    theta, origin = np.empty(white.size), np.zeros(white.size)
-    unwhiten(certified.whitening, white, theta)
-    proxies = proxy_value(certified.proxy, white) - proxy_value(certified.proxy, origin)
+    theta, origin = unwhitened(certified.whitening, white), np.zeros(white.size)
+    proxies = proxy_value_at(certified.proxy, white) - proxy_value_at(certified.proxy, origin)
     proxies += pair_value(certified.proxy, origin, white)
     priors = log_prior(target, theta) - log_prior(target, reference_of(certified.whitening))
     rates = np.zeros(rate_count(certified.bound))

@@ -10,7 +10,7 @@ from tallbayes.errors import OptionError, TallbayesError
 from tallbayes.mode.laplace import Mode
 from tallbayes.mode.search import find_mode
 from tallbayes.model import Model
-from tallbayes.proxies.taylor import proxy_value, whiten
+from tallbayes.proxies.taylor import proxy_value_at, whitened
 from tallbayes.samplers import Sampler
 from tallbayes.schemes.acceptance import Pair, SubsampledAcceptance, replay
 from tallbayes.streams import Stream, generator
@@ -62,8 +62,8 @@ def replay_decisions(
     order = setup.policy.blank(mode.reference).order
     accepted, exact = np.empty(levels.shape, np.bool_), np.empty(len(pairs))
     for k, (theta, other) in enumerate(np.ascontiguousarray(pairs, float)):
-        white, other_white = whiten(target.proxy.whitening, theta), whiten(target.proxy.whitening, other)
-        proxies = proxy_value(target.proxy.proxy, other_white) - proxy_value(target.proxy.proxy, white)
+        white, other_white = whitened(target.proxy.whitening, theta), whitened(target.proxy.whitening, other)
+        proxies = proxy_value_at(target.proxy.proxy, other_white) - proxy_value_at(target.proxy.proxy, white)
         known = float(proxies + model.log_prior(other) - model.log_prior(theta))
         exact[k] = model.log_posterior(other) - model.log_posterior(theta)
         pair = Pair(theta, other, white, other_white, known, 0.0, order, Cache(False, False))
