@@ -103,7 +103,7 @@ def values_at_mode(model: Model, mode: Mode, seed: int, rows: int = ROWS) -> np.
 def _some_rows(model: Model, rng: np.random.Generator, rows: int) -> np.ndarray:
     n = model.data.n
     sample = np.arange(n) if n <= rows else np.sort(rng.choice(n, rows, replace=False))
-    return sample.astype(np.int32)
+    return sample.astype(np.int64)
 
 
 def anderson_darling(uniform: np.ndarray) -> tuple[float, float]:
