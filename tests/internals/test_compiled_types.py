@@ -66,7 +66,9 @@ def test_a_target_has_few_arrays(name, modes):
     for case, _, setup in setups(name, modes):
         target = setup.target()
         now, later = arrays(target), 1 + arrays(closed(target)) - arrays(target.prior)
-        assert (now <= MOST_NOW, later <= MOST) == (True, True), f"{case}: {now} arrays, {later} when bounds and priors have one"
+        assert (now <= MOST_NOW, later <= MOST) == (True, True), (
+            f"{case}: {now} arrays, {later} when bounds and priors have one"
+        )
         found += 1
     assert found > 0
 
