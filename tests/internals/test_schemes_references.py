@@ -11,10 +11,10 @@ from tallbayes.testing import counting_rows, run_chunks
 def test_a_renewed_reference_is_the_state_and_its_sums_are_right(small):
     sampler = Confidence(refresh=4)
     theta, info, state = run_chunks(sampler, small.model, small.mode, [9], compiled=False)
-    np.testing.assert_array_equal(state["state.references.points"][0], theta[8])
+    np.testing.assert_array_equal(state["state.references.whitenings"][0, 0], theta[8])
     direct = references_at(small.model, [theta[8]], small.mode.factor, 2, None)
-    np.testing.assert_allclose(state["state.references.gradients"], direct.gradients, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(state["state.references.hessians"], direct.hessians, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(state["state.references.whitenings"], direct.whitenings)
+    np.testing.assert_allclose(state["state.references.sums"], direct.sums, rtol=1e-9, atol=1e-12)
     report = dict(zip(sampler.columns, info.T, strict=True))
     n, renewed = small.model.data.n, np.arange(9) % 4 == 0
     assert (report["full_read"][renewed] == 1).all() and (report["evals_paper"][renewed] == 2 * n).all()
@@ -28,9 +28,9 @@ def test_the_nearest_reference_is_used(small):
     sampler = Confidence(references=points)
     with counting_rows() as account:
         setup = sampler.setup(small.model, small.mode, 0, False)
-    target, options = setup.target(), setup.policy.options(setup.policy.begin(), True)
-    assert nearest(target, options.references, small.mode.reference) == 1
-    assert nearest(target, options.references, far - 0.1 * small.mode.factor[:, 0]) == 0
+    options = setup.policy.options(setup.policy.begin(), True)
+    assert nearest(options.references, small.mode.reference) == 1
+    assert nearest(options.references, far - 0.1 * small.mode.factor[:, 0]) == 0
     one = Confidence(references=points[1:])
     first, _, _ = run_chunks(sampler, small.model, small.mode, [15], compiled=False)
     assert first.shape == run_chunks(one, small.model, small.mode, [15], compiled=False)[0].shape

@@ -116,14 +116,14 @@ def _linear(numbers: np.ndarray, white: np.ndarray) -> float:
 @proxy_function("taylor 2")
 def _quadratic(numbers: np.ndarray, white: np.ndarray) -> float:
     d = white.size
-    linear, quadratic = 0.0, 0.0
+    total = 0.0
     for j in range(d):
-        linear += numbers[j] * white[j]
-        inner, place = 0.0, d + j * d
-        for k in range(d):
-            inner += numbers[place + k] * white[k]
-        quadratic += inner * white[j]
-    return linear + 0.5 * quadratic
+        row = numbers[d + j * d : d + j * d + d]
+        inner = 0.0
+        for k in range(j):
+            inner += row[k] * white[k]
+        total += white[j] * (numbers[j] + inner + 0.5 * row[j] * white[j])
+    return total
 
 
 @inlinable

@@ -84,7 +84,7 @@ class SurrogateOptions(NamedTuple):
 
 @inlinable
 def _batch_value(target: Target, options: ProductOptions, b: int, theta: np.ndarray) -> float:
-    index = options.order[options.bounds[b] : options.bounds[b + 1]]
+    index = options.order[options.bounds[b] : options.bounds[b + 1]].astype(np.int64)
     values = np.empty(index.size)
     subsample_values(target, index, theta, values)
     return values.sum()
@@ -141,7 +141,7 @@ def _surrogate_step(rng: np.random.Generator, target: Target, options: Surrogate
     if m > 0:
         gaps = np.empty(m)
         draw_distinct_rows(rng, state.order, 0, m)
-        subsample_gaps(target, state.order[:m], state.theta, theta, Cache(True, False), gaps)
+        subsample_gaps(target, state.order[:m].astype(np.int64), state.theta, theta, Cache(True, False), gaps)
         change += n * gaps.mean()
     info[:] = 0.0
     info[AT.component], info[AT.rows], info[AT.stages], info[AT.lp] = component, m, 1.0, state.values[0]

@@ -72,7 +72,7 @@ def _estimate(
     m = rng.binomial(row_total(target), options.share)
     values = np.empty(m)
     draw_distinct_rows(rng, order, 0, m)
-    subsample_values(target, order[:m], theta, values)
+    subsample_values(target, order[:m].astype(np.int64), theta, values)
     return options.power * values.sum() + log_prior(target, theta), m
 
 

@@ -72,7 +72,7 @@ AT = positions(Info)
 @decide.register(Exchange)
 def _decide(rng: np.random.Generator, target: Any, rule: Exchange, pair: Pair, info: np.ndarray) -> tuple[bool, int]:
     n, t = row_total(target), rule.subsample
-    index, gaps = np.empty(min(t, BLOCK), np.int32), np.empty(min(t, BLOCK))
+    index, gaps = np.empty(min(t, BLOCK), np.int64), np.empty(min(t, BLOCK))
     total, squares, start = 0.0, 0.0, 0
     while start < t:
         if stopped(target):

@@ -101,7 +101,7 @@ def read_more(
     """
     gaps = np.empty(stop - start)
     draw_distinct_rows(rng, pair.order, start, stop)
-    subsample_gaps(target, pair.order[start:stop], pair.theta, pair.other, pair.seen, gaps)
+    subsample_gaps(target, pair.order[start:stop].astype(np.int64), pair.theta, pair.other, pair.seen, gaps)
     sums[0] += gaps.size
     for k in range(gaps.size):
         gap = gaps[k] - shift

@@ -94,7 +94,7 @@ def _decide_uniform(rng: np.random.Generator, target: Any, rule: Uniform, pair: 
         stop = drawn + next_draws(rule.test, evidence)
         draw_distinct_rows(rng, pair.order, drawn, stop)
         gaps = np.empty(stop - drawn)
-        subsample_gaps(target, pair.order[drawn:stop], pair.theta, pair.other, pair.seen, gaps)
+        subsample_gaps(target, pair.order[drawn:stop].astype(np.int64), pair.theta, pair.other, pair.seen, gaps)
         for k in range(gaps.size):
             if not low - slack <= gaps[k] <= high + slack:  # not a number is outside too
                 stop_run(target, BOUND_EXCEEDED, pair.order[drawn + k])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallbayes.bounds.tables import draw_candidates, draw_row, rate_count, total_rate
-from tallbayes.compile import declared, generic, inlinable, jit
+from tallbayes.compile import SCALAR, declared, generic, inlinable, jit
 from tallbayes.contract import Setup, positions
 from tallbayes.engine import passes
 from tallbayes.engine.rounding import rounding
@@ -117,7 +117,7 @@ RATES: dict[str, Any] = {"mh-ss": lambda chi: MHSS(), "smh": lambda chi: SMH(), 
 """By name, given chi."""
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def residual_ratio(
     rng: np.random.Generator,
     target: Target,
