@@ -3,9 +3,9 @@
 A sampler is compiled once because what differs between models is behind addresses: `pointer` compiles a function and gives its
 address, `calls` makes the function of an address again, in Python and in compiled code alike.
 
-A family, a bound, a prior, a proxy is a NamedTuple of numbers, arrays and NamedTuples. `numbers_of` turns it into one float64 array, `kind_of`
-into its type, and `member_maker` into a function that makes it again, which a pointer closes over. Arrays inside are held by
-address: code behind a pointer sees views of them, which cost nothing to pass, and the array of numbers keeps them alive.
+A family, a bound, a prior, a proxy is a NamedTuple of numbers, arrays and NamedTuples. `numbers_of` turns it into one float64 array,
+`kind_of` into its type, and `member_maker` into a function that makes it again, which a pointer closes over. Arrays inside are held
+by address: code behind a pointer sees views of them, which cost nothing to pass, and the array of numbers keeps them alive.
 """
 
 from __future__ import annotations
