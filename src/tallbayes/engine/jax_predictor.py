@@ -11,14 +11,14 @@ are loops over tiles whose number is an argument: one turn is cheap, and one pro
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tallbayes.compile import INLINED, SUMS, inlinable
 from tallbayes.engine import outside
-from tallbayes.engine.callbacks import BLOCK, call_python, view
+from tallbayes.engine.callbacks import call_python_with, view
 from tallbayes.engine.index_verbs import AHEAD, prefetch_row
 from tallbayes.pointers import pointer
 
@@ -28,6 +28,7 @@ BASE, SHIFT, RESPONSE, OFFSET, FIELDS = 0, 1, 2, 3, 4  # numbers of a row; its c
 CAPACITIES = (16, 128, 1024, 8192)  # rows of a call at most
 TILE = 16
 LARGE_TILE = 128  # of programs that are not cheap even so
+WIDE = {"xla_cpu_prefer_vector_width": "512"}  # a fifth faster where the processor has such registers; others do without
 CHEAP = 900  # operations of a program up to which XLA runs it in the thread that calls
 
 
@@ -81,11 +82,12 @@ class PredictorPrograms:
 
     def __init__(self, jax: Any, log_lik: Callable[..., Any], with_rows: bool) -> None:
         self.jax, self.log_lik, self.with_rows = jax, log_lik, with_rows
+        self.options: dict[str, str] | None = WIDE  # of the compiler; None if it does not know them
         self.programs: dict[tuple[int, int, int], tuple[Any, int, int, list[Any]]] = {}
 
-    def call(self, block: list[int]) -> None:
-        """What a block asks for: (number, what, rows, fields, capacity, address of the numbers, address of the answers)."""
-        _, what, count, fields, capacity, numbers, answers = block[:7]
+    def call(self, block: Sequence[int]) -> None:
+        """What is asked for: (number, what, rows, fields, capacity, address of the numbers, address of the answers)."""
+        _, what, count, fields, capacity, numbers, answers = block
         given = view(numbers, (fields, capacity), np.float64)
         with self.jax.enable_x64(True):
             made = self.programs.get((what, fields, capacity))
@@ -95,22 +97,31 @@ class PredictorPrograms:
 
     def compiled(self, what: int, given: np.ndarray) -> tuple[Any, int, int, list[Any]]:
         """A program, the rows of its tiles, how many numbers it gives for a row, and numbers of tiles as JAX has them."""
-        program, tile = None, min(TILE, given.shape[1])
-        while program is None:
-            trial = self.jax.jit(functools.partial(self.over_tiles, what, tile))
-            cost = (trial.lower(given, np.int64(1)).compile().cost_analysis() or {}).get("flops", 0.0)
-            if cost < CHEAP or tile == 1:
-                program = trial
-            else:  # in large steps: each of them compiles
-                tile = max(1, int(0.9 * tile * CHEAP / cost) // 2 * 2)
-                while given.shape[1] % tile:
-                    tile -= 1
+        tile = min(TILE, given.shape[1])
+        program, cost = self.priced(what, given, tile)
+        while cost >= CHEAP and tile > 1:  # in large steps: each of them compiles
+            tile = max(1, int(0.9 * tile * CHEAP / cost) // 2 * 2)
+            while given.shape[1] % tile:
+                tile -= 1
+            program, cost = self.priced(what, given, tile)
         if cost >= CHEAP:  # it goes to another thread in any case: long loops cost least
             tile = min(LARGE_TILE, given.shape[1])
-            program = self.jax.jit(functools.partial(self.over_tiles, what, tile))
+            program, _ = self.priced(what, given, tile)
         turns = [self.jax.device_put(np.int64(k)) for k in range(given.shape[1] // tile + 1)]
         self.programs[what, *given.shape] = found = program, tile, kinds_of(what), turns
         return found
+
+    def priced(self, what: int, given: np.ndarray, tile: int) -> tuple[Any, float]:
+        """A program, and the operations of a turn as XLA counts them."""
+        program = self.jax.jit(functools.partial(self.over_tiles, what, tile), compiler_options=self.options)
+        try:
+            compiled = program.lower(given, np.int64(1)).compile()
+        except Exception:  # another compiler, which has other options; what is wrong besides will be raised again
+            if self.options is None:
+                raise
+            self.options = None
+            return self.priced(what, given, tile)
+        return program, float((compiled.cost_analysis() or {}).get("flops", 0.0))
 
     def over_tiles(self, what: int, tile: int, given: Any, tiles: Any) -> Any:
         """Answers (kinds, capacity) of the first rows, tile after tile."""
@@ -205,10 +216,8 @@ def ask(p: np.ndarray, what: int, count: int, fields: int, capacity: int, u: np.
     for at in range(count, min(capacity, -(-count // LARGE_TILE) * LARGE_TILE)):  # repeated, so that it has values
         for k in range(fields):
             u[k * capacity + at] = u[k * capacity]
-    block = np.empty(BLOCK, np.int64)
-    block[0], block[1], block[2], block[3], block[4] = int(p[NUMBER]), what, count, fields, capacity
-    block[5], block[6] = u.ctypes.data, found.ctypes.data
-    return call_python(int(p[ENTRANCE]), np.int64(block.ctypes.data))
+    numbers, answers = np.int64(u.ctypes.data), np.int64(found.ctypes.data)
+    return call_python_with(int(p[ENTRANCE]), int(p[NUMBER]), what, count, fields, capacity, numbers, answers)
 
 
 def predictor_verbs(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):

@@ -13,14 +13,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tallbayes.compile import SUMS
 from tallbayes.engine import outside
-from tallbayes.engine.callbacks import BLOCK, call_python, numbered, view
+from tallbayes.engine.callbacks import BLOCK, ENTRANCE_WITH, call_python, numbered, view
 from tallbayes.engine.jax_predictor import ENTRANCE, NUMBER, PredictorPrograms, of_predictor, predictor_pointer
 from tallbayes.engine.rows import ALLOWANCE, Rows, outside_rows
 from tallbayes.errors import OptionError
@@ -221,7 +221,7 @@ class Verbs:
         self.program, self.d = program, len(program.columns)
         self.held = threading.local()  # of this thread's last rows, by padded size: which they were, the block, and its parts
 
-    def call(self, block: list[int]) -> None:
+    def call(self, block: Sequence[int]) -> None:
         """What a block of whole numbers asks for, as `verbs_in_python` writes it."""
         _, verb, order, start, stop, size, dim = block[:7]
         places = iter(block[7:])
@@ -340,5 +340,5 @@ def jax_rows(program: Program, records: np.ndarray, columns: int, dim: int) -> R
     if linear is None:
         p = numbered(Verbs(program).call, np.zeros(2))
         return outside_rows(records, columns, p, python_pointer(single), dim, ALLOWANCE)
-    p = numbered(linear.call, np.array([0.0, 0.0, columns, linear.with_rows]))
+    p = numbered(linear.call, np.array([0.0, 0.0, columns, linear.with_rows]), ENTRANCE_WITH)
     return outside_rows(records, columns, p, predictor_pointer(single), 1, ALLOWANCE)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -70,7 +70,7 @@ class JaxPrior:
         """Programs are those of a process."""
         return JaxPrior, (self.function, self.named, self.dim)
 
-    def call(self, block: list[int]) -> None:
+    def call(self, block: Sequence[int]) -> None:
         """What compiled code asks for: (number, size of theta, addresses of theta, of the value, and of the gradient or 0)."""
         _, size, theta, value, gradient = block[:5]
         at = view(theta, (size,), np.float64).copy()
