@@ -22,7 +22,6 @@ from tallbayes.engine.rows import FAILED, outside_rows
 from tallbayes.priors import log_prior_of, prior_gradient, prior_value
 from tallbayes.run.chain import Chain
 from tallbayes.samplers import advance
-from tallbayes.target import RAISED, STATUS
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 QUIET = {"seed": 1, "progress": False}
@@ -144,7 +143,7 @@ def test_an_exception_in_a_chunk_reaches_the_user_and_ends_the_chain():
     with pytest.raises(Mine, match="my own mistake") as raised:
         chain.chunk(10)
     assert "log_lik" in trace_of(raised.value)
-    assert chain.draws == 0 and chain.target.counters[STATUS] in (0, RAISED)
+    assert chain.draws == 0
     switch["broken"] = False
     fit = tb.sample(model, sampler, draws=3, warmup=3, chains=1, mode=mode, **QUIET)  # nothing is left of it
     assert np.isfinite(fit.theta).all()

@@ -65,7 +65,7 @@ def _forget_views(error: BaseException) -> None:
 _C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(_run)  # of this process, and kept as long as it
 _C_FUNCTION_WITH = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 7)(_run_with)
 ENTRANCE, ENTRANCE_WITH = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (_C_FUNCTION, _C_FUNCTION_WITH))
-PLAIN[ENTRANCE], PLAIN[ENTRANCE_WITH] = _run, _run_with
+PLAIN[ENTRANCE], PLAIN[ENTRANCE_WITH] = _run, lambda *block: _run_with(*map(int, block))
 
 
 def view(address: int, shape: tuple[int, ...], kind: Any) -> np.ndarray:
