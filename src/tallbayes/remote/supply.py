@@ -31,6 +31,7 @@ from tallbayes.engine.rows_elsewhere import answered, elsewhere, open_questions
 from tallbayes.errors import ModelError
 from tallbayes.model import Model
 from tallbayes.pointers import numbers_of
+from tallbayes.priors import log_prior_of
 from tallbayes.remote.partitions import Partitions
 from tallbayes.remote.row_weights import Request, Weighting
 from tallbayes.schemes.poisson_minibatch import dominating
@@ -149,7 +150,7 @@ class StreamSupply:
         rows = elsewhere(model.rows_over(records), n, min(n, MOST_CANDIDATES), dim, kept)
         none = np.zeros(self.sizes.size, np.int64)
         reservoir = Reservoir(np.zeros(1), none, none.copy(), none.copy(), counters[SIZE:])
-        return Target(rows, model.prior_terms, compilable(_with_reservoir(proxy, reservoir), asked), counters)
+        return Target(rows, log_prior_of(model.prior_terms), compilable(_with_reservoir(proxy, reservoir), asked), counters)
 
     def refreshed(self, number: int, target: Target, reach: np.ndarray, using: np.ndarray = NONE) -> Target:
         """The target with every row up to position `reach` of the streams, those before it whose numbers are in use, and those that
@@ -342,7 +343,7 @@ class RowlessSetup(Setup):
         """A target over a record that stands for the kind of the rows."""
         data = self.model.data
         rows, proxy = self.model.rows_over(packed.empty(1, data.d, data.records.dtype)), compilable(self.proxy, self.asked)
-        return Target(rows, self.model.prior_terms, proxy, counters())
+        return Target(rows, log_prior_of(self.model.prior_terms), proxy, counters())
 
 
 def open_streams(setup: Setup, description: dict[str, Any]) -> Setup:
