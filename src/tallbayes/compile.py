@@ -113,6 +113,8 @@ class StampedIndex(_IndexFile):
 
 
 class StampedCache(_FunctionCache):
+    """Compiled code of a function on disk, under the hash of the package's sources and the tags of types from outside."""
+
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         if not hasattr(self, "_cache_file"):

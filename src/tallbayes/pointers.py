@@ -70,7 +70,7 @@ def pointer(function: Callable[..., Any], signature: Any, name: str | None, *, o
         address = next(_imagined)
         PLAIN[address] = function
         return address
-    compiled = CFunc(function, normalized(signature), {}, {k: v for k, v in options.items() if k != "no_cfunc_wrapper"})
+    compiled: Any = CFunc(function, normalized(signature), {}, {k: v for k, v in options.items() if k != "no_cfunc_wrapper"})
     if name is not None and CACHED:
         try:
             compiled._cache = _PointerCache(function, name)
@@ -127,12 +127,14 @@ def _plain_array(kind: Any) -> Any:
     return types.Array(kind.dtype, kind.ndim, "C")
 
 
-@intrinsic
-def _memory_at(context: Any, address: Any) -> Any:
+def _memory(context: Any, address: Any) -> Any:
     def make(target: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.inttoptr(values[0], target.get_value_type(types.voidptr))
 
     return types.voidptr(types.int64), make
+
+
+memory_at: Any = intrinsic(_memory)
 
 
 def array_at(address: float, shape: tuple[int, ...], kind: Any) -> np.ndarray:
@@ -145,8 +147,8 @@ def array_at(address: float, shape: tuple[int, ...], kind: Any) -> np.ndarray:
 
 @overload(array_at, jit_options={**STRICT, **HELPER}, strict=False)
 def _compiled_array_at(address: Any, shape: Any, kind: Any) -> Any:
-    def view(address, shape, kind):  # type: ignore[no-untyped-def]
-        return carray(_memory_at(np.int64(address)), shape, kind)
+    def view(address: Any, shape: Any, kind: Any) -> Any:
+        return carray(memory_at(np.int64(address)), shape, kind)
 
     return view
 

@@ -169,10 +169,10 @@ def log_prior_of(terms: Any) -> LogPrior:
 def _addresses(kind: Kind) -> tuple[int, int]:
     member = member_maker(kind)
 
-    def value(p, theta):
+    def value(p: np.ndarray, theta: np.ndarray) -> float:
         return prior_value(member(p), theta)
 
-    def gradient(p, theta, slope):
+    def gradient(p: np.ndarray, theta: np.ndarray, slope: np.ndarray) -> float:
         return prior_gradient(member(p), theta, slope)
 
     return (

@@ -134,7 +134,23 @@ def class_pointer(kind: Kind, single: bool) -> int:
     """The address of the verbs, for records of one precision or the other."""
     member = member_maker(kind)
 
-    def verbs(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):
+    def verbs(
+        records: np.ndarray,
+        layout: np.ndarray,
+        p: np.ndarray,
+        verb: int,
+        index: np.ndarray,
+        start: int,
+        stop: int,
+        theta: np.ndarray,
+        other: np.ndarray,
+        reference: np.ndarray,
+        order: int,
+        factors: np.ndarray,
+        total: np.ndarray,
+        out: np.ndarray,
+        table: np.ndarray,
+    ) -> int:
         law = member(p)
         means, indexed = _means(law, theta), start == stop
         size = index.size if indexed else stop - start

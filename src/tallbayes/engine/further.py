@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba import types
 
 from tallbayes.pointers import calls, pointer
@@ -53,7 +54,16 @@ def further_of(kind: str) -> Further:
     )
 
 
-def further_indices(records, blocks, columns, at, size, theta, shifted, u):  # type: ignore[no-untyped-def]
+def further_indices(
+    records: np.ndarray,
+    blocks: np.ndarray,
+    columns: int,
+    at: np.ndarray,
+    size: int,
+    theta: np.ndarray,
+    shifted: bool,
+    u: np.ndarray,
+) -> int:
     """Index k of row at[j] in u[k size + j]; the first one only if it is a coordinate. `shifted` adds the offsets."""
     for k in range(blocks.size // FIELDS):
         column, count = blocks[FIELDS * k + COLUMN], blocks[FIELDS * k + COUNT]
@@ -86,7 +96,9 @@ def further_indices(records, blocks, columns, at, size, theta, shifted, u):  # t
     return 0
 
 
-def further_gradients(records, blocks, at, size, g, gradient):  # type: ignore[no-untyped-def]
+def further_gradients(
+    records: np.ndarray, blocks: np.ndarray, at: np.ndarray, size: int, g: np.ndarray, gradient: np.ndarray
+) -> int:
     """Add what the slopes g[k size + j] of these indices give, to the gradient in theta."""
     for k in range(blocks.size // FIELDS):
         column, count, begin = blocks[FIELDS * k + COLUMN], blocks[FIELDS * k + COUNT], blocks[FIELDS * k + START]

@@ -37,6 +37,22 @@ class Indexed(NamedTuple):
     further: Further
 
 
+class Ask(NamedTuple):
+    """What a verb is asked: see `outside`."""
+
+    numbers: np.ndarray  # of rows
+    start: int
+    stop: int
+    theta: np.ndarray
+    other: np.ndarray
+    reference: np.ndarray
+    order: int
+    factors: np.ndarray
+    total: np.ndarray
+    out: np.ndarray
+    table: np.ndarray
+
+
 HEAD = 9  # whole numbers of a layout before its blocks: columns, those of the first index, indices, and addresses
 JET = 3
 
@@ -202,7 +218,7 @@ def weigh(values: np.ndarray, weight: np.ndarray, count: int, size: int) -> None
 def expand(
     g: np.ndarray, h: np.ndarray, shift: np.ndarray, k: int, size: int, order: int, lowest: int, out: np.ndarray
 ) -> None:
-    """Add to `out` the terms of a Taylor expansion from order `lowest` to `order` of the rows of a tile, from derivatives in their indices."""
+    """Add to `out` the terms from order `lowest` to `order` of a Taylor expansion of the rows of a tile."""
     for a in range(k):
         step = shift[a * size : a * size + size]
         if lowest <= 1 and order >= 1:
@@ -442,9 +458,9 @@ def several_control_gradient(
         add_gradients(rows, index[start : start + size], size, there, gradient)
 
 
-def row_values(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):  # type: ignore[no-untyped-def]
+def row_values(rows: Indexed, ask: Ask) -> None:
     """Weighted log-likelihoods."""
-    rows = indexed(records, layout, p)
+    index, theta, out = ask.numbers, ask.theta, ask.out
     k = rows.indices
     most = min(tile_rows(k, k), index.size)
     u, y, weight, none = np.empty(most * k), np.empty(most), np.empty(most), np.empty(0)
@@ -454,12 +470,11 @@ def row_values(records, layout, p, verb, index, start, stop, theta, other, refer
         part = out[at : at + size]
         call_jet(rows.tiles.jet, u, y, rows.p, k, size, VALUE, part, none, none)
         weigh(part, weight, 1, size)
-    return 0
 
 
-def weighted_gradient(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):  # type: ignore[no-untyped-def]
+def weighted_gradient(rows: Indexed, ask: Ask) -> None:
     """A weighted sum and its gradient."""
-    rows = indexed(records, layout, p)
+    index, theta, factors, total, out = ask.numbers, ask.theta, ask.factors, ask.total, ask.out
     k = rows.indices
     most = min(tile_rows(k, k), index.size)
     u, y, weight, f, g, none = (
@@ -483,14 +498,11 @@ def weighted_gradient(records, layout, p, verb, index, start, stop, theta, other
         weigh(g, weight, k, size)
         add_gradients(rows, index[at : at + size], size, g, out)
     total[0] = whole
-    return 0
 
 
-def residual_differences(
-    records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table
-):  # type: ignore[no-untyped-def]
+def residual_differences(rows: Indexed, ask: Ask) -> None:
     """Both ends of a tile are given to the family at once: base and response twice, one shift after the other."""
-    rows = indexed(records, layout, p)
+    index, theta, other, reference, out = ask.numbers, ask.theta, ask.other, ask.reference, ask.out
     k, records, d, first = rows.indices, rows.records, rows.columns, rows.first
     most = min(tile_rows(k, 2 * k), index.size)
     base, shift, y, weight = np.empty(2 * most * k), np.empty(2 * most * k), np.empty(2 * most), np.empty(most)
@@ -514,12 +526,11 @@ def residual_differences(
         call_residual(rows.tiles.residual, base, shift, y, rows.p, k, 2 * size, rest)
         for j in range(size):
             out[at + j] = weight[j] * (rest[size + j] - rest[j])
-    return 0
 
 
-def proxy_values(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):  # type: ignore[no-untyped-def]
+def proxy_values(rows: Indexed, ask: Ask) -> None:
     """Taylor expansions."""
-    rows = indexed(records, layout, p)
+    index, theta, reference, order, out = ask.numbers, ask.theta, ask.reference, ask.order, ask.out
     k = rows.indices
     most = min(tile_rows(k, k * k), index.size)
     base, shift, y, weight = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most)
@@ -531,12 +542,11 @@ def proxy_values(records, layout, p, verb, index, start, stop, theta, other, ref
         call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE, part, g, h)
         expand(g, h, shift, k, size, order, 1, part)
         weigh(part, weight, 1, size)
-    return 0
 
 
-def range_value(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):  # type: ignore[no-untyped-def]
+def range_value(rows: Indexed, ask: Ask) -> None:
     """The sum over a range."""
-    rows = indexed(records, layout, p)
+    start, stop, theta, total = ask.start, ask.stop, ask.theta, ask.total
     k = rows.indices
     most = min(tile_rows(k, k), stop - start)
     u, y, weight, f, none = np.empty(most * k), np.empty(most), np.empty(most), np.empty(most), np.empty(0)
@@ -550,12 +560,11 @@ def range_value(records, layout, p, verb, index, start, stop, theta, other, refe
             part += weight[j] * f[j]
         whole += part
     total[0] = whole
-    return 0
 
 
-def range_gradient(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):  # type: ignore[no-untyped-def]
+def range_gradient(rows: Indexed, ask: Ask) -> None:
     """The same, with the gradient."""
-    rows = indexed(records, layout, p)
+    start, stop, theta, total, out = ask.start, ask.stop, ask.theta, ask.total, ask.out
     k, records, d = rows.indices, rows.records, rows.first
     most = min(tile_rows(k, k), stop - start)
     u, y, weight, f, g, none = (
@@ -590,12 +599,11 @@ def range_gradient(records, layout, p, verb, index, start, stop, theta, other, r
             at = np.arange(first, first + size)
             call_gradients(rows.further.gradients, records, rows.blocks, at, size, g, out)
     total[0] = whole
-    return 0
 
 
-def range_hessian(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):  # type: ignore[no-untyped-def]
+def range_hessian(rows: Indexed, ask: Ask) -> None:
     """Sums over tiles of columns: for each pair of indices the Gram matrix of the columns, weighted by a second derivative."""
-    rows = indexed(records, layout, p)
+    start, stop, theta, total, out, table = ask.start, ask.stop, ask.theta, ask.total, ask.out, ask.table
     k, d, blocks = rows.indices, rows.columns, rows.blocks
     u, y, weight, f = np.zeros(TILE * k), np.zeros(TILE), np.zeros(TILE), np.zeros(TILE)
     g, h, part = np.zeros(TILE * k), np.zeros(TILE * k * k), np.zeros(TILE)
@@ -627,12 +635,11 @@ def range_hessian(records, layout, p, verb, index, start, stop, theta, other, re
     for a in range(k):
         add_pairs(rows, a, grams, edges, table)
     total[0] = whole
-    return 0
 
 
-def residual_values(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):  # type: ignore[no-untyped-def]
+def residual_values(rows: Indexed, ask: Ask) -> None:
     """Residuals of a Taylor expansion."""
-    rows = indexed(records, layout, p)
+    index, theta, reference, order, out = ask.numbers, ask.theta, ask.reference, ask.order, ask.out
     k = rows.indices
     each = 2 * k if order == 2 else k * k
     most = min(tile_rows(k, each), index.size)
@@ -648,12 +655,11 @@ def residual_values(records, layout, p, verb, index, start, stop, theta, other, 
             call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE_ALONE, f, g, h)
             expand(g, h, shift, k, size, 2, order + 1, part)
         weigh(part, weight, 1, size)
-    return 0
 
 
-def residual_slopes(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):  # type: ignore[no-untyped-def]
+def residual_slopes(rows: Indexed, ask: Ask) -> None:
     """The same, with their derivatives in the indices."""
-    rows = indexed(records, layout, p)
+    index, theta, reference, order, out, table = ask.numbers, ask.theta, ask.reference, ask.order, ask.out, ask.table
     k = rows.indices
     most = min(tile_rows(k, k * k), index.size)
     base, shift, y, weight = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most)
@@ -675,12 +681,11 @@ def residual_slopes(records, layout, p, verb, index, start, stop, theta, other, 
         for a in range(k):
             for j in range(size):
                 table[at + j, a] = weight[j] * (there[a * size + j] - g[a * size + j])
-    return 0
 
 
-def add_slopes(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):  # type: ignore[no-untyped-def]
+def add_slopes(rows: Indexed, ask: Ask) -> None:
     """The gradient of a sum of these, from the derivatives."""
-    rows = indexed(records, layout, p)
+    index, factors, out, table = ask.numbers, ask.factors, ask.out, ask.table
     k = rows.indices
     most = min(tile_rows(k, k), index.size)
     g = np.empty(most * k)
@@ -690,12 +695,11 @@ def add_slopes(records, layout, p, verb, index, start, stop, theta, other, refer
             for j in range(size):
                 g[a * size + j] = factors[at + j] * table[at + j, a]
         add_gradients(rows, index[at : at + size], size, g, out)
-    return 0
 
 
-def add_curvatures(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):  # type: ignore[no-untyped-def]
+def add_curvatures(rows: Indexed, ask: Ask) -> None:
     """The lower triangle of a weighted sum of Hessians."""
-    rows = indexed(records, layout, p)
+    index, theta, factors, table = ask.numbers, ask.theta, ask.factors, ask.table
     k = rows.indices
     most = min(tile_rows(k, k * k), index.size)
     u, y, weight = np.empty(most * k), np.empty(most), np.empty(most)
@@ -706,22 +710,20 @@ def add_curvatures(records, layout, p, verb, index, start, stop, theta, other, r
         call_jet(rows.tiles.jet, u, y, rows.p, k, size, CURVATURE, f, g, h)
         for j in range(size):
             add_curvature(rows, rows.records[index[at + j]], factors[at + j] * weight[j], h, j, size, table)
-    return 0
 
 
-def control_gradient(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):  # type: ignore[no-untyped-def]
+def control_gradient(rows: Indexed, ask: Ask) -> None:
     """The gradient of a weighted sum of residuals."""
-    rows = indexed(records, layout, p)
+    index, theta, reference, order, factors, out = ask.numbers, ask.theta, ask.reference, ask.order, ask.factors, ask.out
     if rows.indices == 1 and rows.first > 0:
         one_control_gradient(rows, index, factors, theta, reference, order, out)
     else:
         several_control_gradient(rows, index, factors, theta, reference, order, out)
-    return 0
 
 
-def range_scores(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):  # type: ignore[no-untyped-def]
+def range_scores(rows: Indexed, ask: Ask) -> None:
     """The gradient of every row of a range."""
-    rows = indexed(records, layout, p)
+    start, stop, theta, table = ask.start, ask.stop, ask.theta, ask.table
     k = rows.indices
     u, y, weight, f, g, none = np.empty(k), np.empty(1), np.empty(1), np.empty(1), np.empty(k), np.empty(0)
     at = np.empty(1, np.int64)
@@ -732,10 +734,9 @@ def range_scores(records, layout, p, verb, index, start, stop, theta, other, ref
         weigh(g, weight, k, 1)
         table[i - start] = 0.0
         add_gradients(rows, at, 1, g, table[i - start])
-    return 0
 
 
-VERBS: tuple[Callable[..., Any], ...] = (
+_VERBS: tuple[Callable[[Indexed, Ask], None], ...] = (
     row_values,
     weighted_gradient,
     residual_differences,
@@ -751,3 +752,34 @@ VERBS: tuple[Callable[..., Any], ...] = (
     range_scores,
 )
 """In the order of their numbers in `outside`."""
+
+
+def _behind_address(function: Callable[[Indexed, Ask], None]) -> Callable[..., int]:
+    """A verb with the signature that all of them have behind addresses."""
+    work = inlinable(function, options={**SUMS, **INLINED})
+
+    def verb(
+        records: np.ndarray,
+        layout: np.ndarray,
+        p: np.ndarray,
+        verb: int,
+        index: np.ndarray,
+        start: int,
+        stop: int,
+        theta: np.ndarray,
+        other: np.ndarray,
+        reference: np.ndarray,
+        order: int,
+        factors: np.ndarray,
+        total: np.ndarray,
+        out: np.ndarray,
+        table: np.ndarray,
+    ) -> int:
+        work(indexed(records, layout, p), Ask(index, start, stop, theta, other, reference, order, factors, total, out, table))
+        return 0
+
+    verb.__name__ = function.__name__
+    return verb
+
+
+VERBS = tuple(_behind_address(function) for function in _VERBS)

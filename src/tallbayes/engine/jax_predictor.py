@@ -220,7 +220,23 @@ def ask(p: np.ndarray, what: int, count: int, fields: int, capacity: int, u: np.
     return call_python_with(int(p[ENTRANCE]), int(p[NUMBER]), what, count, fields, capacity, numbers, answers)
 
 
-def predictor_verbs(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):
+def predictor_verbs(
+    records: np.ndarray,
+    layout: np.ndarray,
+    p: np.ndarray,
+    verb: int,
+    index: np.ndarray,
+    start: int,
+    stop: int,
+    theta: np.ndarray,
+    other: np.ndarray,
+    reference: np.ndarray,
+    order: int,
+    factors: np.ndarray,
+    total: np.ndarray,
+    out: np.ndarray,
+    table: np.ndarray,
+) -> int:
     """All verbs of rows whose likelihood is one of a linear predictor."""
     d, rows = int(p[COLUMNS]), index.size if stop == start else stop - start
     if verb == outside.ADD_SLOPES:

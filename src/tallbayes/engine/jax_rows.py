@@ -309,7 +309,23 @@ def padded(values: np.ndarray, size: int) -> np.ndarray:
     return out
 
 
-def verbs_in_python(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):
+def verbs_in_python(
+    records: np.ndarray,
+    layout: np.ndarray,
+    p: np.ndarray,
+    verb: int,
+    index: np.ndarray,
+    start: int,
+    stop: int,
+    theta: np.ndarray,
+    other: np.ndarray,
+    reference: np.ndarray,
+    order: int,
+    factors: np.ndarray,
+    total: np.ndarray,
+    out: np.ndarray,
+    table: np.ndarray,
+) -> int:
     """All verbs, by a call of Python; sums over gradients of rows that are known need none."""
     if verb == outside.ADD_SLOPES:
         for j in range(index.size):

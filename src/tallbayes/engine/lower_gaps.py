@@ -132,26 +132,30 @@ def _floor_addresses(kind: Kind, several: bool) -> tuple[int, int]:
     """Loops over a tile of gaps, and of their gradients, of a kind of `Lower`."""
     member = member_maker(kind)
 
-    def gap(base, shift, y, p, k, size, out):  # type: ignore[no-untyped-def]
+    def gap(base: np.ndarray, shift: np.ndarray, y: np.ndarray, p: np.ndarray, k: int, size: int, out: np.ndarray) -> int:
         lower = member(p)
         for j in range(size):
             out[j] = lower_gap(lower.kind, lower.family, base[j], shift[j], y[j])
         return 0
 
-    def slope(base, shift, y, p, k, size, out):  # type: ignore[no-untyped-def]
+    def slope(base: np.ndarray, shift: np.ndarray, y: np.ndarray, p: np.ndarray, k: int, size: int, out: np.ndarray) -> int:
         lower = member(p)
         for j in range(size):
             out[j] = lower_slope(lower.kind, lower.family, base[j], shift[j], y[j])
         return 0
 
-    def vector_gap(base, shift, y, p, k, size, out):  # type: ignore[no-untyped-def]
+    def vector_gap(
+        base: np.ndarray, shift: np.ndarray, y: np.ndarray, p: np.ndarray, k: int, size: int, out: np.ndarray
+    ) -> int:
         lower = member(p)
         for j in range(size):
             at = base[j : k * size : size]
             out[j] = vector_lower_gap(lower.kind, lower.family, at, shift[j : k * size : size], y[j])
         return 0
 
-    def vector_slope(base, shift, y, p, k, size, out):  # type: ignore[no-untyped-def]
+    def vector_slope(
+        base: np.ndarray, shift: np.ndarray, y: np.ndarray, p: np.ndarray, k: int, size: int, out: np.ndarray
+    ) -> int:
         lower = member(p)
         for j in range(size):
             at, step = base[j : k * size : size], shift[j : k * size : size]

@@ -16,7 +16,7 @@ from numba.extending import overload
 
 from tallbayes.compile import HELPER, STRICT, SUMS, declared, generic, inlinable
 from tallbayes.engine.further import COUNT, FIELDS, Further, further_of
-from tallbayes.engine.index_verbs import HEAD, TILE, VERBS, layout_of
+from tallbayes.engine.index_verbs import HEAD, TILE, VERBS, layout_of, tiles_at
 from tallbayes.engine.outside import (
     PROXY_VALUES,
     RANGE_GRADIENT,
@@ -67,7 +67,7 @@ class Rows(NamedTuple):
             self.records,
             self.columns,
             self.layout[HEAD:],
-            self.tiles,
+            tiles_at(self.layout),
             self.p if member is None else member,
             fields,
         )
@@ -188,7 +188,18 @@ def run_verb(
 
 @overload(run_verb, jit_options={**STRICT, **HELPER}, strict=False)
 def _compiled_run_verb(*arguments: Any) -> Any:
-    def run(rows, verb, index, start, stop, points, order, factors, out, table):  # type: ignore[no-untyped-def]
+    def run(
+        rows: Any,
+        verb: int,
+        index: np.ndarray,
+        start: int,
+        stop: int,
+        points: tuple[np.ndarray, np.ndarray, np.ndarray],
+        order: int,
+        factors: np.ndarray,
+        out: np.ndarray,
+        table: np.ndarray,
+    ) -> Any:
         total, address = np.zeros(1), verb_address(rows.verbs, verb)
         numbers, first, second, third = row_numbers(index), points[0], points[1], points[2]
         status = call_outside(

@@ -231,7 +231,23 @@ def series_pointer(kind: Kind, single: bool) -> int:
     """The address of the verbs, for records of one precision or the other."""
     member = member_maker(kind)
 
-    def verbs(records, layout, p, verb, index, start, stop, theta, other, reference, order, factors, total, out, table):
+    def verbs(
+        records: np.ndarray,
+        layout: np.ndarray,
+        p: np.ndarray,
+        verb: int,
+        index: np.ndarray,
+        start: int,
+        stop: int,
+        theta: np.ndarray,
+        other: np.ndarray,
+        reference: np.ndarray,
+        order: int,
+        factors: np.ndarray,
+        total: np.ndarray,
+        out: np.ndarray,
+        table: np.ndarray,
+    ) -> int:
         series = member(p)
         if verb == outside.RANGE_VALUE:
             total[0] = window_value(series, records, start, stop, theta)

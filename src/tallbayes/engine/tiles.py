@@ -91,7 +91,9 @@ def _single_tiles(kind: Kind) -> dict[str, Callable[..., Any]]:
     """Loops over a tile of rows with one index."""
     member = member_maker(kind)
 
-    def jet(u, y, p, k, size, order, f, g, h):  # type: ignore[no-untyped-def]
+    def jet(
+        u: np.ndarray, y: np.ndarray, p: np.ndarray, k: int, size: int, order: int, f: np.ndarray, g: np.ndarray, h: np.ndarray
+    ) -> int:
         family = member(p)
         if order == VALUE:
             for j in range(size):
@@ -110,22 +112,24 @@ def _single_tiles(kind: Kind) -> dict[str, Callable[..., Any]]:
                 _, g[j], h[j] = jet2(family, u[j], y[j])
         return 0
 
-    def residuals(base, shift, y, p, k, size, out):  # type: ignore[no-untyped-def]
+    def residuals(base: np.ndarray, shift: np.ndarray, y: np.ndarray, p: np.ndarray, k: int, size: int, out: np.ndarray) -> int:
         family = member(p)
         for j in range(size):
             out[j] = residual(family, base[j], y[j], shift[j])
         return 0
 
-    def thirds(u, y, p, k, size, out):  # type: ignore[no-untyped-def]
+    def thirds(u: np.ndarray, y: np.ndarray, p: np.ndarray, k: int, size: int, out: np.ndarray) -> int:
         family = member(p)
         for j in range(size):
             out[j] = third(family, u[j], y[j])
         return 0
 
-    everywhere = third_supremum if kind.type in third_supremum.registry else _unknown  # type: ignore[attr-defined]
-    between = third_supremum_on if kind.type in third_supremum_on.registry else _unknown_on  # type: ignore[attr-defined]
+    everywhere = third_supremum if kind.type in third_supremum.registry else _unknown
+    between = third_supremum_on if kind.type in third_supremum_on.registry else _unknown_on
 
-    def reach(base, box, y, p, k, size, order, out):  # type: ignore[no-untyped-def]
+    def reach(
+        base: np.ndarray, box: np.ndarray, y: np.ndarray, p: np.ndarray, k: int, size: int, order: int, out: np.ndarray
+    ) -> int:
         family = member(p)
         for j in range(size):
             if order == 1:
@@ -139,7 +143,7 @@ def _single_tiles(kind: Kind) -> dict[str, Callable[..., Any]]:
         return 0
 
     found: dict[str, Callable[..., Any]] = {"jet": jet, "residual": residuals, "reach": reach}
-    if kind.type in third.registry:  # type: ignore[attr-defined]
+    if kind.type in third.registry:
         found["third"] = thirds
     return found
 
@@ -158,11 +162,15 @@ def _several_tiles(kind: Kind) -> dict[str, Callable[..., Any]]:
     """Loops over a tile of rows with several indices."""
     member = member_maker(kind)
 
-    def whole(u, y, p, k, size, order, f, g, h):  # type: ignore[no-untyped-def]
+    def whole(
+        u: np.ndarray, y: np.ndarray, p: np.ndarray, k: int, size: int, order: int, f: np.ndarray, g: np.ndarray, h: np.ndarray
+    ) -> int:
         tile_jet(member(p), u, y, k, size, order, f, g, h)
         return 0
 
-    def jet(u, y, p, k, size, order, f, g, h):  # type: ignore[no-untyped-def]
+    def jet(
+        u: np.ndarray, y: np.ndarray, p: np.ndarray, k: int, size: int, order: int, f: np.ndarray, g: np.ndarray, h: np.ndarray
+    ) -> int:
         family = member(p)
         if order == VALUE:
             for j in range(size):
@@ -176,10 +184,10 @@ def _several_tiles(kind: Kind) -> dict[str, Callable[..., Any]]:
                 f[j] = vector_hessian(family, u[j : k * size : size], y[j], g[j : k * size : size], second[:, :, j])
         return 0
 
-    def residuals(base, shift, y, p, k, size, out):  # type: ignore[no-untyped-def]
+    def residuals(base: np.ndarray, shift: np.ndarray, y: np.ndarray, p: np.ndarray, k: int, size: int, out: np.ndarray) -> int:
         family = member(p)
         for j in range(size):
             out[j] = vector_residual(family, base[j : k * size : size], shift[j : k * size : size], y[j])
         return 0
 
-    return {"jet": whole if kind.type in tile_jet.registry else jet, "residual": residuals}  # type: ignore[attr-defined]
+    return {"jet": whole if kind.type in tile_jet.registry else jet, "residual": residuals}

@@ -114,11 +114,11 @@ def _asked(p: np.ndarray, theta: np.ndarray, value: np.ndarray, gradient: int) -
     return value[0]
 
 
-def _asked_value(p, theta):
+def _asked_value(p: np.ndarray, theta: np.ndarray) -> Any:
     return _asked(p, theta, np.empty(1), 0)
 
 
-def _asked_gradient(p, theta, gradient):
+def _asked_gradient(p: np.ndarray, theta: np.ndarray, gradient: np.ndarray) -> Any:
     return _asked(p, theta, np.empty(1), np.int64(gradient.ctypes.data))
 
 
