@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.compile import SUMS, inlinable, jit, leaf
+from tallbayes.compile import SUMS, generic, jit, leaf
 from tallbayes.engine import passes
 from tallbayes.engine.random_rows import CHUNK
 from tallbayes.engine.rows import Rows, three_dots
@@ -60,11 +60,20 @@ def add_tensor_gradient(entries: np.ndarray, white: np.ndarray, gradient: np.nda
     return total
 
 
-@inlinable(options=SUMS)
+@generic(options=SUMS)
 def subtract_third(
+    rows: Any, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
+) -> None:
+    """Take the third-order terms, those at `other` less those at `theta`, from second-order residuals of the indexed rows.
+
+    Rows that are elsewhere have none (`proxies.third_order` refuses them).
+    """
+
+
+@subtract_third.register(Rows)
+def _subtract_of_rows(
     rows: Rows, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
 ) -> None:
-    """Take the third-order terms, those at `other` less those at `theta`, from second-order residuals of the indexed rows."""
     records, d, m = rows.records, rows.columns, index.size
     here, there = theta[:d] - reference[:d], other[:d] - reference[:d]
     base, y, size, change = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
