@@ -53,4 +53,5 @@ def _control_gradient(
     order: int,
     gradient: np.ndarray,
 ) -> None:
-    run_verb(rows, CONTROL_GRADIENT, index, 0, 0, (theta, theta, reference), order, factors, gradient, np.empty((0, 0)))
+    if index.size > 0:
+        run_verb(rows, CONTROL_GRADIENT, index, 0, 0, (theta, theta, reference), order, factors, gradient, np.empty((0, 0)))

@@ -16,7 +16,7 @@ from tallbayes.engine.arithmetic import elements_per_line, prefetch
 from tallbayes.engine.bursts import BURST, burst_rows, request_rows
 from tallbayes.engine.further import COLUMN, COUNT, FIELDS, START, Further, call_gradients, call_indices
 from tallbayes.engine.several_functions import CURVATURE, CURVATURE_ALONE, SLOPE, SLOPE_ALONE, VALUE
-from tallbayes.engine.tiles import Tiles, call_jet, call_residual
+from tallbayes.engine.tiles import Tiles, call_jet, call_residual, call_slope
 
 TILE = 256  # rows per tile: the buffers of a tile stay in the first-level cache
 STRIDE = TILE + 8  # columns of a transposed tile a power of two apart would fall into the same few sets of the cache
@@ -53,7 +53,7 @@ class Ask(NamedTuple):
     table: np.ndarray
 
 
-HEAD = 9  # whole numbers of a layout before its blocks: columns, those of the first index, indices, and addresses
+HEAD = 10  # whole numbers of a layout before its blocks: columns, those of the first index, indices, and addresses
 JET = 3
 
 
@@ -66,13 +66,13 @@ def layout_of(columns: int, blocks: np.ndarray, tiles: Tiles, further: Further) 
 @inlinable
 def tiles_at(layout: np.ndarray) -> Tiles:
     """The functions of the family of a layout."""
-    return Tiles(layout[JET], layout[JET + 1], layout[JET + 2], layout[JET + 3])
+    return Tiles(layout[JET], layout[JET + 1], layout[JET + 2], layout[JET + 3], layout[JET + 4])
 
 
 @inlinable
 def indexed(records: np.ndarray, layout: np.ndarray, p: np.ndarray) -> Indexed:
     """The rows of a layout."""
-    further = Further(layout[JET + 4], layout[JET + 5])
+    further = Further(layout[JET + 5], layout[JET + 6])
     return Indexed(records, layout[0], layout[1], layout[2], layout[HEAD:], p, tiles_at(layout), further)
 
 
@@ -372,8 +372,7 @@ def one_control_gradient(
     """Vectors are as wide as a record, with zeros after its columns: no rest of a few columns is left over by vector registers."""
     records, d = rows.records, rows.columns
     width = records.shape[1] // 8 * 8  # records are whole cache lines: this only tells the compiler so
-    base, shift, y, weight = np.empty(BURST), np.empty(BURST), np.empty(BURST), np.empty(BURST)
-    f, g, h, there, none = np.empty(BURST), np.empty(BURST), np.empty(BURST), np.empty(BURST), np.empty(0)
+    base, shift, y, weight, there = np.empty(BURST), np.empty(BURST), np.empty(BURST), np.empty(BURST), np.empty(BURST)
     known, change, total = np.zeros(width), np.zeros(width), np.zeros(width)
     for c in range(d):
         known[c], change[c] = reference[c], theta[c] - reference[c]
@@ -392,22 +391,9 @@ def one_control_gradient(
             shift[j] = b
             y[j] = x[d]
             weight[j] = factors[start + j] * x[d + 2]
-        if order == 2:
-            call_jet(rows.tiles.jet, base, y, rows.p, 1, size, CURVATURE_ALONE, f, g, h)
-        elif order == 1:
-            call_jet(rows.tiles.jet, base, y, rows.p, 1, size, SLOPE_ALONE, f, g, none)
+        call_slope(rows.tiles.slope, base, shift, y, rows.p, 1, size, order, there)
         for j in range(size):
-            base[j] += shift[j]
-        call_jet(rows.tiles.jet, base, y, rows.p, 1, size, SLOPE_ALONE, f, there, none)
-        if order == 2:
-            for j in range(size):
-                there[j] = weight[j] * (there[j] - g[j] - h[j] * shift[j])
-        elif order == 1:
-            for j in range(size):
-                there[j] = weight[j] * (there[j] - g[j])
-        else:
-            for j in range(size):
-                there[j] *= weight[j]
+            there[j] *= weight[j]
         fours = size // 4 * 4
         for j in range(0, fours, 4):
             x0, x1 = records[index[start + j]], records[index[start + j + 1]]
@@ -663,24 +649,31 @@ def residual_slopes(rows: Indexed, ask: Ask) -> None:
     k = rows.indices
     most = min(tile_rows(k, k * k), index.size)
     base, shift, y, weight = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most)
-    f, g, h, there, change = np.empty(most), np.empty(most * k), np.empty(most * k * k), np.empty(most * k), theta - reference
+    alone = order == 2 and rows.tiles.slope != 0  # a function for the difference: nothing else is needed
+    wide = 0 if alone else most * k
+    f, g, h, there, change = np.empty(most), np.empty(wide), np.empty(wide * k), np.empty(most * k), theta - reference
     none = np.empty(0)
     for at in range(0, index.size, max(most, 1)):
         size = min(most, index.size - at)
         shift_indices(rows, index, at, size, reference, change, base, shift, y, weight)
         part = out[at : at + size]
         call_residual(rows.tiles.residual, base, shift, y, rows.p, k, size, part)
-        call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE_ALONE, f, g, h)
-        if order < 2:
-            expand(g, h, shift, k, size, 2, order + 1, part)
-        expand_slopes(g, h, shift, k, size, order)
-        for j in range(k * size):
-            shift[j] += base[j]
-        call_jet(rows.tiles.jet, shift, y, rows.p, k, size, SLOPE_ALONE, f, there, none)
+        if alone:
+            call_slope(rows.tiles.slope, base, shift, y, rows.p, k, size, order, there)
+        else:
+            call_jet(rows.tiles.jet, base, y, rows.p, k, size, CURVATURE_ALONE, f, g, h)
+            if order < 2:
+                expand(g, h, shift, k, size, 2, order + 1, part)
+            expand_slopes(g, h, shift, k, size, order)
+            for j in range(k * size):
+                shift[j] += base[j]
+            call_jet(rows.tiles.jet, shift, y, rows.p, k, size, SLOPE_ALONE, f, there, none)
+            for j in range(k * size):
+                there[j] -= g[j]
         weigh(part, weight, 1, size)
         for a in range(k):
             for j in range(size):
-                table[at + j, a] = weight[j] * (there[a * size + j] - g[a * size + j])
+                table[at + j, a] = weight[j] * there[a * size + j]
 
 
 def add_slopes(rows: Indexed, ask: Ask) -> None:

@@ -62,7 +62,8 @@ def _residual_values(
     rows: Rows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
 ) -> None:
     at = record_numbers(rows, index)
-    run_verb(rows, RESIDUAL_VALUES, at, 0, 0, (theta, theta, reference), order, theta, out, np.empty((0, 0)))
+    if index.size > 0:
+        run_verb(rows, RESIDUAL_VALUES, at, 0, 0, (theta, theta, reference), order, theta, out, np.empty((0, 0)))
 
 
 @residual_slopes.register(Rows)
@@ -76,17 +77,20 @@ def _residual_slopes(
     slopes: np.ndarray,
 ) -> None:
     at = record_numbers(rows, index)
-    run_verb(rows, RESIDUAL_SLOPES, at, 0, 0, (theta, theta, reference), order, theta, out, slopes)
+    if index.size > 0:
+        run_verb(rows, RESIDUAL_SLOPES, at, 0, 0, (theta, theta, reference), order, theta, out, slopes)
 
 
 @add_slopes.register(Rows)
 def _add_slopes(rows: Rows, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
-    run_verb(rows, ADD_SLOPES, record_numbers(rows, index), 0, 0, (factors, factors, factors), 0, factors, gradient, slopes)
+    if index.size > 0:
+        run_verb(rows, ADD_SLOPES, record_numbers(rows, index), 0, 0, (factors, factors, factors), 0, factors, gradient, slopes)
 
 
 @add_curvatures.register(Rows)
 def _add_curvatures(rows: Rows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, hessian: np.ndarray) -> None:
-    run_verb(rows, ADD_CURVATURES, record_numbers(rows, index), 0, 0, (theta, theta, theta), 0, factors, theta, hessian)
+    if index.size > 0:
+        run_verb(rows, ADD_CURVATURES, record_numbers(rows, index), 0, 0, (theta, theta, theta), 0, factors, theta, hessian)
 
 
 @jit(options=SUMS)

@@ -107,7 +107,7 @@ def outside_rows(
     records: np.ndarray, columns: int, p: np.ndarray, address: int, slopes: int, rounding: float = ALLOWANCE
 ) -> Rows:
     """Rows of a likelihood outside; `slopes` numbers describe the gradient of one row."""
-    layout = layout_of(columns, np.zeros(0, np.int64), Tiles(0, 0, 0, 0), Further(0, 0))
+    layout = layout_of(columns, np.zeros(0, np.int64), Tiles(0, 0, 0, 0, 0), Further(0, 0))
     return _here(records, columns, 0, layout, p, outside_table(address), address, slopes, rounding)
 
 
@@ -348,24 +348,27 @@ def record_numbers(rows: Any, index: np.ndarray) -> np.ndarray:
 
 @row_values.register(Rows)
 def _row_values(rows: Rows, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
-    on_index(rows, ROW_VALUES, index, theta, theta, out)
+    if index.size > 0:
+        on_index(rows, ROW_VALUES, index, theta, theta, out)
 
 
 @weighted_gradient.register(Rows)
 def _weighted_gradient(rows: Rows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray) -> float:
-    return on_index(rows, WEIGHTED_GRADIENT, index, theta, factors, gradient)
+    return on_index(rows, WEIGHTED_GRADIENT, index, theta, factors, gradient) if index.size > 0 else 0.0
 
 
 @residual_differences.register(Rows)
 def _residual_differences(
     rows: Rows, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
 ) -> None:
-    run_verb(rows, RESIDUAL_DIFFERENCES, index, 0, 0, (theta, other, reference), 2, theta, out, np.empty((0, 0)))
+    if index.size > 0:
+        run_verb(rows, RESIDUAL_DIFFERENCES, index, 0, 0, (theta, other, reference), 2, theta, out, np.empty((0, 0)))
 
 
 @proxy_values.register(Rows)
 def _proxy_values(rows: Rows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray) -> None:
-    run_verb(rows, PROXY_VALUES, index, 0, 0, (theta, theta, reference), order, theta, out, np.empty((0, 0)))
+    if index.size > 0:
+        run_verb(rows, PROXY_VALUES, index, 0, 0, (theta, theta, reference), order, theta, out, np.empty((0, 0)))
 
 
 @range_value.register(Rows)

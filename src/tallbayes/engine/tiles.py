@@ -23,6 +23,7 @@ from tallbayes.engine.family_functions import (
     jet1,
     jet2,
     residual,
+    slope_residual,
     slope_supremum,
     third,
     third_supremum,
@@ -45,6 +46,7 @@ from tallbayes.pointers import Kind, calls, member_maker, member_pointer
 _numbers, _whole = types.Array(types.float64, 1, "C"), types.int64
 JET = _whole(_numbers, _numbers, _numbers, _whole, _whole, _whole, _numbers, _numbers, _numbers)
 RESIDUAL = _whole(_numbers, _numbers, _numbers, _numbers, _whole, _whole, _numbers)
+SLOPES = _whole(_numbers, _numbers, _numbers, _numbers, _whole, _whole, _whole, _numbers)
 THIRD = _whole(_numbers, _numbers, _numbers, _whole, _whole, _numbers)
 REACH = _whole(_numbers, _numbers, _numbers, _numbers, _whole, _whole, _whole, _numbers)
 
@@ -52,6 +54,9 @@ call_jet = calls(JET)  # (address, u, y, p, K, size, order, f, g, h)
 call_residual = calls(
     RESIDUAL
 )  # (address, base, shift, y, p, K, size, out): f(base + shift) less its expansion to second order
+call_slope = calls(
+    SLOPES
+)  # (address, base, shift, y, p, K, size, order, out): f'(base + shift) less its expansion to that order less one
 call_third = calls(THIRD)  # (address, u, y, p, K, size, out): third derivatives of one index
 call_reach = calls(REACH)  # (address, base, box, y, p, K, size, order, out): suprema of |derivatives| within `box` of `base`
 
@@ -62,6 +67,7 @@ class Tiles(NamedTuple):
     jet: int
     third: int
     residual: int
+    slope: int
     reach: int
 
     def __reduce__(self) -> Any:
@@ -81,7 +87,7 @@ def tile_pointer(function: Callable[..., Any] | None, verb: str, kind: Kind, sig
 def tiles_of(kind: Kind, several: bool) -> Tiles:
     """The table of a kind of family, of one index or of several: compiled, or loaded from the cache."""
     functions = _several_tiles(kind) if several else _single_tiles(kind)
-    signatures = {"jet": JET, "third": THIRD, "residual": RESIDUAL, "reach": REACH}
+    signatures = {"jet": JET, "third": THIRD, "residual": RESIDUAL, "slope": SLOPES, "reach": REACH}
     tiles = Tiles(**{verb: tile_pointer(functions.get(verb), verb, kind, signatures[verb]) for verb in signatures})
     _KINDS[tiles.jet] = kind, several
     return tiles
@@ -118,6 +124,21 @@ def _single_tiles(kind: Kind) -> dict[str, Callable[..., Any]]:
             out[j] = residual(family, base[j], y[j], shift[j])
         return 0
 
+    def slopes(
+        base: np.ndarray, shift: np.ndarray, y: np.ndarray, p: np.ndarray, k: int, size: int, order: int, out: np.ndarray
+    ) -> int:
+        family = member(p)
+        if order == 2:
+            for j in range(size):
+                out[j] = slope_residual(family, base[j], y[j], shift[j])
+        elif order == 1:
+            for j in range(size):
+                out[j] = jet1(family, base[j] + shift[j], y[j])[1] - jet1(family, base[j], y[j])[1]
+        else:
+            for j in range(size):
+                out[j] = jet1(family, base[j] + shift[j], y[j])[1]
+        return 0
+
     def thirds(u: np.ndarray, y: np.ndarray, p: np.ndarray, k: int, size: int, out: np.ndarray) -> int:
         family = member(p)
         for j in range(size):
@@ -142,7 +163,7 @@ def _single_tiles(kind: Kind) -> dict[str, Callable[..., Any]]:
                 out[j] = between(family, y[j], base[j] - box[j], base[j] + box[j])
         return 0
 
-    found: dict[str, Callable[..., Any]] = {"jet": jet, "residual": residuals, "reach": reach}
+    found: dict[str, Callable[..., Any]] = {"jet": jet, "residual": residuals, "slope": slopes, "reach": reach}
     if kind.type in third.registry:
         found["third"] = thirds
     return found
