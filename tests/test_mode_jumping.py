@@ -63,7 +63,9 @@ def changed_setup(sampler, change):
 MUTANTS = {
     "level forgotten": lambda homes: homes._replace(weights=homes.weights * [[0.0], [1.0], [1.0]]),
     "weights of one direction": lambda homes: homes._replace(weights=np.array([*homes.weights[:2], [0.2, 1.0]])),
-    "determinants forgotten": lambda homes: homes._replace(weights=np.add(homes.weights, [[0.0, 0.0], [0.0, 0.7], [0.0, 0.0]])),
+    "determinants forgotten": lambda homes: homes._replace(
+        weights=homes.weights + np.array([[0.0, 0.0], [0.0, 0.7], [0.0, 0.0]])
+    ),
 }
 
 
