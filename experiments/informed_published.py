@@ -394,7 +394,7 @@ def shares(args: argparse.Namespace) -> None:
     rows = []
     for scenario in range(4):
         used: list[np.ndarray] = []
-        _, clock = adapted(sublhd_chain(x, y, scenario, used), start_of(10 + scenario), seconds, True)
+        _, clock = adapted(sublhd_chain(x, y, 10 + scenario, used), start_of(10 + scenario), seconds, True)
         total = np.cumsum([block.sum() for block in used]) / (20.0 * np.arange(1, len(used) + 1)) / y.size
         row: dict[str, Any] = {"scenario": scenario + 1}
         for mark in marks:
@@ -404,7 +404,7 @@ def shares(args: argparse.Namespace) -> None:
         row["seconds until the share is the paper's"] = float(clock[past[0]]) if past.size else "not reached"
         rows.append(row)
         print(row, flush=True)
-    note = f"n = {y.size:,}, δ = 0.1, one core; rows read per transition over n, mean of all transitions up to a time."
+    note = f"n = {y.size:,}, δ = 0.1; rows read per transition over n, mean of all transitions up to a time."
     show("S4 Table 3 against time", rows, note, "lwa-shares" if args.write else None)
 
 
