@@ -98,7 +98,7 @@ def marks(rng, scheme, times):
     return total
 
 
-def cases(times: int) -> tuple[dict[str, Callable[[int], Any]], dict[str, float]]:
+def cases() -> tuple[dict[str, Callable[[int], Any]], dict[str, float]]:
     """What is measured: functions of the number of moves of theta; and facts on the state."""
     rows_file = Path(os.environ[CHILD].split()[2])  # principal components take long under valgrind
     if not rows_file.exists():
@@ -112,6 +112,11 @@ def cases(times: int) -> tuple[dict[str, Callable[[int], Any]], dict[str, float]
     chain = Chain(0, sampler, sampler.setup(model, mode, 1, False), np.random.SeedSequence(1), mode.reference, 2000, 1)
     while chain.warming:
         chain.chunk(2000)
+    while chain.draws < 1000:
+        chain.chunk(1000)
+    usual = float(chain.collected()[1][:, sampler.columns.index("bright")].mean())
+    while abs(chain.state.lights.tally[0] - usual) > 1.0:  # a state with the usual number of bright rows
+        chain.chunk(chain.draws + 1)
     state, target, options, rng = chain.state, chain.target, chain.options, chain.rng
     lit = state.lights.order[: state.lights.tally[0]].copy()
     gap, theta = np.zeros(lit.size), state.theta.copy()
@@ -141,7 +146,7 @@ def cases(times: int) -> tuple[dict[str, Callable[[int], Any]], dict[str, float]
 
 def child(times: int, valgrind: bool) -> None:
     """Measure here, and print a line of JSON; under valgrind leave a file of counts per part."""
-    found, seen = cases(times)
+    found, seen = cases()
     seconds = {}
     for run in found.values():
         run(SEVERAL)  # compiled code is loaded
@@ -192,7 +197,7 @@ def counts(folder: str) -> dict[int, float]:
     for file in Path(folder).glob("counts*"):
         text = file.read_text()
         part = re.search(r"desc: Trigger: .*part(\d+)", text)
-        total = re.search(r"^(?:summary|totals): (\d+)", text, re.MULTILINE)
+        total = re.search(r"^totals: (\d+)", text, re.MULTILINE)
         if part and total:
             found[int(part[1])] = float(total[1])
     return found
@@ -206,9 +211,9 @@ def main() -> None:
     times = 80_000 if not options.quick else 800
     with tempfile.TemporaryDirectory() as folder:
         timed = measured(times, folder, False)
-        few = 1600 if not options.quick else 80
+        few = 1600
         instructions: dict[int, float] = {}
-        if shutil.which("valgrind"):
+        if shutil.which("valgrind") and not options.quick:
             measured(few, folder, True)
             instructions = counts(folder)
     table: list[dict[str, Any]] = []
