@@ -237,8 +237,8 @@ def main() -> None:
     counted = f"instructions of {few:,} moves by callgrind" if instructions else f"least of five runs of {times:,} moves"
     note = (
         f"MNIST, n = {seen['rows']:,.0f}, d = {seen['columns']:.0f}, isotropic walk, a rate for each row, {SEVERAL} moves per resampling; "
-        f"{seen['bright']:.0f} bright rows in the parts, {seen['mean bright']:.0f} on average in the whole; {counted}. Code for a processor "
-        "with AVX2, which valgrind knows."
+        f"{seen['bright']:.0f} bright rows in the parts, {seen['mean bright']:.0f} on average in the whole; {counted}. Code for a "
+        "processor with AVX2, which valgrind knows."
     )
     show("An iteration of Firefly", table, note, "firefly-profile" if options.write else None)
 
