@@ -34,6 +34,7 @@ from tallbayes.schemes.bright_posterior import pseudo_prior, sum_of_odds
 from tallbayes.schemes.lights import lower_gaps, marked_rows
 
 SCALE = 0.3  # of the prior, which the log score of the test digits chooses
+BRIGHT = 50  # of the state of the parts: the mean of a long run
 NOTHING = "nothing"  # whose instructions, those of the caller, are taken off
 CHILD = "TALLBAYES_PROFILE"
 FEATURES = (
@@ -112,10 +113,7 @@ def cases() -> tuple[dict[str, Callable[[int], Any]], dict[str, float]]:
     chain = Chain(0, sampler, sampler.setup(model, mode, 1, False), np.random.SeedSequence(1), mode.reference, 2000, 1)
     while chain.warming:
         chain.chunk(2000)
-    while chain.draws < 1000:
-        chain.chunk(1000)
-    usual = float(chain.collected()[1][:, sampler.columns.index("bright")].mean())
-    while abs(chain.state.lights.tally[0] - usual) > 1.0:  # a state with the usual number of bright rows
+    while chain.state.lights.tally[0] != BRIGHT:
         chain.chunk(chain.draws + 1)
     state, target, options, rng = chain.state, chain.target, chain.options, chain.rng
     lit = state.lights.order[: state.lights.tally[0]].copy()
@@ -211,10 +209,10 @@ def main() -> None:
     times = 80_000 if not options.quick else 800
     with tempfile.TemporaryDirectory() as folder:
         timed = measured(times, folder, False)
-        few = 1600
+        few = 8000
         instructions: dict[int, float] = {}
         if shutil.which("valgrind") and not options.quick:
-            measured(few, folder, True)
+            timed["seen"] = measured(few, folder, True)["seen"]
             instructions = counts(folder)
     table: list[dict[str, Any]] = []
     names = list(timed["seconds"])
