@@ -69,7 +69,12 @@ def study(task: str, model: tb.models.Model, draws: dict[float, int]) -> list[di
     return table
 
 
-ISOTROPIC = {("logistic", 0.25): 10_000, ("gamma", 0.25): 5000, ("gamma", 0.7): 4000, ("logistic", 0.08): 5000}  # task, acceptance aimed at: iterations
+ISOTROPIC = {
+    ("logistic", 0.25): 10_000,
+    ("gamma", 0.25): 5000,
+    ("gamma", 0.7): 4000,
+    ("logistic", 0.08): 5000,
+}  # task, acceptance aimed at: iterations
 
 
 def isotropic(task: str, model: tb.models.Model, acceptance: float, draws: int, warmup: int) -> dict[str, Any]:
