@@ -19,12 +19,9 @@ from tallbayes.samplers import SGLD
 def settings(n: int, share: float) -> dict[str, tuple[SGLD, int]]:
     """Name to sampler and iterations: the two of the paper have the same budget, a tenth of that of full-data Metropolis."""
     slow: dict[str, Any] = {"order": 0, "decay": 1 / 3, "delay": 1.0, "step": 0.2}
-    large: dict[str, Any] = {**slow, "step": 2.0}
     return {
-        "10 % of rows, steps from 2": (SGLD(subsample=n // 10, **large), int(10_000 * share)),
-        "1 % of rows, steps from 2": (SGLD(subsample=n // 100, **large), int(100_000 * share)),
-        "10 % of rows, steps from 0.2": (SGLD(subsample=n // 10, **slow), int(10_000 * share)),
-        "1 % of rows, steps from 0.2": (SGLD(subsample=n // 100, **slow), int(100_000 * share)),
+        "10 % of rows, decreasing steps": (SGLD(subsample=n // 10, **slow), int(10_000 * share)),
+        "1 % of rows, decreasing steps": (SGLD(subsample=n // 100, **slow), int(100_000 * share)),
         "100 rows, order 2": (SGLD(order=2, subsample=100), int(100_000 * share)),
     }
 
@@ -88,7 +85,7 @@ def figure(drawn: dict[str, dict[str, Any]]) -> None:
     from PIL import Image
 
     labels = [k for k in drawn["gaussian"] if k != "exact"]
-    fig, axes = plt.subplots(2, len(labels), figsize=(14.0, 5.6), constrained_layout=True)
+    fig, axes = plt.subplots(2, len(labels), figsize=(9.0, 5.6), constrained_layout=True)
     angle = np.linspace(0, 2 * np.pi, 200)
     for row, (example, runs) in enumerate(drawn.items()):
         for column, label in enumerate(labels):

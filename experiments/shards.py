@@ -28,6 +28,7 @@ from tallbayes.results.distances import between, noise_floor
 from tallbayes.shards import (
     Consensus,
     Convention,
+    Entropic,
     GaussianProduct,
     Importance,
     Median,
@@ -54,6 +55,7 @@ AVERAGES = {
     "Wasserstein, Gaussian": Wasserstein(),
     "Wasserstein, quantiles": Wasserstein("quantile"),
     "Wasserstein, discrete": Wasserstein("discrete"),
+    "Wasserstein, entropic": Entropic(),
 }
 EXACT = "exact minibatch, all rows"
 PARTS = {  # title, sampler of the shards, combined draws, rounds of moment sharing
