@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tallbayes.bounds.bound import Bound, bound_of
 from tallbayes.bounds.catalogue import certify
 from tallbayes.bounds.tables import NoBound
 from tallbayes.compile import inlinable
@@ -76,7 +77,6 @@ class Homes(NamedTuple):
     """What is known of the modes, by address: the type does not depend on their number."""
 
     fits: np.ndarray  # (modes, numbers of a `Fitted`)
-    bounds: tuple[Any, ...]
     weights: np.ndarray  # (3, modes): log-likelihood at each reference, log w_k - log |L_k|, sums of w
 
 
@@ -85,15 +85,18 @@ class Fitted(NamedTuple):
 
     whitening: Whitening
     proxy: ProxyTotal
+    bound: Bound
 
 
-_fitted = member_maker(kind_of(Fitted(Whitening(np.zeros((2, 1))), ProxyTotal(np.zeros(2), 0, 2, 0.0))))
+_fitted = member_maker(
+    kind_of(Fitted(Whitening(np.zeros((2, 1))), ProxyTotal(np.zeros(2), 0, 2, 0.0), Bound(0, 0, 0, 0, 0, 0, np.zeros(1))))
+)
 
 
 def homes_of(certified: list[Certified], weights: np.ndarray) -> Homes:
     """The modes by address; the arrays are kept."""
-    fits = numbers_of(tuple(Fitted(c.whitening, c.proxy) for c in certified))
-    return Homes(fits.reshape(len(certified), -1), tuple(c.bound for c in certified), weights)
+    fits = numbers_of(tuple(Fitted(c.whitening, c.proxy, bound_of(c.bound)) for c in certified))
+    return Homes(fits.reshape(len(certified), -1), weights)
 
 
 class JumpingState(NamedTuple):
@@ -138,7 +141,7 @@ def _home(homes: Homes, theta: np.ndarray) -> int:
 def _at(target: Target, k: int) -> Target[Certified]:
     """The target with the proxy of mode k."""
     fit = _fitted(target.proxy.fits[k])
-    return Target(target.rows, target.prior, Certified(fit.whitening, fit.proxy, target.proxy.bounds[k]), target.counters)
+    return Target(target.rows, target.prior, Certified(fit.whitening, fit.proxy, fit.bound), target.counters)
 
 
 @inlinable
@@ -253,7 +256,7 @@ class ModeJumping(Sampler):
     def diagnose(self, outcome: Outcome) -> Diagnosis:
         """How often chains changed their mode, and what share of the draws each mode has."""
         homes, changes = outcome.stats["home"], int(outcome.stats["changed"].sum())
-        count = len(outcome.setup.proxy.bounds)
+        count = outcome.setup.proxy.weights.shape[1]
         notes = {"changes_of_mode": changes, "shares": [float((homes == k).mean()) for k in range(count)]}
         if count == 1 or changes >= FEW:
             return Diagnosis(notes)
