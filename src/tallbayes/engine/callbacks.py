@@ -52,8 +52,7 @@ def _run_with(*block: int) -> int:
 
 
 def _forget_views(error: BaseException) -> None:
-    """Empty our own frames of a traceback and those of JAX: views of memory that is gone soon are not to be looked at by who shows local
-    variables."""
+    """Empty our own frames of a traceback and those of JAX: whoever shows local variables must not read memory that is gone by then."""
     trace = error.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] in ("tallbayes", "jax", "jaxlib"):

@@ -16,7 +16,7 @@ import numpy as np
 
 from tallbayes.compile import SUMS, inlinable
 from tallbayes.engine import outside
-from tallbayes.engine.index_verbs import AHEAD, prefetch_row
+from tallbayes.engine.indexed_rows import AHEAD, prefetch_row
 from tallbayes.engine.rows import Rows, outside_rows
 from tallbayes.pointers import Kind, kind_of, member_maker, member_pointer, numbers_of
 

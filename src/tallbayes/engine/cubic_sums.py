@@ -13,7 +13,7 @@ import numpy as np
 
 from tallbayes.compile import SUMS, inlinable, jit
 from tallbayes.engine import passes
-from tallbayes.engine.index_verbs import indexed, three_dots, tiles_at
+from tallbayes.engine.indexed_rows import indexed, three_dots, tiles_at
 from tallbayes.engine.random_rows import CHUNK
 from tallbayes.engine.rows import Rows
 from tallbayes.engine.tiles import call_third

@@ -13,7 +13,7 @@ import numpy as np
 from tallbayes.compile import SUMS, inlinable, jit
 from tallbayes.engine import ledger
 from tallbayes.engine.family_functions import jet2, third
-from tallbayes.engine.index_verbs import dot
+from tallbayes.engine.indexed_rows import dot
 from tallbayes.engine.passes import over_ranges
 
 _RANGES = 64  # ranges of levels of a pass; they depend on the number of levels alone, so sums do not depend on the cores

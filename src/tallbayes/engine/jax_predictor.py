@@ -19,7 +19,7 @@ import numpy as np
 from tallbayes.compile import INLINED, SUMS, inlinable
 from tallbayes.engine import outside
 from tallbayes.engine.callbacks import call_python_with, view
-from tallbayes.engine.index_verbs import AHEAD, prefetch_row
+from tallbayes.engine.indexed_rows import AHEAD, prefetch_row
 from tallbayes.pointers import pointer
 
 ENTRANCE, NUMBER, COLUMNS, WITH_ROWS = 0, 1, 2, 3  # in the numbers of the rows

@@ -16,7 +16,7 @@ import numpy as np
 from tallbayes.compile import SCALAR, SUMS, declared, generic, inlinable
 from tallbayes.engine.family_functions import jet1, jet2, value
 from tallbayes.engine.further import call_indices
-from tallbayes.engine.index_verbs import (
+from tallbayes.engine.indexed_rows import (
     AHEAD,
     add_gradients,
     dot,

@@ -20,7 +20,7 @@ from tallbayes.engine.covariances import (
     unconstrained_covariance,
 )
 from tallbayes.engine.family_functions import jet1, value
-from tallbayes.engine.index_verbs import dot
+from tallbayes.engine.indexed_rows import dot
 from tallbayes.engine.rows import range_gradient, range_value
 from tallbayes.scale_priors import scale_log_density, scale_slope
 

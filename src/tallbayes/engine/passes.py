@@ -21,7 +21,7 @@ import numpy as np
 from tallbayes.compile import SUMS, jit
 from tallbayes.deadline import present_deadline
 from tallbayes.engine.failures import raise_failure, with_own_answers
-from tallbayes.engine.index_verbs import TILE
+from tallbayes.engine.indexed_rows import TILE
 from tallbayes.engine.ledger import record
 from tallbayes.engine.rows import (
     proxy_values,

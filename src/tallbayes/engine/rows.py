@@ -16,7 +16,7 @@ from numba.extending import overload
 
 from tallbayes.compile import HELPER, STRICT, SUMS, declared, generic, inlinable
 from tallbayes.engine.further import COUNT, FIELDS, Further, further_of
-from tallbayes.engine.index_verbs import HEAD, TILE, VERBS, layout_of, tiles_at
+from tallbayes.engine.indexed_rows import HEAD, TILE, layout_of, tiles_at
 from tallbayes.engine.outside import (
     PROXY_VALUES,
     RANGE_GRADIENT,
@@ -29,7 +29,7 @@ from tallbayes.engine.outside import (
     row_numbers,
 )
 from tallbayes.engine.tiles import Tiles, tiles_of
-from tallbayes.engine.verb_tables import index_table, outside_table, verb_address
+from tallbayes.engine.verb_tables import VERBS, index_table, outside_table, verb_address
 from tallbayes.pointers import PLAIN, held_by, kind_of, numbers_of
 
 HERE, ELSEWHERE, NUMBERED = 0, 1, 2
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
     records: np.ndarray  # (n, width): x, y, offset, weight, padding
     columns: int
     indices: int  # K
-    layout: np.ndarray  # how indices follow from theta, and addresses (`index_verbs.layout_of`)
+    layout: np.ndarray  # how indices follow from theta, and addresses (`indexed_rows.layout_of`)
     p: np.ndarray  # numbers of the family
     verbs: int  # address of the addresses of verbs (`verb_tables`)
     outside: int  # address of the function of all verbs (`outside`), for likelihoods that have no tiles; 0 where there are

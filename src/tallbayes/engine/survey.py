@@ -11,7 +11,8 @@ import numpy as np
 
 from tallbayes.compile import SUMS, declared, generic, inlinable
 from tallbayes.engine.further import COUNT, FIELDS, START
-from tallbayes.engine.index_verbs import STRIDE, TILE, dot, indexed, scan_indices, transpose_tile
+from tallbayes.engine.indexed_rows import STRIDE, TILE, dot, indexed, scan_indices
+from tallbayes.engine.range_verbs import transpose_tile
 from tallbayes.engine.rows import Rows
 from tallbayes.engine.several_functions import CURVATURE
 from tallbayes.engine.tiles import call_jet, call_reach

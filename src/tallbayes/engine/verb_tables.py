@@ -8,15 +8,64 @@ import sys
 import threading
 import traceback
 from _thread import interrupt_main
+from collections.abc import Callable
 
 import numpy as np
 from numba import types
 
-from tallbayes.compile import SUMS, inlinable
-from tallbayes.engine.index_verbs import VERBS
+from tallbayes.compile import INLINED, SUMS, inlinable
+from tallbayes.engine import index_verbs, range_verbs
+from tallbayes.engine.indexed_rows import Ask, Indexed, indexed
 from tallbayes.engine.outside import DOUBLE, SINGLE, UNKNOWN
 from tallbayes.pointers import PLAIN, array_at, calls, pointer
 
+_VERBS: tuple[Callable[[Indexed, Ask], None], ...] = (
+    index_verbs.row_values,
+    index_verbs.weighted_gradient,
+    index_verbs.residual_differences,
+    index_verbs.proxy_values,
+    range_verbs.range_value,
+    range_verbs.range_gradient,
+    range_verbs.range_hessian,
+    index_verbs.residual_values,
+    index_verbs.residual_slopes,
+    index_verbs.add_slopes,
+    index_verbs.add_curvatures,
+    index_verbs.control_gradient,
+    range_verbs.range_scores,
+)
+"""In the order of their numbers in `outside`."""
+
+
+def _behind_address(function: Callable[[Indexed, Ask], None]) -> Callable[..., int]:
+    """A verb with the signature that all of them have behind addresses."""
+    work = inlinable(function, options={**SUMS, **INLINED})
+
+    def verb(
+        records: np.ndarray,
+        layout: np.ndarray,
+        p: np.ndarray,
+        verb: int,
+        index: np.ndarray,
+        start: int,
+        stop: int,
+        theta: np.ndarray,
+        other: np.ndarray,
+        reference: np.ndarray,
+        order: int,
+        factors: np.ndarray,
+        total: np.ndarray,
+        out: np.ndarray,
+        table: np.ndarray,
+    ) -> int:
+        work(indexed(records, layout, p), Ask(index, start, stop, theta, other, reference, order, factors, total, out, table))
+        return 0
+
+    verb.__name__ = function.__name__
+    return verb
+
+
+VERBS = tuple(_behind_address(function) for function in _VERBS)
 SLOTS = len(VERBS) + 1  # the last has the address of `_resolve`
 _TABLES: dict[str, np.ndarray] = {}
 _OUTSIDE: dict[int, np.ndarray] = {}

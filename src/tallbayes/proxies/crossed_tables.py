@@ -20,7 +20,7 @@ from tallbayes.data.groups import CONSTANT
 from tallbayes.engine import ledger
 from tallbayes.engine.family_functions import jet2, third, third_supremum
 from tallbayes.engine.grouped_rows import add_effects, level_sums
-from tallbayes.engine.index_verbs import dot
+from tallbayes.engine.indexed_rows import dot
 from tallbayes.engine.passes import over_ranges
 from tallbayes.mode.hierarchical import HierarchicalMode
 from tallbayes.mode.linear_mixed import split_prior

@@ -23,7 +23,7 @@ from tallbayes.data.groups import CONSTANT
 from tallbayes.engine import ledger
 from tallbayes.engine.family_functions import jet2, third_supremum
 from tallbayes.engine.grouped_rows import FactorRows, level_sums, row_of, term
-from tallbayes.engine.index_verbs import dot
+from tallbayes.engine.indexed_rows import dot
 from tallbayes.engine.passes import over_ranges
 from tallbayes.errors import ModelError
 from tallbayes.mode.hierarchical import HierarchicalMode

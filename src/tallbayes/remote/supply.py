@@ -341,9 +341,8 @@ class RowlessSetup(Setup):
 
     def target(self, number: int = 0) -> Target:
         """A target over a record that stands for the kind of the rows."""
-        data = self.model.data
-        rows, proxy = self.model.rows_over(packed.empty(1, data.d, data.records.dtype)), compilable(self.proxy, self.asked)
-        return Target(rows, log_prior_of(self.model.prior_terms), proxy, counters())
+        rows = self.model.rows_over(packed.empty(1, self.model.data.d, self.model.data.records.dtype))
+        return Target(rows, log_prior_of(self.model.prior_terms), compilable(self.proxy, self.asked), counters())
 
 
 def open_streams(setup: Setup, description: dict[str, Any]) -> Setup:

@@ -15,7 +15,7 @@ import numpy as np
 from tallbayes.bounds.level_rates import coefficient_factors
 from tallbayes.compile import inlinable
 from tallbayes.engine.grouped_rows import row_of
-from tallbayes.engine.index_verbs import prefetch_row
+from tallbayes.engine.indexed_rows import prefetch_row
 from tallbayes.moves.linear import dot, inverse_factor, lower_times, normal_vector, symmetric_times, upper_times
 from tallbayes.priors import PriorTerms, prior_value
 from tallbayes.schemes.level_rows import (

@@ -20,7 +20,7 @@ import numpy as np
 from tallbayes.bounds.level_rates import effect_factors
 from tallbayes.compile import declared, generic, inlinable
 from tallbayes.engine.grouped_rows import row_of
-from tallbayes.engine.index_verbs import prefetch_row
+from tallbayes.engine.indexed_rows import prefetch_row
 from tallbayes.priors import prior_value
 from tallbayes.scale_priors import scale_log_density
 from tallbayes.schemes.level_rows import (
