@@ -42,13 +42,18 @@ def _run_with(*block: int) -> int:
         _FUNCTIONS[block[0]](block)
     except BaseException as error:  # what compiled code cannot pass on
         _forget_views(error)
-        with _guard:
-            status = next(_statuses)
-            _RAISED[status] = error
-            while len(_RAISED) > _KEPT:
-                _RAISED.pop(next(iter(_RAISED)))
-        return status
+        return keep(error)
     return 0
+
+
+def keep(error: BaseException) -> int:
+    """A status for an exception, until `raise_kept` is asked for it."""
+    with _guard:
+        status = next(_statuses)
+        _RAISED[status] = error
+        while len(_RAISED) > _KEPT:
+            _RAISED.pop(next(iter(_RAISED)))
+    return status
 
 
 def _forget_views(error: BaseException) -> None:
