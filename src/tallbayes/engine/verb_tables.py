@@ -74,7 +74,9 @@ _TABLES: dict[str, np.ndarray] = {}
 _OUTSIDE: dict[int, np.ndarray] = {}
 _guard = threading.RLock()
 _FAILED: list[Any] = []  # functions of `_failing`: kept, their addresses may be in use
-call_resolver = calls(types.int64(types.int64, types.int64))  # (address of the function, address of a slot, calls before this one)
+call_resolver = calls(
+    types.int64(types.int64, types.int64)
+)  # (address of the function, address of a slot, calls before this one)
 
 
 @functools.cache
