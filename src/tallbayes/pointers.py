@@ -206,8 +206,10 @@ def numbers_of(member: Any, room: int = 0) -> np.ndarray:
             if isinstance(value, tuple):
                 collect(value)
             elif isinstance(value, np.ndarray):
-                if not value.flags.c_contiguous:
-                    raise ValueError("an array that is held by its address must be contiguous")
+                if not (value.flags.c_contiguous and value.flags.aligned and value.dtype.isnative):
+                    raise ValueError(
+                        "an array that is held by its address must be contiguous, aligned and in native byte order"
+                    )
                 arrays.append(value)
                 found.extend([float(value.ctypes.data), *map(float, value.shape)])  # addresses have at most 48 bits
             else:

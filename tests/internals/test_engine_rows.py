@@ -1,9 +1,14 @@
 """Row verbs and full passes against dense NumPy; the scalar functions against the C library."""
 
 import functools
+import gc
 import itertools
 import math
+import multiprocessing
+import pickle
 import threading
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,7 +20,7 @@ from tallbayes.compile import SUMS, jit
 from tallbayes.data import Dataset
 from tallbayes.engine import passes
 from tallbayes.engine.arithmetic import exp, log1p_unit
-from tallbayes.engine.family_functions import jet2, residual
+from tallbayes.engine.family_functions import jet1, jet2, residual, value
 from tallbayes.engine.indexed_rows import tile_rows
 from tallbayes.engine.outside import (
     ADD_CURVATURES,
@@ -34,6 +39,9 @@ from tallbayes.engine.outside import (
 )
 from tallbayes.engine.rows import (
     FAILED,
+    HERE,
+    NUMBERED,
+    Rows,
     range_gradient,
     range_hessian,
     range_value,
@@ -49,6 +57,7 @@ from tallbayes.families.gaussian import PredictedScale
 from tallbayes.families.logistic import Logistic
 from tallbayes.families.softmax import Softmax
 from tallbayes.models import gaussian, logistic, poisson
+from tallbayes.pointers import held_by
 
 CASES = ("logistic", "logistic-float32", "poisson", "gaussian", "gaussian-sigma")
 SIZES = (0, 1, 255, 256, 257, 1000)
@@ -514,3 +523,83 @@ def test_verbs_on_a_range_are_sums_over_its_rows(name, dtype):
         close(table, hessian)
         scores = np.einsum("i,iad,ia->id", layout.weights[at], layout.maps[at], jets[1][at])
         close(run(verb=RANGE_SCORES)[2], scores)
+
+
+# Rows in other processes
+
+
+class Bent(NamedTuple):
+    """A family that holds arrays: f = y eta - bend[y] eta^2 / 2 + shift[y]."""
+
+    bend: np.ndarray
+    inner: tuple[float, np.ndarray]
+
+
+@value.register(Bent)
+def _bent_value(family, eta, y):
+    return y * eta - 0.5 * family.bend[int(y)] * eta * eta + family.inner[0] * family.inner[1][int(y)]
+
+
+@jet1.register(Bent)
+def _bent_jet1(family, eta, y):
+    return value(family, eta, y), y - family.bend[int(y)] * eta
+
+
+@jet2.register(Bent)
+def _bent_jet2(family, eta, y):
+    return value(family, eta, y), y - family.bend[int(y)] * eta, -family.bend[int(y)]
+
+
+def bent_rows():
+    member = Bent(np.array([0.5, 2.0]), (3.0, np.array([7, 11], np.uint16)))
+    return rows_of(member, layout_of_indices("one").rows.records, FOUR, LAYOUTS["one"][1])
+
+
+def values_of(rows, speeds=(True, True)):
+    """What a process finds for the first rows: interpreted, and by the machine code at the addresses."""
+    theta = np.linspace(-0.5, 0.5, 4)
+    found = [range_value(rows, 0, 20, theta)] if speeds[0] else []
+    return [*found, passes._value(rows, 0, 20, theta)] if speeds[1] else found
+
+
+SENT = {
+    "arrays": bent_rows,
+    "several indices": lambda: layout_of_indices("two, own columns").rows,
+    "float32": lambda: layout_of_indices("two, own columns", "float32").rows,
+}
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_rows_are_made_again_from_a_pickle(name):
+    rows = SENT[name]()._replace(n=1000, most=7, place=NUMBERED, numbers=np.arange(5), answers=np.ones(3))
+    expected, sent = values_of(SENT[name]()), pickle.dumps(rows)
+    held, addresses = rows.p.copy(), rows.layout.copy()
+    del rows
+    gc.collect()
+    again = pickle.loads(sent)
+    assert (again.n, again.most, again.place) == (1000, 7, NUMBERED)
+    assert (again.numbers.tolist(), again.answers.tolist()) == ([0, 1, 2, 3, 4], [1.0, 1.0, 1.0])
+    np.testing.assert_array_equal(again.layout, addresses)  # of functions, which this process has
+    assert values_of(again._replace(place=HERE)) == expected
+    if name == "arrays":
+        assert held_by(again.p).bend.ctypes.data == again.p[0]
+        assert values_of(pickle.loads(pickle.dumps(again))._replace(place=HERE)) == expected
+    else:
+        np.testing.assert_array_equal(again.p, held)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_rows_in_another_process_have_its_addresses(method):
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip("not on this system")
+    with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
+        for make in SENT.values():
+            assert pool.submit(values_of, make()).result() == values_of(make())
+
+
+def test_an_address_of_another_process_would_be_seen(monkeypatch):
+    """The mutant: a pickle that keeps addresses. Interpreted, since machine code would end the process."""
+    monkeypatch.setattr(Rows, "__reduce__", lambda rows: (Rows, tuple(rows)))
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool, pytest.raises((KeyError, BrokenProcessPool)):
+        pool.submit(values_of, bent_rows(), (True, False)).result()
