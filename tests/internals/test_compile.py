@@ -44,8 +44,8 @@ import numpy as np
 from tallbayes.compile import jit
 from tallbayes.data import Dataset
 from tallbayes.engine import passes
-from tallbayes.engine.family_functions import value
-from tallbayes.engine.rows import SingleIndex
+from tallbayes.engine.family_functions import jet1, jet2, value
+from tallbayes.engine.rows import one_index
 
 class Mine(NamedTuple):
     pass
@@ -54,12 +54,20 @@ class Mine(NamedTuple):
 def _value(family, eta, y):
     return FIRST * y
 
+@jet1.register(Mine)
+def _jet1(family, eta, y):
+    return FIRST * y, 0.0
+
+@jet2.register(Mine)
+def _jet2(family, eta, y):
+    return FIRST * y, 0.0, 0.0
+
 @jit
 def shifted(x):
     return x + SECOND
 
 data = Dataset.from_arrays([1.0, 2.0], [0, 1])
-print(passes.total_value(SingleIndex(Mine(), data.records, 1), np.zeros(1)), shifted(1.0))
+print(passes.total_value(one_index(Mine(), data.records, 1), np.zeros(1)), shifted(1.0))
 """
 
 PLANTED = """
