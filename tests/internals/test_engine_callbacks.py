@@ -165,10 +165,10 @@ def test_draws_before_an_exception_are_kept(name, monkeypatch):
             raise Mine("no density")
         return prior_gradient(prior, theta, *rest) if rest else prior_value(prior, theta)
 
-    from tallbayes.models import jax_model
+    from tallbayes.models import jax_prior
 
-    monkeypatch.setattr(jax_model, "prior_value", fails)
-    monkeypatch.setattr(jax_model, "prior_gradient", fails)
+    monkeypatch.setattr(jax_prior, "prior_value", fails)
+    monkeypatch.setattr(jax_prior, "prior_gradient", fails)
     chain.per_second = 1e6  # a long chunk
     with pytest.raises(Mine, match="no density"):
         chain.chunk(10_000)
