@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numba import types
 
-from tallbayes.compile import INLINED, SUMS, inlinable
+from tallbayes.compile import INLINED, SCALAR, SUMS, inlinable
 from tallbayes.engine import index_verbs, range_verbs
 from tallbayes.engine.indexed_rows import Ask, Indexed, indexed
 from tallbayes.engine.outside import DOUBLE, SINGLE, UNKNOWN
@@ -135,7 +135,7 @@ def outside_table(address: int) -> int:
     return int(_OUTSIDE[address].ctypes.data)
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def verb_address(table: int, verb: int) -> int:
     """The address of a verb; compiles it if nobody has called it in this process."""
     slots = array_at(float(table), (SLOTS,), np.int64)
