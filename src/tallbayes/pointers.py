@@ -105,7 +105,7 @@ def _with_borrowed_arrays(function: Callable[..., Any], signature: Any, options:
     }
     text = f"def {function.__name__}({', '.join(names)}):\n    return function({', '.join(given)})\n"
     exec(compile(text, function.__code__.co_filename, "exec"), scope)
-    return scope[function.__name__]  # type: ignore[no-any-return]
+    return scope[function.__name__]
 
 
 def pointer(function: Callable[..., Any], signature: Any, name: str | None, *, options: Any = SUMS) -> int:
