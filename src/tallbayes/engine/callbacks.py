@@ -33,6 +33,16 @@ _views = threading.local()
 _MOST_VIEWS = 1000
 
 
+def keep(error: BaseException) -> int:
+    """A status under which an error is kept until `raise_kept` raises it."""
+    with _guard:
+        status = next(_statuses)
+        _RAISED[status] = error
+        while len(_RAISED) > _KEPT:
+            _RAISED.pop(next(iter(_RAISED)))
+    return status
+
+
 def _run(place: int) -> int:
     return _run_with(*view(int(place), (BLOCK,), np.int64).tolist())
 
@@ -42,12 +52,7 @@ def _run_with(*block: int) -> int:
         _FUNCTIONS[block[0]](block)
     except BaseException as error:  # what compiled code cannot pass on
         _forget_views(error)
-        with _guard:
-            status = next(_statuses)
-            _RAISED[status] = error
-            while len(_RAISED) > _KEPT:
-                _RAISED.pop(next(iter(_RAISED)))
-        return status
+        return keep(error)
     return 0
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import sys
 import threading
-import traceback
 from _thread import interrupt_main
 from collections.abc import Callable
 
@@ -15,8 +13,9 @@ from numba import types
 
 from tallbayes.compile import INLINED, SCALAR, SUMS, inlinable
 from tallbayes.engine import index_verbs, range_verbs
-from tallbayes.engine.indexed_rows import Ask, Indexed, indexed
-from tallbayes.engine.outside import DOUBLE, SINGLE, UNKNOWN
+from tallbayes.engine.callbacks import keep
+from tallbayes.engine.indexed_rows import FAILURE, HEAD, Ask, Indexed, indexed
+from tallbayes.engine.outside import DOUBLE, SINGLE
 from tallbayes.pointers import PLAIN, array_at, calls, pointer
 
 _VERBS: tuple[Callable[[Indexed, Ask], None], ...] = (
@@ -69,12 +68,30 @@ VERBS = tuple(_behind_address(function) for function in _VERBS)
 SLOTS = len(VERBS) + 1  # the last has the address of `_resolve`
 _TABLES: dict[str, np.ndarray] = {}
 _OUTSIDE: dict[int, np.ndarray] = {}
+_INSTEAD: dict[int, int] = {}  # what stands for the verb of a slot that could not be compiled
 _guard = threading.RLock()
 call_resolver = calls(types.int64(types.int64))  # (address of the function, address of a slot) -> address of the verb
 
 
-def _failed(*arguments: object) -> int:
-    return UNKNOWN
+def failed_verb(
+    records: np.ndarray,
+    layout: np.ndarray,
+    p: np.ndarray,
+    verb: int,
+    index: np.ndarray,
+    start: int,
+    stop: int,
+    theta: np.ndarray,
+    other: np.ndarray,
+    reference: np.ndarray,
+    order: int,
+    factors: np.ndarray,
+    total: np.ndarray,
+    out: np.ndarray,
+    table: np.ndarray,
+) -> int:
+    """Instead of a verb that could not be compiled: the status under which the reason is kept."""
+    return array_at(float(layout[HEAD - 1]), (1,), np.int64)[0]
 
 
 @functools.cache
@@ -103,10 +120,9 @@ def _resolve(place: int) -> int:
         except KeyboardInterrupt:
             interrupted = True
             continue
-        except BaseException:
-            traceback.print_exc()
-            sys.stderr.flush()
-            raise
+        except BaseException as error:
+            FAILURE[0] = keep(error)
+            found = _INSTEAD[place]
         if interrupted:
             interrupt_main()
         return found
@@ -124,6 +140,8 @@ def index_table(kind: str) -> int:
             table = np.zeros(SLOTS, np.int64)
             table[-1] = _RESOLVER
             _TABLES[kind] = table
+            instead = pointer(failed_verb, SINGLE if kind == "float32" else DOUBLE, f"failed verb {kind}", options=SUMS)
+            _INSTEAD.update((table.ctypes.data + 8 * slot, instead) for slot in range(len(VERBS)))
     return int(_TABLES[kind].ctypes.data)
 
 
