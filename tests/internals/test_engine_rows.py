@@ -1,27 +1,53 @@
 """Row verbs and full passes against dense NumPy; the scalar functions against the C library."""
 
+import functools
 import itertools
 import math
 import threading
 from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from scipy.special import expit
 
-from tallbayes.compile import jit
+from tallbayes.compile import SUMS, jit
 from tallbayes.data import Dataset
 from tallbayes.engine import passes
 from tallbayes.engine.arithmetic import exp, log1p_unit
+from tallbayes.engine.family_functions import jet2, residual
+from tallbayes.engine.indexed_rows import tile_rows
+from tallbayes.engine.outside import (
+    ADD_CURVATURES,
+    ADD_SLOPES,
+    CONTROL_GRADIENT,
+    PROXY_VALUES,
+    RANGE_GRADIENT,
+    RANGE_HESSIAN,
+    RANGE_SCORES,
+    RANGE_VALUE,
+    RESIDUAL_DIFFERENCES,
+    RESIDUAL_SLOPES,
+    RESIDUAL_VALUES,
+    ROW_VALUES,
+    WEIGHTED_GRADIENT,
+)
 from tallbayes.engine.rows import (
+    FAILED,
     range_gradient,
     range_hessian,
     range_value,
     residual_differences,
     row_values,
+    rows_of,
+    run_verb,
     weighted_gradient,
 )
+from tallbayes.engine.several_functions import vector_hessian, vector_residual
 from tallbayes.engine.survey import range_norms
+from tallbayes.families.gaussian import PredictedScale
+from tallbayes.families.logistic import Logistic
+from tallbayes.families.softmax import Softmax
 from tallbayes.models import gaussian, logistic, poisson
 
 CASES = ("logistic", "logistic-float32", "poisson", "gaussian", "gaussian-sigma")
@@ -313,3 +339,178 @@ def test_log1p_is_accurate_on_the_unit_interval():
 def test_log1p_keeps_nan():
     for found in both_speeds(log1p_all, np.array([np.nan])):
         assert np.isnan(found[0])
+
+
+# Every verb for every layout of indices, at both speeds, against the derivatives of one row after the other
+
+FOUR = 4  # columns
+SCALE = PredictedScale(1)
+LAYOUTS = {  # a member of a family, and of each index the first column, columns, first coordinate, whether it has the offset
+    "one": (Logistic(), [(0, FOUR, 0, True)]),
+    "one of some columns": (Logistic(), [(0, 3, 0, True)]),
+    "one, a coordinate": (Logistic(), [(0, 0, 0, False)]),
+    "two, shared columns": (SCALE, [(0, FOUR, 0, True), (0, FOUR, FOUR, False)]),
+    "two, own columns": (SCALE, [(0, 3, 0, True), (3, 1, 3, True)]),
+    "two, overlapping columns": (SCALE, [(0, 3, 0, True), (1, 3, 3, False)]),
+    "two, a coordinate": (SCALE, [(0, FOUR, 0, True), (0, 0, FOUR, False)]),
+    "two, a coordinate first": (SCALE, [(0, 0, 0, False), (1, 3, 1, True)]),
+    "three": (Softmax(3), [(0, FOUR, FOUR * k, True) for k in range(3)]),
+    "ten": (Softmax(10), [(0, FOUR, FOUR * k, k < 9) for k in range(10)]),
+}
+WIDEST = 772  # rows: three tiles of one index and four rows
+
+
+class Layout(NamedTuple):
+    """Rows of a layout, the same numbers as arrays, and points: theta, another and a reference."""
+
+    rows: Any
+    member: Any
+    maps: np.ndarray  # (rows, K, dim)
+    offsets: np.ndarray  # (rows, K)
+    y: np.ndarray
+    weights: np.ndarray
+    points: np.ndarray
+
+
+@cache
+def layout_of_indices(name, dtype="float64"):
+    member, blocks = LAYOUTS[name]
+    k, rng = len(blocks), np.random.default_rng(31)
+    dim = max(start + max(count, 1) for _, count, start, _ in blocks)
+    X, offset = 0.5 * rng.standard_normal((WIDEST, FOUR)), 0.3 * rng.standard_normal(WIDEST)
+    y = rng.integers(0, k, WIDEST) if isinstance(member, Softmax) else rng.integers(0, 2, WIDEST)
+    weights = rng.gamma(2.0, size=WIDEST)
+    weights[5::7] = 0.0
+    records = Dataset.from_arrays(X, y, offset, weights, dtype=dtype).records
+    stored = records[:, : FOUR + 3].astype(float)
+    maps, offsets = np.zeros((WIDEST, k, dim)), np.zeros((WIDEST, k))
+    for a, (column, count, start, shifted) in enumerate(blocks):
+        maps[:, a, start : start + max(count, 1)] = stored[:, column : column + count] if count else 1.0
+        offsets[:, a] = shifted * stored[:, FOUR + 1]
+    points = 0.4 * rng.standard_normal((3, dim))
+    rows = rows_of(member, records, FOUR, blocks)
+    return Layout(rows, member, maps, offsets, stored[:, FOUR], stored[:, FOUR + 2], points)
+
+
+@cache
+def jets_at(name, dtype, point):
+    """Values, gradients and Hessians in the indices of all rows without weights, and residuals from the reference."""
+    layout = layout_of_indices(name, dtype)
+    theta, reference = layout.points[point], layout.points[2]
+    n, k = layout.offsets.shape
+    u, base = layout.maps @ theta + layout.offsets, layout.maps @ reference + layout.offsets
+    f, g, h, rest = np.empty(n), np.empty((n, k)), np.empty((n, k, k)), np.empty(n)
+    for i in range(n):
+        if k == 1:
+            f[i], g[i, 0], h[i, 0, 0] = jet2(layout.member, u[i, 0], layout.y[i])
+            rest[i] = residual(layout.member, base[i, 0], layout.y[i], u[i, 0] - base[i, 0])
+        else:
+            f[i] = vector_hessian(layout.member, u[i], layout.y[i], g[i], h[i])
+            rest[i] = vector_residual(layout.member, base[i], u[i] - base[i], layout.y[i])
+    return f, g, h, rest, u - base
+
+
+def run_interpreted(rows, verb, index, limits, points, order, factors, out, table):
+    return run_verb(rows, verb, index, *limits, tuple(points), order, factors, out, table)
+
+
+@jit(options=SUMS)
+def run_compiled(rows, verb, index, limits, points, order, factors, out, table):
+    return run_verb(rows, verb, index, limits[0], limits[1], (points[0], points[1], points[2]), order, factors, out, table)
+
+
+def ask(run, layout, verb, index, limits=(0, 0), order=0, factors=None, table=None):
+    """Total, `out` and `table` of a verb; what is added is added to ones."""
+    dim, k = layout.points.shape[1], layout.offsets.shape[1]
+    per_row = verb in (ROW_VALUES, RESIDUAL_DIFFERENCES, PROXY_VALUES, RESIDUAL_VALUES, RESIDUAL_SLOPES)
+    out = np.ones(index.size if per_row else dim)
+    if table is None:
+        shape = {RESIDUAL_SLOPES: (index.size, k), RANGE_SCORES: (limits[1] - limits[0], dim)}.get(verb, (dim, dim))
+        table = np.ones(shape)
+    factors = np.ones(index.size) if factors is None else factors
+    total = run(layout.rows, verb, index, limits, layout.points, order, factors, out, table)
+    return total, out, table
+
+
+def both_speeds_agree(layout, verb, index, **asked):
+    """What a verb answers compiled; interpreted it is the same up to the order of its sums."""
+    compiled, interpreted = (ask(run, layout, verb, index, **asked) for run in (run_compiled, run_interpreted))
+    assert layout.rows.answers[FAILED] == 0.0
+    for first, second in zip(compiled, interpreted, strict=True):
+        largest = np.max(np.abs(second), initial=1.0)
+        np.testing.assert_allclose(first, second, rtol=1e-14, atol=1e-14 * largest)
+    return compiled
+
+
+def tile_sizes(k):
+    """Rows around the ends of the tiles of every verb."""
+    tiles = sorted({tile_rows(k, each) for each in (k, 2 * k, k * k)})
+    if k == 1:
+        return (0, 1, 255, 256, 257, 769)
+    if k == 10:
+        return (1, tiles[0] + 1, tiles[-1] + 1)
+    return (1, *(size for tile in tiles for size in (tile - 1, tile, tile + 1)), 2 * tiles[-1] + 5)
+
+
+close = functools.partial(np.testing.assert_allclose, rtol=1e-11, atol=1e-11)
+LAYOUT_CASES = [*((name, "float64") for name in LAYOUTS), ("one", "float32"), ("two, own columns", "float32")]
+
+
+def sums_over(layout, jets, at, factors):
+    """Value, gradient and the lower triangle of the Hessian of a weighted sum over rows, and ones to which they are added."""
+    f, g, h = (part[at] for part in jets[:3])
+    c, maps = factors * layout.weights[at], layout.maps[at]
+    hessian = np.einsum("i,iad,iab,ibe->de", c, maps, h, maps, optimize=True)
+    return c @ f, 1.0 + np.einsum("i,iad,ia->d", c, maps, g), 1.0 + np.tril(hessian)
+
+
+@pytest.mark.parametrize("name, dtype", LAYOUT_CASES)
+def test_verbs_on_an_index_are_sums_over_its_rows(name, dtype):
+    layout = layout_of_indices(name, dtype)
+    k, rng = layout.offsets.shape[1], np.random.default_rng(32)
+    here, there, known = (jets_at(name, dtype, point) for point in range(3))
+    for size in filter(None, tile_sizes(k)):  # of no rows nobody asks
+        at, factors = rng.integers(0, WIDEST, size), rng.standard_normal(size)
+        run, w, maps = functools.partial(both_speeds_agree, layout, index=at), layout.weights[at], layout.maps[at]
+        value, gradient, hessian = sums_over(layout, here, at, factors)
+        close(run(verb=ROW_VALUES)[1], w * here[0][at])
+        total, out, _ = run(verb=WEIGHTED_GRADIENT, factors=factors)
+        close(total, value)
+        close(out, gradient)
+        close(run(verb=RESIDUAL_DIFFERENCES, order=2)[1], w * (there[3] - here[3])[at])
+        close(run(verb=ADD_CURVATURES, factors=factors)[2], hessian)
+        f, g, h = (part[at] for part in known[:3])
+        step = here[4][at]
+        terms = [f, np.einsum("ia,ia->i", g, step), 0.5 * np.einsum("ia,iab,ib->i", step, h, step)]
+        for order in (0, 1, 2):
+            close(run(verb=PROXY_VALUES, order=order)[1], w * sum(terms[: order + 1]))
+            rest = w * (here[3][at] + sum(terms[order + 1 :]))
+            slopes = here[1][at] - (g if order > 0 else 0.0) - (np.einsum("iab,ib->ia", h, step) if order > 1 else 0.0)
+            slopes = w[:, None] * slopes
+            close(run(verb=RESIDUAL_VALUES, order=order)[1], rest)
+            _, values, table = run(verb=RESIDUAL_SLOPES, order=order)
+            close(values, rest)
+            close(table, slopes)
+            expected = 1.0 + np.einsum("i,iad,ia->d", factors, maps, slopes)
+            close(run(verb=ADD_SLOPES, factors=factors, table=slopes)[1], expected)
+            close(run(verb=CONTROL_GRADIENT, order=order, factors=factors)[1], expected)
+
+
+@pytest.mark.parametrize("name, dtype", LAYOUT_CASES)
+def test_verbs_on_a_range_are_sums_over_its_rows(name, dtype):
+    layout, nothing = layout_of_indices(name, dtype), np.zeros(0, np.int64)
+    jets, start = jets_at(name, dtype, 0), 2
+    for size in tile_sizes(layout.offsets.shape[1]):
+        limits, at = (start, start + size), slice(start, start + size)
+        run = functools.partial(both_speeds_agree, layout, index=nothing, limits=limits)
+        value, gradient, hessian = sums_over(layout, jets, at, 1.0)
+        close(run(verb=RANGE_VALUE)[0], value)
+        total, out, _ = run(verb=RANGE_GRADIENT)
+        close(total, value)
+        close(out, gradient)
+        total, out, table = run(verb=RANGE_HESSIAN)
+        close(total, value)
+        close(out, gradient)
+        close(table, hessian)
+        scores = np.einsum("i,iad,ia->id", layout.weights[at], layout.maps[at], jets[1][at])
+        close(run(verb=RANGE_SCORES)[2], scores)

@@ -33,16 +33,6 @@ _views = threading.local()
 _MOST_VIEWS = 1000
 
 
-def keep(error: BaseException) -> int:
-    """A status under which an error is kept until `raise_kept` raises it."""
-    with _guard:
-        status = next(_statuses)
-        _RAISED[status] = error
-        while len(_RAISED) > _KEPT:
-            _RAISED.pop(next(iter(_RAISED)))
-    return status
-
-
 def _run(place: int) -> int:
     return _run_with(*view(int(place), (BLOCK,), np.int64).tolist())
 
@@ -54,6 +44,16 @@ def _run_with(*block: int) -> int:
         _forget_views(error)
         return keep(error)
     return 0
+
+
+def keep(error: BaseException) -> int:
+    """A status for an exception, until `raise_kept` is asked for it."""
+    with _guard:
+        status = next(_statuses)
+        _RAISED[status] = error
+        while len(_RAISED) > _KEPT:
+            _RAISED.pop(next(iter(_RAISED)))
+    return status
 
 
 def _forget_views(error: BaseException) -> None:

@@ -58,7 +58,7 @@ def one_control_gradient(
     width = records.shape[1] // 8 * 8  # records are whole cache lines: this only tells the compiler so
     base, shift, y, weight, there = np.empty(BURST), np.empty(BURST), np.empty(BURST), np.empty(BURST), np.empty(BURST)
     known, change, total = np.zeros(width), np.zeros(width), np.zeros(width)
-    for c in range(d):
+    for c in range(rows.first):
         known[c], change[c] = reference[c], theta[c] - reference[c]
     burst = burst_rows(records)
     request_rows(records, index, 0, burst)
@@ -89,7 +89,7 @@ def one_control_gradient(
             x, slope = records[index[start + j]], there[j]
             for c in range(width):
                 total[c] += slope * x[c]
-    for c in range(d):
+    for c in range(rows.first):
         gradient[c] += total[c]
 
 

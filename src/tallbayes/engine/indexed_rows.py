@@ -49,15 +49,14 @@ class Ask(NamedTuple):
     table: np.ndarray
 
 
-HEAD = 11  # whole numbers of a layout before its blocks: columns, those of the first index, indices, and addresses
-FAILURE = np.zeros(1, np.int64)  # the status under which the reason is kept why a verb could not be compiled
+HEAD = 10  # whole numbers of a layout before its blocks: columns, those of the first index, indices, and addresses
 JET = 3
 
 
 def layout_of(columns: int, blocks: np.ndarray, tiles: Tiles, further: Further) -> np.ndarray:
     """What is known of rows in whole numbers: how their indices follow from theta, and the functions of their family."""
     first = int(blocks[COUNT]) if blocks.size else 0
-    return np.array([columns, first, blocks.size // FIELDS, *tiles, *further, FAILURE.ctypes.data, *blocks], np.int64)
+    return np.array([columns, first, blocks.size // FIELDS, *tiles, *further, *blocks], np.int64)
 
 
 @inlinable

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 import threading
-from _thread import interrupt_main
+import time
+from _thread import interrupt_main, start_new_thread
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import numpy as np
 from numba import types
@@ -14,7 +18,7 @@ from numba import types
 from tallbayes.compile import INLINED, SCALAR, SUMS, inlinable
 from tallbayes.engine import index_verbs, range_verbs
 from tallbayes.engine.callbacks import keep
-from tallbayes.engine.indexed_rows import FAILURE, HEAD, Ask, Indexed, indexed
+from tallbayes.engine.indexed_rows import Ask, Indexed, indexed
 from tallbayes.engine.outside import DOUBLE, SINGLE
 from tallbayes.pointers import PLAIN, array_at, calls, pointer
 
@@ -68,30 +72,11 @@ VERBS = tuple(_behind_address(function) for function in _VERBS)
 SLOTS = len(VERBS) + 1  # the last has the address of `_resolve`
 _TABLES: dict[str, np.ndarray] = {}
 _OUTSIDE: dict[int, np.ndarray] = {}
-_INSTEAD: dict[int, int] = {}  # what stands for the verb of a slot that could not be compiled
 _guard = threading.RLock()
-call_resolver = calls(types.int64(types.int64))  # (address of the function, address of a slot) -> address of the verb
-
-
-def failed_verb(
-    records: np.ndarray,
-    layout: np.ndarray,
-    p: np.ndarray,
-    verb: int,
-    index: np.ndarray,
-    start: int,
-    stop: int,
-    theta: np.ndarray,
-    other: np.ndarray,
-    reference: np.ndarray,
-    order: int,
-    factors: np.ndarray,
-    total: np.ndarray,
-    out: np.ndarray,
-    table: np.ndarray,
-) -> int:
-    """Instead of a verb that could not be compiled: the status under which the reason is kept."""
-    return array_at(float(layout[HEAD - 1]), (1,), np.int64)[0]
+_FAILED: list[Any] = []  # functions of `_failing`: kept, their addresses may be in use
+call_resolver = calls(
+    types.int64(types.int64, types.int64)
+)  # (address of the function, address of a slot, calls before this one)
 
 
 @functools.cache
@@ -101,34 +86,61 @@ def verb_pointer(verb: int, kind: str) -> int:
     return pointer(VERBS[verb], signature, f"{VERBS[verb].__name__} {kind}", options=SUMS)
 
 
-def _fill(place: int) -> int:
-    for kind, table in _TABLES.items():
+def _fill(place: int) -> None:
+    for kind, table in [*_TABLES.items()]:  # another thread may add one
         slot = (place - table.ctypes.data) // 8
         if 0 <= slot < len(VERBS):
             with _guard:
-                table[slot] = verb_pointer(slot, kind)
-            return int(table[slot])
-    raise LookupError(f"{place} is not the address of a verb")
+                try:
+                    table[slot] = verb_pointer(slot, kind)
+                except Exception as error:
+                    table[slot] = _failing(error, table, slot)
 
 
-def _resolve(place: int) -> int:
-    """Compile what a slot is for. Compiled code calls this, and nothing may be raised: an interrupt is sent again when it is done."""
-    interrupted = False
-    while True:
-        try:
-            found = _fill(place)
-        except KeyboardInterrupt:
-            interrupted = True
-            continue
-        except BaseException as error:
-            FAILURE[0] = keep(error)
-            found = _INSTEAD[place]
-        if interrupted:
-            interrupt_main()
-        return found
+def _failing(error: Exception, table: np.ndarray, slot: int) -> int:
+    """The address of a function in place of a verb that could not be compiled: it fails once, and the next call compiles again."""
+
+    def verb() -> int:
+        table[slot] = 0
+        return keep(error)
+
+    function = ctypes.CFUNCTYPE(ctypes.c_int64)(verb)  # arguments are its caller's to take back
+    _FAILED.append(function)
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-_C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(_resolve)  # of this process, and kept as long as it
+def _resolve(place: int, attempt: int) -> int:
+    """Compile what a slot is for, and write its address there.
+
+    An exception is lost between here and the compiled code that called, and what is returned is void then. So the slot is the answer: while
+    it is empty, compiled code calls again. A signal may arrive anywhere, even before the first line, and makes a KeyboardInterrupt here if
+    this is the main thread: it is sent again when it can be raised.
+    """
+    try:
+        _fill(place)
+    except KeyboardInterrupt:
+        return 0
+    if attempt > 0:
+        start_new_thread(_interrupt_later, (threading.get_ident(),))
+    return 0
+
+
+def _interrupt_later(thread: int) -> None:
+    """Interrupt the main thread once it has left the resolver, which it does with no step of Python in between."""
+    while _is_resolving(sys._current_frames().get(thread)):
+        time.sleep(0.001)
+    interrupt_main()
+
+
+def _is_resolving(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code is _resolve.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(_resolve)  # of this process, kept as long as it
 _RESOLVER: int = ctypes.cast(_C_FUNCTION, ctypes.c_void_p).value or 0
 PLAIN[_RESOLVER] = _resolve
 
@@ -140,8 +152,6 @@ def index_table(kind: str) -> int:
             table = np.zeros(SLOTS, np.int64)
             table[-1] = _RESOLVER
             _TABLES[kind] = table
-            instead = pointer(failed_verb, SINGLE if kind == "float32" else DOUBLE, f"failed verb {kind}", options=SUMS)
-            _INSTEAD.update((table.ctypes.data + 8 * slot, instead) for slot in range(len(VERBS)))
     return int(_TABLES[kind].ctypes.data)
 
 
@@ -153,10 +163,18 @@ def outside_table(address: int) -> int:
     return int(_OUTSIDE[address].ctypes.data)
 
 
+@inlinable
+def _compiled_address(table: int, verb: int) -> int:
+    slots = array_at(float(table), (SLOTS,), np.int64)
+    attempt = 0
+    while slots[verb] == 0:
+        call_resolver(slots[SLOTS - 1], table + 8 * verb, attempt)
+        attempt += 1
+    return slots[verb]
+
+
 @inlinable(options=SCALAR)
 def verb_address(table: int, verb: int) -> int:
     """The address of a verb; compiles it if nobody has called it in this process."""
     slots = array_at(float(table), (SLOTS,), np.int64)
-    if slots[verb] == 0:
-        return call_resolver(slots[SLOTS - 1], table + 8 * verb)
-    return slots[verb]
+    return slots[verb] if slots[verb] != 0 else _compiled_address(table, verb)
