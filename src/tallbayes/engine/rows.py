@@ -1,10 +1,10 @@
-"""The one type of rows that compiled code knows, and the verbs through which everything else sees them.
+"""The one type of rows that compiled code knows, those of models with groups aside, and the verbs through which everything sees them.
 
 A row depends on theta through a short vector of indices u. Index k is x . theta_k plus the offset for a block of columns and of
 coordinates, or a coordinate of theta itself. The family is a table of addresses (`tiles`), so the verbs are compiled once for all families.
 
 Verbs on an index array serve subsampling; verbs on a range `[start, stop)` serve full passes. Gradients and Hessians are added to the
-array given, so that a caller can accumulate. Rows of one index have loops of their own, which vectorise.
+array given, so that a caller can accumulate. What verbs do is behind addresses: `index_verbs` and `range_verbs`, or `outside`.
 """
 
 from __future__ import annotations
