@@ -205,7 +205,7 @@ class SubsamplingPolicy(Policy):
         return SubsamplingOptions(tuning.kernel(self.move, state, final), self.estimator, self.precision)
 
     def rows_drawn(self, iterations: int) -> int:
-        """Auxiliary that a chain draws: all of u once, then a block per iteration."""
+        """Rows that a chain draws: all of u once, then a block per iteration."""
         return self.estimator.size + iterations * (self.estimator.size // self.estimator.blocks)
 
     def blank(self, theta: np.ndarray) -> State:
