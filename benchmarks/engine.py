@@ -36,7 +36,7 @@ from rich.table import Table
 from benchmarks import report
 from tallbayes.data import records as packed
 from tallbayes.engine import passes
-from tallbayes.engine.rows import SingleIndex
+from tallbayes.engine.rows import one_index
 from tallbayes.families.logistic import Logistic
 
 KERNELS = ("residuals", "value", "gradient", "hessian")
@@ -120,7 +120,7 @@ def _address(array: np.ndarray) -> ctypes.c_void_p:
 
 def tallbayes_kernels(p: Problem) -> Kernels:
     n, d = p.x.shape
-    rows = SingleIndex(Logistic(), p.records, d)
+    rows = one_index(Logistic(), p.records, d)
     out, gradient, hessian = np.empty(n), np.empty(d), np.empty((d, d))
 
     def residuals() -> np.ndarray:

@@ -27,13 +27,13 @@ class TaylorLagrange(NamedTuple):
 
 
 @gap_range.register(TaylorLagrange)
-def _taylor_lagrange_range(bound, whitening, order, theta, other, white, other_white):
+def _taylor_lagrange_range(bound, reference, order, theta, other, white, other_white):
     """At z = (y - mu*) / sigma* the third derivatives are 0, 2 e, 4 (z - a) e and 4 (z - a)^2 e, e = exp(-2 b), h = (a, b)."""
-    centre, scale = whitening.reference[0], math.exp(whitening.reference[1])
+    centre, scale = reference[0], math.exp(reference[1])
     reach = max(abs(bound.smallest - centre), abs(bound.largest - centre)) / scale
     limit = 0.0
     for point in (theta, other):
-        a, b = abs(point[0] - centre) / scale, abs(point[1] - whitening.reference[1])
+        a, b = abs(point[0] - centre) / scale, abs(point[1] - reference[1])
         furthest = max(1.0, reach + a)
         limit += 4.0 * furthest**2 * math.exp(2.0 * b) / 6.0 * (a + b) ** 3
     return -limit, limit

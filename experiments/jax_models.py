@@ -1,4 +1,4 @@
-"""Models written in JAX: three examples by HMC-ECS on a million rows, checked against NUTS, and the speed of the interpreted samplers.
+"""Models written in JAX: three examples by HMC-ECS on a million rows, checked against NUTS, and the speed of samplers that call them.
 
     python -m experiments.jax_models --write [--quick] [--part speed]
 

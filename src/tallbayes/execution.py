@@ -58,7 +58,7 @@ def execute(
     elif saver is not None:
         for chain in chains:
             saver.restore(chain)
-    with Waiting("compiling the sampler for this family (once; the result is cached)", progress):
+    with Waiting("compiling the sampler (once; the result is cached)", progress):
         chains[0].compile()
     finish()
     prepared = time.perf_counter() - begun

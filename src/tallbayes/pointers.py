@@ -24,7 +24,7 @@ from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic, overload
 
-from tallbayes.compile import CACHED, HELPER, SCALAR, STRICT, SUMS, StampedCache, StampedIndex, inlinable, normalized
+from tallbayes.compile import CACHED, HELPER, INLINED, SCALAR, STRICT, SUMS, StampedCache, StampedIndex, inlinable, normalized
 
 PLAIN: dict[int, Callable[..., Any]] = {}
 """The uncompiled function behind every pointer of this process, by its address: what `calls` runs in Python."""
@@ -60,6 +60,54 @@ class _PointerCache(StampedCache):
         return sig, codegen.magic_tuple(), (self._tag,)
 
 
+def _without_owner(target: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """A value whose arrays, at any depth, say that nobody counts references to them."""
+    if isinstance(kind, types.Array):
+        array = target.make_array(kind)(target, builder, value)
+        array.meminfo = array.meminfo.type(None)
+        array.parent = array.parent.type(None)
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):
+        for place, part in enumerate(iter(kind)):  # type: ignore[call-overload]
+            inner = _without_owner(target, builder, part, builder.extract_value(value, place))
+            value = builder.insert_value(value, inner, place)
+    return value
+
+
+def _borrowing(context: Any, value: Any) -> Any:
+    def make(target: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return _without_owner(target, builder, value, values[0])
+
+    return value(value), make
+
+
+_borrow: Any = intrinsic(_borrowing)
+
+
+def borrowed(value: Any) -> Any:
+    """The same, for compiled code that its caller outlives: counting references to its arrays would cost more than using them."""
+    return value
+
+
+@overload(borrowed, jit_options={**SCALAR, **HELPER}, strict=False)
+def _compiled_borrowed(value: Any) -> Any:
+    return lambda value: _borrow(value)
+
+
+def _with_borrowed_arrays(function: Callable[..., Any], signature: Any, options: Any) -> Callable[..., Any]:
+    """The function with arguments that it does not own."""
+    names = [f"a{k}" for k in range(len(signature[0]))]
+    given = [f"borrowed({n})" if isinstance(kind, types.Array) else n for n, kind in zip(names, signature[0], strict=True)]
+    scope = {
+        "__name__": function.__module__,
+        "function": inlinable(function, options={**options, **INLINED}),
+        "borrowed": borrowed,
+    }
+    text = f"def {function.__name__}({', '.join(names)}):\n    return function({', '.join(given)})\n"
+    exec(compile(text, function.__code__.co_filename, "exec"), scope)
+    return scope[function.__name__]
+
+
 def pointer(function: Callable[..., Any], signature: Any, name: str | None, *, options: Any = SUMS) -> int:
     """The address of the compiled function, which must raise nothing: an exception in it is lost.
 
@@ -70,7 +118,9 @@ def pointer(function: Callable[..., Any], signature: Any, name: str | None, *, o
         address = next(_imagined)
         PLAIN[address] = function
         return address
-    compiled: Any = CFunc(function, normalized(signature), {}, {k: v for k, v in options.items() if k != "no_cfunc_wrapper"})
+    kinds = normalized(signature)
+    flags = {k: v for k, v in options.items() if k != "no_cfunc_wrapper"}
+    compiled: Any = CFunc(_with_borrowed_arrays(function, kinds, options), kinds, {}, flags)
     if name is not None and CACHED:
         try:
             compiled._cache = _PointerCache(function, name)

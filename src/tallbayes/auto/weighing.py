@@ -123,7 +123,7 @@ class Weighing:
             if best.tried:
                 return best
             self.candidates.remove(best)
-            label = f"pilot of {best.sampler.name}, compiled for this family (once; the result is cached)"
+            label = f"pilot of {best.sampler.name}, compiled once (the result is cached)"
             try:
                 with Waiting(label, self.progress):
                     self.candidates.append(self._pilot(best))

@@ -1,7 +1,7 @@
 """Bounds as compiled code sees them: their sum over rows, a row drawn in proportion to its bound, the bound of one row.
 
-A bound is a NamedTuple of tables that registers with the functions below. `remainder` says what each is and makes it from a
-model; `interval` and `given` register two more.
+A bound is a NamedTuple of tables that registers with the functions below. `catalogue` says what each is and makes it from a
+model; `interval` and `user_given` register two more.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ranges of what a proxy leaves out, the same for all rows: low <= Delta_i <= high for every row i.
 
-Draws without replacement are uniform, so their test needs the largest lambda_i of a certificate of `remainder`, where
+Draws without replacement are uniform, so their test needs the largest lambda_i of a certificate of `catalogue`, where
 weighted draws need the sum. `collapse` keeps the largest entries of the tables only. Further certificates are here:
 
 | name | bound of |Delta_i| | proxy | needs |

@@ -15,7 +15,7 @@ from numba import types
 from tallbayes.pointers import calls, pointer
 
 COLUMN, COUNT, START, OFFSET, FIELDS = 0, 1, 2, 3, 4
-"""Of an index in `Rows.blocks`: its first column and number of columns, its first coordinate, whether the offset is added. Without
+"""Of an index in `Indexed.blocks`: its first column and number of columns, its first coordinate, whether the offset is added. Without
 columns it is the coordinate itself."""
 
 _numbers, _wholes = types.Array(types.float64, 1, "C"), types.Array(types.int64, 1, "C")

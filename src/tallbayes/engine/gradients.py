@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.compile import SUMS, declared, generic
+from tallbayes.compile import INLINED, SUMS, declared, generic
 from tallbayes.engine.bursts import burst_rows, request_rows
 from tallbayes.engine.outside import CONTROL_GRADIENT
-from tallbayes.engine.rows import Rows, run_verb
+from tallbayes.engine.rows import Rows, on_points
 
 
-@generic(options=SUMS)
+@generic(options={**SUMS, **INLINED})
 @declared
 def control_gradient(
     rows: Any,
@@ -53,5 +53,4 @@ def _control_gradient(
     order: int,
     gradient: np.ndarray,
 ) -> None:
-    if index.size > 0:
-        run_verb(rows, CONTROL_GRADIENT, index, 0, 0, (theta, theta, reference), order, factors, gradient, np.empty((0, 0)))
+    on_points(rows, CONTROL_GRADIENT, index, (theta, theta, reference), order, factors, gradient)

@@ -26,6 +26,7 @@ from tallbayes.engine.indexed_rows import (
     shift_indices,
     tile_rows,
 )
+from tallbayes.engine.outside import row_numbers
 from tallbayes.engine.rows import Rows, with_family
 from tallbayes.engine.several_functions import vector_gradient, vector_hessian, vector_value
 from tallbayes.engine.tiles import RESIDUAL, tile_pointer
@@ -251,16 +252,17 @@ def add_gaps(
     rows: Rows, floor: Floor, reference: np.ndarray, known: np.ndarray, index: np.ndarray, theta: np.ndarray, out: np.ndarray
 ) -> None:
     """Add the weighted gaps of the indexed rows to `out`; a row of zero weight has none, whatever was there."""
+    numbers = row_numbers(index)
     of = indexed(rows.records, rows.layout, rows.p)
     k = of.indices
-    most = min(tile_rows(k, k), index.size)
+    most = min(tile_rows(k, k), numbers.size)
     base, shift, y, weight, gap = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most), np.empty(most)
     change = theta - reference
-    for j in range(min(AHEAD, index.size)):
-        prefetch_row(of.records, index[j])
-    for start in range(0, index.size, max(most, 1)):
-        size = min(most, index.size - start)
-        gap_indices(of, index, start, size, reference, change, known, base, shift, y, weight)
+    for j in range(min(AHEAD, numbers.size)):
+        prefetch_row(of.records, numbers[j])
+    for start in range(0, numbers.size, max(most, 1)):
+        size = min(most, numbers.size - start)
+        gap_indices(of, numbers, start, size, reference, change, known, base, shift, y, weight)
         call_floor(floor.gap, base, shift, y, floor.p, k, size, gap)
         part = out[start : start + size]
         for j in range(size):
@@ -281,14 +283,15 @@ def add_log_odds_gradient(
     gradient: np.ndarray,
 ) -> None:
     """The same; and add sign[j] out[j]' / (1 - e^(-out[j])), the gradient of log(e^out[j] - 1), to `gradient`."""
+    numbers = row_numbers(index)
     of = indexed(rows.records, rows.layout, rows.p)
     k = of.indices
-    most = min(tile_rows(k, k), index.size)
+    most = min(tile_rows(k, k), numbers.size)
     base, shift, y, weight, gap = np.empty(most * k), np.empty(most * k), np.empty(most), np.empty(most), np.empty(most)
     slope, change = np.empty(most * k), theta - reference
-    for start in range(0, index.size, max(most, 1)):
-        size = min(most, index.size - start)
-        gap_indices(of, index, start, size, reference, change, known, base, shift, y, weight)
+    for start in range(0, numbers.size, max(most, 1)):
+        size = min(most, numbers.size - start)
+        gap_indices(of, numbers, start, size, reference, change, known, base, shift, y, weight)
         call_floor(floor.gap, base, shift, y, floor.p, k, size, gap)
         call_floor(floor.slope, base, shift, y, floor.p, k, size, slope)
         for j in range(size):
@@ -303,4 +306,4 @@ def add_log_odds_gradient(
             for j in range(size):
                 at = a * size + j
                 slope[at] = slope[at] * weight[j] if weight[j] != 0.0 else 0.0
-        add_gradients(of, index[start : start + size], size, slope, gradient)
+        add_gradients(of, numbers[start : start + size], size, slope, gradient)

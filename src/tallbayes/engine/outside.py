@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from tallbayes.compile import HELPER, STRICT
+from tallbayes.compile import HELPER, SCALAR
 from tallbayes.pointers import calls
 
 (
@@ -75,7 +75,7 @@ def row_numbers(index: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(index, np.int64)
 
 
-@overload(row_numbers, jit_options={**STRICT, **HELPER}, strict=False)
+@overload(row_numbers, jit_options={**SCALAR, **HELPER}, strict=False)
 def _compiled_row_numbers(index: Any) -> Any:
     if index.dtype == types.int64 and index.layout == "C":
         return lambda index: index

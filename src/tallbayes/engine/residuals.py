@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from tallbayes.compile import SUMS, declared, generic, jit
+from tallbayes.compile import INLINED, SUMS, declared, generic, jit
 from tallbayes.engine.failures import raise_failure, with_own_answers
 from tallbayes.engine.ledger import record
 from tallbayes.engine.outside import ADD_CURVATURES, ADD_SLOPES, RESIDUAL_SLOPES, RESIDUAL_VALUES
-from tallbayes.engine.rows import Rows, record_numbers, run_verb
+from tallbayes.engine.rows import Rows, on_points, record_numbers, run_verb, without_total
 
 
 @generic
@@ -24,7 +24,7 @@ def slope_count(rows: Any) -> int:
     raise TypeError
 
 
-@generic(options=SUMS)
+@generic(options={**SUMS, **INLINED})
 @declared
 def residual_values(
     rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
@@ -32,7 +32,7 @@ def residual_values(
     """out[j] = l_i(theta) less its Taylor expansion at `reference` to `order`, i = index[j]."""
 
 
-@generic(options=SUMS)
+@generic(options={**SUMS, **INLINED})
 @declared
 def residual_slopes(
     rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray, slopes: np.ndarray
@@ -40,13 +40,13 @@ def residual_slopes(
     """The same, with derivatives in the linear predictors in the rows of `slopes`."""
 
 
-@generic(options=SUMS)
+@generic(options={**SUMS, **INLINED})
 @declared
 def add_slopes(rows: Any, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
     """Add sum_j factors[j] times the gradient in theta that slopes[j] describes."""
 
 
-@generic(options=SUMS)
+@generic(options={**SUMS, **INLINED})
 @declared
 def add_curvatures(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, hessian: np.ndarray) -> None:
     """Add the lower triangle of sum_j factors[j] times the Hessian of l_i at theta."""
@@ -62,8 +62,7 @@ def _residual_values(
     rows: Rows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray
 ) -> None:
     at = record_numbers(rows, index)
-    if index.size > 0:
-        run_verb(rows, RESIDUAL_VALUES, at, 0, 0, (theta, theta, reference), order, theta, out, np.empty((0, 0)))
+    on_points(rows, RESIDUAL_VALUES, at, (theta, theta, reference), order, theta, out)
 
 
 @residual_slopes.register(Rows)
@@ -78,19 +77,23 @@ def _residual_slopes(
 ) -> None:
     at = record_numbers(rows, index)
     if index.size > 0:
-        run_verb(rows, RESIDUAL_SLOPES, at, 0, 0, (theta, theta, reference), order, theta, out, slopes)
+        run_verb(
+            rows, RESIDUAL_SLOPES, at, 0, 0, (theta, theta, reference), order, theta, without_total(rows, out), out, slopes
+        )
 
 
 @add_slopes.register(Rows)
 def _add_slopes(rows: Rows, index: np.ndarray, slopes: np.ndarray, factors: np.ndarray, gradient: np.ndarray) -> None:
     if index.size > 0:
-        run_verb(rows, ADD_SLOPES, record_numbers(rows, index), 0, 0, (factors, factors, factors), 0, factors, gradient, slopes)
+        at, total = record_numbers(rows, index), without_total(rows, gradient)
+        run_verb(rows, ADD_SLOPES, at, 0, 0, (factors, factors, factors), 0, factors, total, gradient, slopes)
 
 
 @add_curvatures.register(Rows)
 def _add_curvatures(rows: Rows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, hessian: np.ndarray) -> None:
     if index.size > 0:
-        run_verb(rows, ADD_CURVATURES, record_numbers(rows, index), 0, 0, (theta, theta, theta), 0, factors, theta, hessian)
+        at, total = record_numbers(rows, index), without_total(rows, theta)
+        run_verb(rows, ADD_CURVATURES, at, 0, 0, (theta, theta, theta), 0, factors, total, theta, hessian)
 
 
 @jit(options=SUMS)

@@ -1,10 +1,10 @@
-"""The one type of rows that compiled code knows, and the verbs through which everything else sees them.
+"""The one type of rows that compiled code knows, those of models with groups aside, and the verbs through which everything sees them.
 
 A row depends on theta through a short vector of indices u. Index k is x . theta_k plus the offset for a block of columns and of
 coordinates, or a coordinate of theta itself. The family is a table of addresses (`tiles`), so the verbs are compiled once for all families.
 
 Verbs on an index array serve subsampling; verbs on a range `[start, stop)` serve full passes. Gradients and Hessians are added to the
-array given, so that a caller can accumulate. Rows of one index have loops of their own, which vectorise.
+array given, so that a caller can accumulate. What verbs do is behind addresses: `index_verbs` and `range_verbs`, or `outside`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 from numba.extending import overload
 
-from tallbayes.compile import HELPER, STRICT, SUMS, declared, generic, inlinable
+from tallbayes.compile import HELPER, INLINED, SCALAR, SUMS, declared, generic, inlinable
 from tallbayes.engine.further import COUNT, FIELDS, Further, further_of
 from tallbayes.engine.indexed_rows import HEAD, TILE, layout_of, tiles_at
 from tallbayes.engine.outside import (
@@ -30,7 +31,7 @@ from tallbayes.engine.outside import (
 )
 from tallbayes.engine.tiles import Tiles, tiles_of
 from tallbayes.engine.verb_tables import VERBS, index_table, outside_table, verb_address
-from tallbayes.pointers import PLAIN, held_by, kind_of, numbers_of
+from tallbayes.pointers import PLAIN, borrowed, held_by, kind_of, numbers_of
 
 HERE, ELSEWHERE, NUMBERED = 0, 1, 2
 FAILED, OPEN = 0, 1  # in `Rows.answers`: whether a verb outside has failed, and the number of sums that are asked for
@@ -173,20 +174,19 @@ def run_verb(
     points: tuple[np.ndarray, np.ndarray, np.ndarray],
     order: int,
     factors: np.ndarray,
+    total: np.ndarray,
     out: np.ndarray,
     table: np.ndarray,
-) -> float:
-    """A verb, at up to three points (theta, another, the reference); returns the total, if it has one, and NaN if it has failed."""
-    total, found = np.zeros(1), VERBS[verb] if rows.outside == 0 else PLAIN[rows.outside]
+) -> None:
+    """A verb, at up to three points (theta, another, the reference); whether it has failed is in the answers of the rows."""
+    found = VERBS[verb] if rows.outside == 0 else PLAIN[rows.outside]
     numbers = rows.records, rows.layout, rows.p, verb, row_numbers(index), start, stop
     status = found(*numbers, *points, order, factors, total, out, table)
     if status != 0:
         rows.answers[FAILED] = status
-        return np.nan
-    return total[0]
 
 
-@overload(run_verb, jit_options={**STRICT, **HELPER}, strict=False)
+@overload(run_verb, jit_options={**SCALAR, **HELPER}, strict=False)
 def _compiled_run_verb(*arguments: Any) -> Any:
     def run(
         rows: Any,
@@ -197,47 +197,73 @@ def _compiled_run_verb(*arguments: Any) -> Any:
         points: tuple[np.ndarray, np.ndarray, np.ndarray],
         order: int,
         factors: np.ndarray,
+        total: np.ndarray,
         out: np.ndarray,
         table: np.ndarray,
     ) -> Any:
-        total, address = np.zeros(1), verb_address(rows.verbs, verb)
-        numbers, first, second, third = row_numbers(index), points[0], points[1], points[2]
+        address, numbers, of = verb_address(rows.verbs, verb), row_numbers(index), borrowed(rows)
+        first, second, third = borrowed(points)
+        records, layout, p = of.records, of.layout, of.p
         status = call_outside(
-            address,
-            rows.records,
-            rows.layout,
-            rows.p,
-            verb,
-            numbers,
-            start,
-            stop,
-            first,
-            second,
-            third,
-            order,
-            factors,
-            total,
-            out,
-            table,
+            address, records, layout, p, verb, numbers, start, stop, first, second, third, order, factors, total, out, table
         )
         if status != 0:
             rows.answers[FAILED] = status
-            return np.nan
-        return total[0]
 
     return run
 
 
-@inlinable
+def without_total(rows: Any, place: np.ndarray) -> np.ndarray:
+    """Where a verb without a total may write one: nowhere of its own if nobody does."""
+    return np.zeros(1)
+
+
+@overload(without_total, jit_options={**SCALAR, **HELPER}, strict=False)
+def _compiled_without_total(rows: Any, place: Any) -> Any:
+    return lambda rows, place: np.zeros(1) if rows.outside != 0 else borrowed(place)
+
+
+def without_table(rows: Any) -> np.ndarray:
+    """A table for a verb that has none."""
+    return np.empty((0, 0))
+
+
+@overload(without_table, jit_options={**SCALAR, **HELPER}, strict=False)
+def _compiled_without_table(rows: Any) -> Any:
+    double = rows.types[rows.fields.index("records")].dtype == types.float64
+    return (lambda rows: borrowed(rows).records) if double else (lambda rows: np.empty((0, 0)))
+
+
+@inlinable(options=SCALAR)
+def on_points(
+    rows: Any,
+    verb: int,
+    index: np.ndarray,
+    points: tuple[np.ndarray, np.ndarray, np.ndarray],
+    order: int,
+    factors: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """A verb without total and table on indexed rows, if there are any."""
+    if index.size > 0:
+        run_verb(rows, verb, index, 0, 0, points, order, factors, without_total(rows, out), out, without_table(rows))
+
+
+@inlinable(options=SCALAR)
 def on_index(rows: Any, verb: int, index: np.ndarray, theta: np.ndarray, factors: np.ndarray, out: np.ndarray) -> float:
-    """A verb outside on indexed rows at one point."""
-    return run_verb(rows, verb, index, 0, 0, (theta, theta, theta), 0, factors, out, np.empty((0, 0)))
+    """The total of a verb on indexed rows at one point; NaN if it has failed."""
+    total = np.zeros(1)
+    if index.size > 0:
+        run_verb(rows, verb, index, 0, 0, (theta, theta, theta), 0, factors, total, out, without_table(rows))
+    return np.nan if rows.answers[FAILED] != 0.0 else total[0]
 
 
-@inlinable
+@inlinable(options=SCALAR)
 def on_range(rows: Any, verb: int, start: int, stop: int, theta: np.ndarray, out: np.ndarray, table: np.ndarray) -> float:
-    """A verb outside on a range of rows."""
-    return run_verb(rows, verb, rows.numbers, start, stop, (theta, theta, theta), 0, theta, out, table)
+    """The same on a range of rows."""
+    total = np.zeros(1)
+    run_verb(rows, verb, rows.numbers, start, stop, (theta, theta, theta), 0, theta, total, out, table)
+    return np.nan if rows.answers[FAILED] != 0.0 else total[0]
 
 
 def one_index(member: Any, records: np.ndarray, columns: int) -> Rows:
@@ -245,20 +271,20 @@ def one_index(member: Any, records: np.ndarray, columns: int) -> Rows:
     return rows_of(member, records, columns, [(0, columns, 0, True)])
 
 
-@generic(options=SUMS)
+@generic(options={**SUMS, **INLINED})
 @declared
 def row_values(rows: Any, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """out[j] = weighted log-likelihood of row index[j]."""
 
 
-@generic(options=SUMS)
+@generic(options={**SUMS, **INLINED})
 @declared
 def weighted_gradient(rows: Any, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray) -> float:
     """Sum of factors[j] l_{index[j]}(theta), its gradient added to `gradient`."""
     raise TypeError
 
 
-@generic(options=SUMS)
+@generic(options={**SUMS, **INLINED})
 @declared
 def residual_differences(
     rows: Any, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
@@ -266,27 +292,27 @@ def residual_differences(
     """out[j] = rho(other) - rho(theta) of row index[j], rho the second-order Taylor residual at `reference`."""
 
 
-@generic(options=SUMS)
+@generic(options={**SUMS, **INLINED})
 @declared
 def proxy_values(rows: Any, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray) -> None:
     """out[j] = Taylor expansion at `reference` to `order` 0, 1 or 2 of the weighted log-likelihood of row index[j]."""
 
 
-@generic(options=SUMS)
+@generic(options={**SUMS, **INLINED})
 @declared
 def range_value(rows: Any, start: int, stop: int, theta: np.ndarray) -> float:
     """Sum of l_i(theta) over a range of rows."""
     raise TypeError
 
 
-@generic(options=SUMS)
+@generic(options={**SUMS, **INLINED})
 @declared
 def range_gradient(rows: Any, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
     """The same, with the gradient."""
     raise TypeError
 
 
-@generic(options=SUMS)
+@generic(options={**SUMS, **INLINED})
 @declared
 def range_hessian(rows: Any, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> float:
     """The same, with gradient and the lower triangle of the Hessian."""
@@ -348,39 +374,36 @@ def record_numbers(rows: Any, index: np.ndarray) -> np.ndarray:
 
 @row_values.register(Rows)
 def _row_values(rows: Rows, index: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
-    if index.size > 0:
-        on_index(rows, ROW_VALUES, index, theta, theta, out)
+    on_points(rows, ROW_VALUES, index, (theta, theta, theta), 0, theta, out)
 
 
 @weighted_gradient.register(Rows)
 def _weighted_gradient(rows: Rows, index: np.ndarray, factors: np.ndarray, theta: np.ndarray, gradient: np.ndarray) -> float:
-    return on_index(rows, WEIGHTED_GRADIENT, index, theta, factors, gradient) if index.size > 0 else 0.0
+    return on_index(rows, WEIGHTED_GRADIENT, index, theta, factors, gradient)
 
 
 @residual_differences.register(Rows)
 def _residual_differences(
     rows: Rows, index: np.ndarray, theta: np.ndarray, other: np.ndarray, reference: np.ndarray, out: np.ndarray
 ) -> None:
-    if index.size > 0:
-        run_verb(rows, RESIDUAL_DIFFERENCES, index, 0, 0, (theta, other, reference), 2, theta, out, np.empty((0, 0)))
+    on_points(rows, RESIDUAL_DIFFERENCES, index, (theta, other, reference), 2, theta, out)
 
 
 @proxy_values.register(Rows)
 def _proxy_values(rows: Rows, index: np.ndarray, theta: np.ndarray, reference: np.ndarray, order: int, out: np.ndarray) -> None:
-    if index.size > 0:
-        run_verb(rows, PROXY_VALUES, index, 0, 0, (theta, theta, reference), order, theta, out, np.empty((0, 0)))
+    on_points(rows, PROXY_VALUES, index, (theta, theta, reference), order, theta, out)
 
 
 @range_value.register(Rows)
 def _range_value(rows: Rows, start: int, stop: int, theta: np.ndarray) -> float:
     if rows.place != HERE:
         return known_sum(rows, theta)
-    return on_range(rows, RANGE_VALUE, start, stop, theta, theta, np.empty((0, 0)))
+    return on_range(rows, RANGE_VALUE, start, stop, theta, theta, without_table(rows))
 
 
 @range_gradient.register(Rows)
 def _range_gradient(rows: Rows, start: int, stop: int, theta: np.ndarray, gradient: np.ndarray) -> float:
-    return on_range(rows, RANGE_GRADIENT, start, stop, theta, gradient, np.empty((0, 0)))
+    return on_range(rows, RANGE_GRADIENT, start, stop, theta, gradient, without_table(rows))
 
 
 @range_hessian.register(Rows)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tallbayes.compile import INLINED, SUMS, inlinable
+from tallbayes.compile import INLINED, SCALAR, SUMS, inlinable
 from tallbayes.engine import index_verbs, range_verbs
 from tallbayes.engine.callbacks import keep
 from tallbayes.engine.indexed_rows import Ask, Indexed, indexed
@@ -164,11 +164,17 @@ def outside_table(address: int) -> int:
 
 
 @inlinable
-def verb_address(table: int, verb: int) -> int:
-    """The address of a verb; compiles it if nobody has called it in this process."""
+def _compiled_address(table: int, verb: int) -> int:
     slots = array_at(float(table), (SLOTS,), np.int64)
     attempt = 0
     while slots[verb] == 0:
         call_resolver(slots[SLOTS - 1], table + 8 * verb, attempt)
         attempt += 1
     return slots[verb]
+
+
+@inlinable(options=SCALAR)
+def verb_address(table: int, verb: int) -> int:
+    """The address of a verb; compiles it if nobody has called it in this process."""
+    slots = array_at(float(table), (SLOTS,), np.int64)
+    return slots[verb] if slots[verb] != 0 else _compiled_address(table, verb)

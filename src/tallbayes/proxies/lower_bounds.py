@@ -42,7 +42,7 @@ from tallbayes.mode.laplace import Mode
 from tallbayes.model import Model
 from tallbayes.priors import NORMAL, PriorTerms, prior_gradient, prior_precision
 from tallbayes.proxies.lower_penalties import (
-    Penalty,
+    PenaltyTerms,
     TaylorKind,
     add_penalty_gradient,
     no_penalty,
@@ -66,7 +66,7 @@ class LowerBound(NamedTuple):
     floor: Floor
     value: float
     sums: np.ndarray  # the reference, the gradient, the Hessian, then S or the factor of the penalties, row after row
-    penalty: Penalty
+    penalty: PenaltyTerms
     known: np.ndarray
     gram: int = 0
     prior: bool = False
@@ -341,7 +341,7 @@ def _taylor_lagrange(mode: Mode, uniform: bool) -> LowerBound:
     return bound._replace(sums=_followed(bound.sums, factor), penalty=penalty)
 
 
-def _scale_penalty(mode: Mode) -> tuple[Penalty, np.ndarray]:
+def _scale_penalty(mode: Mode) -> tuple[PenaltyTerms, np.ndarray]:
     """The penalties of rows with unknown sigma, and their factor."""
     model, d = mode.model, mode.model.data.d
     factor = np.ascontiguousarray(mode.factor[:d, :d])

@@ -30,7 +30,7 @@ class TaylorKind(NamedTuple):
     """Second-order Taylor expansion at the reference; a bound only with its penalties."""
 
 
-class Penalty(NamedTuple):
+class PenaltyTerms(NamedTuple):
     """Terms of theta, each with a coefficient in every row: none of a quadratic log B, one of a Taylor expansion, three of Gaussian rows.
 
     One: |w|^3. Three, of rows with unknown sigma, b = log sigma - log sigma*: E2+, E1 |v|, E0+ |v|^2, with the coefficients z^2/2,
@@ -45,13 +45,13 @@ class Penalty(NamedTuple):
     total: tuple[float, float, float]  # sums of the coefficients, 0 for those that there are not
 
 
-def penalty_of(coefficient: np.ndarray, total: Sequence[float]) -> Penalty:
+def penalty_of(coefficient: np.ndarray, total: Sequence[float]) -> PenaltyTerms:
     """The terms with their coefficients, and the sums of these over all rows."""
     first, second, third = [*map(float, total), 0.0, 0.0, 0.0][:3]
-    return Penalty(coefficient.shape[1], coefficient, (first, second, third))
+    return PenaltyTerms(coefficient.shape[1], coefficient, (first, second, third))
 
 
-def no_penalty() -> Penalty:
+def no_penalty() -> PenaltyTerms:
     """Of a bound that is quadratic."""
     return penalty_of(np.zeros((0, 0)), [])
 
@@ -85,7 +85,7 @@ def _square(vector: np.ndarray) -> float:
 
 
 @inlinable
-def penalty_terms(penalty: Penalty, factor: np.ndarray, change: np.ndarray, terms: np.ndarray) -> None:
+def penalty_terms(penalty: PenaltyTerms, factor: np.ndarray, change: np.ndarray, terms: np.ndarray) -> None:
     """The terms at theta = reference + change."""
     if penalty.terms == 1:
         terms[0] = _square(_solve(factor, change, change.size)) ** 1.5
@@ -100,7 +100,7 @@ def penalty_terms(penalty: Penalty, factor: np.ndarray, change: np.ndarray, term
 
 @inlinable
 def add_penalty_gradient(
-    penalty: Penalty, factor: np.ndarray, change: np.ndarray, factors: np.ndarray, gradient: np.ndarray
+    penalty: PenaltyTerms, factor: np.ndarray, change: np.ndarray, factors: np.ndarray, gradient: np.ndarray
 ) -> None:
     """Add sum_m factors[m] grad terms[m] to `gradient`."""
     if penalty.terms == 1:

@@ -46,7 +46,7 @@ from tallbayes.schemes.estimates import (
     SIGN,
     VARIANCE,
     EstimatedPosterior,
-    Rows,
+    Auxiliary,
     add_reference_curvature,
     assemble,
     blank_rows,
@@ -89,7 +89,7 @@ class State(NamedTuple):
     theta: np.ndarray
     log_density: float
     gradient: np.ndarray
-    rows: Rows
+    rows: Auxiliary
     log_likelihood: float
     sign: float
     variance: float
@@ -104,7 +104,7 @@ class SubsamplingOptions(NamedTuple):
 
 
 @inlinable
-def _kernel(target: Target, options: SubsamplingOptions, rows: Rows) -> Any:
+def _kernel(target: Target, options: SubsamplingOptions, rows: Auxiliary) -> Any:
     """The kernel as it is, or with the mass matrix of the conditional posterior given u: its curvature at the reference."""
     if options.precision.size == 0:
         return options.kernel

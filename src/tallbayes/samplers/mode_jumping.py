@@ -76,11 +76,11 @@ LEVEL, WEIGHT, CUMULATIVE = 0, 1, 2  # of `Homes.weights`
 class Homes(NamedTuple):
     """What is known of the modes, by address: the type does not depend on their number."""
 
-    fits: np.ndarray  # (modes, numbers of a `Fitted`)
+    fits: np.ndarray  # (modes, numbers of a `FittedMode`)
     weights: np.ndarray  # (3, modes): log-likelihood at each reference, log w_k - log |L_k|, sums of w
 
 
-class Fitted(NamedTuple):
+class FittedMode(NamedTuple):
     """Coordinates and proxies of a mode."""
 
     whitening: Whitening
@@ -89,13 +89,13 @@ class Fitted(NamedTuple):
 
 
 _fitted = member_maker(
-    kind_of(Fitted(Whitening(np.zeros((2, 1))), ProxyTotal(np.zeros(2), 0, 2, 0.0), Bound(0, 0, 0, 0, 0, 0, np.zeros(1))))
+    kind_of(FittedMode(Whitening(np.zeros((2, 1))), ProxyTotal(np.zeros(2), 0, 2, 0.0), Bound(0, 0, 0, 0, 0, 0, np.zeros(1))))
 )
 
 
 def homes_of(certified: list[Certified], weights: np.ndarray) -> Homes:
     """The modes by address; the arrays are kept."""
-    fits = numbers_of(tuple(Fitted(c.whitening, c.proxy, bound_of(c.bound)) for c in certified))
+    fits = numbers_of(tuple(FittedMode(c.whitening, c.proxy, bound_of(c.bound)) for c in certified))
     return Homes(fits.reshape(len(certified), -1), weights)
 
 

@@ -40,7 +40,7 @@ class Info(NamedTuple):
 AT = positions(Info)
 
 
-class Rows(NamedTuple):
+class Auxiliary(NamedTuple):
     """Auxiliary variables u and what is known of them at one theta."""
 
     indices: np.ndarray
@@ -55,7 +55,7 @@ class EstimatedPosterior(NamedTuple):
 
     target: Target
     estimator: Any
-    rows: Rows
+    rows: Auxiliary
     at: np.ndarray
     marks: np.ndarray  # log |L-hat|, sign, variance; evaluations beyond the wall
 
@@ -92,7 +92,7 @@ def add_reference_curvature(target: Target[HasDifference], index: np.ndarray, fa
 
 @inlinable
 def assemble(
-    target: Target[HasDifference], estimator: Any, rows: Rows, theta: np.ndarray, gradient: np.ndarray, marks: np.ndarray
+    target: Target[HasDifference], estimator: Any, rows: Auxiliary, theta: np.ndarray, gradient: np.ndarray, marks: np.ndarray
 ) -> float:
     """Log-density and its gradient from evaluated residuals."""
     factors = np.empty(rows.values.size)
@@ -103,7 +103,7 @@ def assemble(
 
 @inlinable
 def _estimate(
-    proxy: Any, estimator: Any, rows: Rows, theta: np.ndarray, gradient: np.ndarray, factors: np.ndarray, marks: np.ndarray
+    proxy: Any, estimator: Any, rows: Auxiliary, theta: np.ndarray, gradient: np.ndarray, factors: np.ndarray, marks: np.ndarray
 ) -> float:
     """log |L-hat|, with the gradient of the proxies and the factors by which slopes are to be added to it."""
     total, sign, variance = combine(estimator, rows.counts, rows.values * rows.scale, factors)
@@ -172,29 +172,29 @@ def same(first: np.ndarray, second: np.ndarray) -> bool:
 
 
 @inlinable
-def first_rows(rng: np.random.Generator, target: Target[HasDifference], estimator: Any, theta: np.ndarray) -> Rows:
+def first_rows(rng: np.random.Generator, target: Target[HasDifference], estimator: Any, theta: np.ndarray) -> Auxiliary:
     """u from its law, evaluated at theta."""
     index, scale, counts = fresh_rows(rng, estimator, target.proxy.scheme)
     values, slopes = np.empty(index.size), np.empty((index.size, slope_count(target.rows)))
     control_slopes(target, index, theta, values, slopes)
-    return Rows(index, scale, counts, values, slopes)
+    return Auxiliary(index, scale, counts, values, slopes)
 
 
 @inlinable
 def renewed_rows(
-    rng: np.random.Generator, target: Target[HasDifference], estimator: Any, rows: Rows, theta: np.ndarray
-) -> Rows:
+    rng: np.random.Generator, target: Target[HasDifference], estimator: Any, rows: Auxiliary, theta: np.ndarray
+) -> Auxiliary:
     """u with a part redrawn: only that part is evaluated, at the same theta."""
     index, scale, counts, origin = refreshed_rows(rng, estimator, target.proxy.scheme, rows.indices, rows.scale, rows.counts)
     values, slopes, place = _kept(rows, origin)
     fresh_values, fresh_slopes = np.empty(place.size), np.empty((place.size, slopes.shape[1]))
     control_slopes(target, index[place], theta, fresh_values, fresh_slopes)
     _put(values, slopes, place, fresh_values, fresh_slopes)
-    return Rows(index, scale, counts, values, slopes)
+    return Auxiliary(index, scale, counts, values, slopes)
 
 
 @inlinable
-def _kept(rows: Rows, origin: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _kept(rows: Auxiliary, origin: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Values and slopes of the rows that stay, each moved from its old place, and the places of the others."""
     width = rows.slopes.shape[1]
     values, slopes = np.empty(origin.size), np.empty((origin.size, width))
@@ -220,13 +220,13 @@ def _put(values: np.ndarray, slopes: np.ndarray, place: np.ndarray, fresh_values
 
 
 @inlinable
-def empty_like(rows: Rows) -> Rows:
+def empty_like(rows: Auxiliary) -> Auxiliary:
     """The same u without values."""
-    return Rows(rows.indices, rows.scale, rows.counts, np.empty(rows.values.size), np.empty(rows.slopes.shape))
+    return Auxiliary(rows.indices, rows.scale, rows.counts, np.empty(rows.values.size), np.empty(rows.slopes.shape))
 
 
 @inlinable
-def log_estimate(target: Target[HasDifference], estimator: Any, rows: Rows, theta: np.ndarray) -> tuple[float, float]:
+def log_estimate(target: Target[HasDifference], estimator: Any, rows: Auxiliary, theta: np.ndarray) -> tuple[float, float]:
     """log |L-hat| from evaluated residuals, and its sign."""
     total, sign, _ = combine(estimator, rows.counts, rows.values * rows.scale, np.empty(rows.values.size))
     return proxy_sum(target.proxy, theta) + total, sign
@@ -238,7 +238,7 @@ def log_prior_at(target: Target, theta: np.ndarray) -> float:
     return prior_value(target.prior, theta)
 
 
-def blank_rows(rows: Any) -> Rows:
+def blank_rows(rows: Any) -> Auxiliary:
     """No rows of this kind, with the right types."""
     width = int(slope_count(rows))
-    return Rows(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0), np.zeros((0, width)))
+    return Auxiliary(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0), np.zeros((0, width)))
