@@ -180,8 +180,9 @@ def test_a_verb_that_a_likelihood_outside_lacks_is_an_error(outside, ask):
     assert passes.total_value(outside, THETA) == 5.0
 
 
-def test_a_missing_verb_gives_nan_and_its_status_interpreted(outside):
+def test_a_missing_verb_leaves_its_status_interpreted(outside):
     rows = outside._replace(answers=np.zeros(2))
     points = (THETA, THETA, THETA)
-    found = run_verb(rows, ROW_VALUES, np.arange(3), 0, 0, points, 0, THETA, np.empty(3), np.empty((0, 0)))
-    assert np.isnan(found) and rows.answers[FAILED] == UNKNOWN
+    run_verb(rows, ROW_VALUES, np.arange(3), 0, 0, points, 0, THETA, np.zeros(1), np.empty(3), np.empty((0, 0)))
+    assert rows.answers[FAILED] == UNKNOWN
+    assert np.isnan(range_value(rows, 0, 5, THETA))
