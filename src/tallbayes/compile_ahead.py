@@ -189,6 +189,7 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     out, sys.stdout = sys.stdout, sys.stderr
     try:
+        rehearse()
         if request["place"] == advance.place():  # otherwise the other process would not find it
             chain = _rehearsed(request)
 
@@ -215,7 +216,6 @@ def _end_with_parent() -> None:
 def _rehearsed(request: dict[str, Any]) -> Chain:
     """A chain of the sampler that is likely, prepared on the sample of the rows without compiling anything."""
     described = request["model"]
-    rehearse()
     with interpreted(), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         prior = models.recorded_prior(described, request["default_prior"])
