@@ -97,13 +97,13 @@ def _compiled_borrowed(value: Any) -> Any:
 def _with_borrowed_arrays(function: Callable[..., Any], signature: Any, options: Any) -> Callable[..., Any]:
     """The function with arguments that it does not own."""
     names = [f"a{k}" for k in range(len(signature[0]))]
-    given = [f"borrowed({n})" if isinstance(kind, types.Array) else n for n, kind in zip(names, signature[0], strict=True)]
+    given = [f"_borrowed({n})" if isinstance(kind, types.Array) else n for n, kind in zip(names, signature[0], strict=True)]
     scope = {
         "__name__": function.__module__,
-        "function": inlinable(function, options={**options, **INLINED}),
-        "borrowed": borrowed,
+        "_function": inlinable(function, options={**options, **INLINED}),  # not a name that a function may have
+        "_borrowed": borrowed,
     }
-    text = f"def {function.__name__}({', '.join(names)}):\n    return function({', '.join(given)})\n"
+    text = f"def {function.__name__}({', '.join(names)}):\n    return _function({', '.join(given)})\n"
     exec(compile(text, function.__code__.co_filename, "exec"), scope)
     return scope[function.__name__]
 
