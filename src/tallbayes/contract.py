@@ -286,10 +286,11 @@ class Sampler(ABC):
                 "tallbayes.read(..., memory='disk')."
             )
         if model.row_limitation and not self.any_rows:
+            there = "" if model.partitions is None else ", with the rows on this machine: tallbayes.read(..., memory='disk')"
             raise ModelError(
                 f"{self.name} reads single rows with a linear predictor, but the rows of {model.family.name} "
                 f"{model.row_limitation}. Use a full-data sampler such as 'nuts', or 'informed', which reads subsets or "
-                "contiguous windows."
+                f"contiguous windows{there}."
             )
         if self.needs_groups and not model.grouped:
             raise ModelError(

@@ -7,6 +7,7 @@ import tallbayes as tb
 from tallbayes.bounds import uniform_ranges
 from tallbayes.bounds.catalogue import certify
 from tallbayes.engine import passes
+from tallbayes.proxies.taylor import reference_of
 from tallbayes.samplers import Confidence
 
 ROWS = 2000
@@ -69,7 +70,7 @@ def test_ranges_hold_for_every_row(family, order, bound):
             white, other_white = spread * rng.standard_normal((2, model.dim))
             theta, other = mode.reference + mode.factor @ white, mode.reference + mode.factor @ other_white
             low, high = uniform_ranges.gap_range(
-                proxy.bound, proxy.whitening.reference, order, theta, other, white, other_white
+                proxy.bound, reference_of(proxy.whitening), order, theta, other, white, other_white
             )
             gaps = gaps_of_all_rows(model, mode.reference, order, theta, other)
             assert low - 1e-11 <= gaps.min() and gaps.max() <= high + 1e-11
