@@ -18,7 +18,8 @@ from tallbayes.compile import SUMS, jit
 from tallbayes.engine import callbacks, passes
 from tallbayes.engine.gradients import control_gradient
 from tallbayes.engine.residuals import add_slopes, residual_slopes, slope_count
-from tallbayes.engine.rows import FAILED, outside_rows
+from tallbayes.engine.rows import outside_rows
+from tallbayes.engine.verb_calls import FAILED
 from tallbayes.priors import log_prior_of, prior_gradient, prior_value
 from tallbayes.run.chain import Chain
 from tallbayes.samplers import advance

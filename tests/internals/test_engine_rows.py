@@ -39,7 +39,6 @@ from tallbayes.engine.outside import (
     WEIGHTED_GRADIENT,
 )
 from tallbayes.engine.rows import (
-    FAILED,
     HERE,
     NUMBERED,
     Rows,
@@ -49,11 +48,11 @@ from tallbayes.engine.rows import (
     residual_differences,
     row_values,
     rows_of,
-    run_verb,
     weighted_gradient,
 )
 from tallbayes.engine.several_functions import vector_hessian, vector_residual
 from tallbayes.engine.survey import range_norms
+from tallbayes.engine.verb_calls import FAILED, run_verb
 from tallbayes.families.gaussian import PredictedScale
 from tallbayes.families.logistic import Logistic
 from tallbayes.families.softmax import Softmax

@@ -15,7 +15,8 @@ import tallbayes as tb
 from tallbayes import pointers
 from tallbayes.engine import passes, verb_tables
 from tallbayes.engine.outside import DOUBLE, RANGE_GRADIENT, RANGE_VALUE, ROW_VALUES, UNKNOWN
-from tallbayes.engine.rows import FAILED, outside_rows, range_value, run_verb
+from tallbayes.engine.rows import outside_rows, range_value
+from tallbayes.engine.verb_calls import FAILED, run_verb
 
 THETA = np.array([0.3, -0.2])
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from tallbayes.compile import generic
 from tallbayes.engine.callbacks import raise_kept
-from tallbayes.engine.rows import FAILED, Rows
+from tallbayes.engine.rows import Rows
+from tallbayes.engine.verb_calls import FAILED
 
 
 @generic

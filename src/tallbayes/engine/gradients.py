@@ -14,7 +14,8 @@ import numpy as np
 from tallbayes.compile import INLINED, SUMS, declared, generic
 from tallbayes.engine.bursts import burst_rows, request_rows
 from tallbayes.engine.outside import CONTROL_GRADIENT
-from tallbayes.engine.rows import Rows, on_points
+from tallbayes.engine.rows import Rows
+from tallbayes.engine.verb_calls import on_points
 
 
 @generic(options={**SUMS, **INLINED})

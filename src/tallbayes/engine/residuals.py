@@ -14,7 +14,8 @@ from tallbayes.compile import INLINED, SUMS, declared, generic, jit
 from tallbayes.engine.failures import raise_failure, with_own_answers
 from tallbayes.engine.ledger import record
 from tallbayes.engine.outside import ADD_CURVATURES, ADD_SLOPES, RESIDUAL_SLOPES, RESIDUAL_VALUES
-from tallbayes.engine.rows import Rows, on_points, record_numbers, run_verb, without_total
+from tallbayes.engine.rows import Rows, record_numbers
+from tallbayes.engine.verb_calls import on_points, run_verb, without_total
 
 
 @generic

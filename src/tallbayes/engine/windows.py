@@ -12,7 +12,8 @@ import numpy as np
 
 from tallbayes.compile import SUMS, generic
 from tallbayes.engine.outside import RANGE_SCORES
-from tallbayes.engine.rows import Rows, on_range, range_gradient
+from tallbayes.engine.rows import Rows, range_gradient
+from tallbayes.engine.verb_calls import on_range
 
 
 @generic
