@@ -68,7 +68,9 @@ def run_chunks(
         fresh = False
         kept = [name for name, value in flatten(state, "state").items() if value.base is None and not value.flags.owndata]
         if kept:
-            raise TallbayesError(f"{', '.join(kept)}: arrays of the target or the options, which the state may outlive; copy them.")
+            raise TallbayesError(
+                f"{', '.join(kept)}: arrays of the target or the options, which the state may outlive; copy them."
+            )
         thetas.append(theta)
         infos.append(thinned(info, sampler.columns, thin))
     return ChainRun(np.concatenate(thetas), np.concatenate(infos), flatten(state, "state"))
