@@ -1,6 +1,7 @@
-"""Verbs of likelihoods outside that fail: compiled code goes on with NaN to its next look, and who called it raises the reason.
+"""Verbs that fail: compiled code goes on with NaN to its next look, and who called it raises the reason.
 
-Rows are shared, and whether a verb has failed is written to `Rows.answers`: every chain and every pass has answers of its own.
+Whether a verb has failed is written to `Rows.answers`. Functions of a user fail for one chain or one pass, so rows of a likelihood outside
+get answers of their own there. A verb of this package fails only if it cannot be compiled, which concerns all.
 """
 
 from __future__ import annotations
